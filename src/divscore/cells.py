@@ -1,0 +1,102 @@
+"""CellCounts: how many items fell into each cell; the only memory of scores that exists."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from divscore.errors import InputError
+
+__all__ = ["CellCounts", "tally"]
+
+DENSE = 1 << 22
+
+
+class CellCounts:
+    """Counts over a large space of cells, kept sparsely, in levels of which the lowest may be given up.
+
+    A commutative group as long as no level is given up: add, remove and merge are exact. `rows` cells are
+    counted for each item (one for the estimate, one a replicate for the interval).
+    """
+
+    def __init__(self, cells: int, rows: int = 1) -> None:
+        self.cells = cells
+        self.rows = rows
+        self.floor = 0
+        self.keys: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self.counts: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+
+    @property
+    def stride(self) -> int:
+        """Keys a level."""
+        return self.cells * self.rows
+
+    def update(self, keys: NDArray[np.int64], counts: NDArray[np.int64], sign: int = 1) -> None:
+        """Count distinct, ordered keys ``(level · rows + row) · cells + cell``; sign −1 takes them away."""
+        start = int(np.searchsorted(keys, self.floor * self.stride))
+        self._combine(keys[start:], counts[start:], sign)
+
+    def merge(self, other: CellCounts, sign: int = 1) -> None:
+        """Add (or take away) the counts of another."""
+        self.raise_floor(other.floor)
+        self.update(other.keys, other.counts, sign)
+
+    def raise_floor(self, floor: int) -> None:
+        """Give up every level below `floor`; levels once given up do not come back."""
+        if floor <= self.floor:
+            return
+        self.floor = floor
+        start = int(np.searchsorted(self.keys, floor * self.stride))
+        self.keys, self.counts = self.keys[start:], self.counts[start:]
+
+    def table(self, row: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Occupied cells and counts of one row, over all levels."""
+        _, within = np.divmod(self.keys, self.stride)
+        of_row, cell = np.divmod(within, self.cells)
+        mine = of_row == row
+        return tally(cell[mine], self.counts[mine])
+
+    def dense(self) -> NDArray[np.int64]:
+        """Counts as a (rows, cells) array, over all levels; for small spaces."""
+        flat = np.zeros(self.stride, dtype=np.int64)
+        np.add.at(flat, self.keys % self.stride, self.counts)
+        return flat.reshape(self.rows, self.cells)
+
+    def copy(self) -> CellCounts:
+        """Return an independent copy."""
+        clone = CellCounts(self.cells, self.rows)
+        clone.floor, clone.keys, clone.counts = self.floor, self.keys, self.counts
+        return clone
+
+    def _combine(self, keys: NDArray[np.int64], counts: NDArray[np.int64], sign: int) -> None:
+        if not len(self.keys) and sign > 0:
+            self.keys, self.counts = keys, counts
+            return
+        both = np.concatenate([self.keys, keys])
+        keys, counts = tally(both, np.concatenate([self.counts, sign * counts]))
+        if counts.size and counts.min() < 0:
+            raise InputError("items to remove were never added to this sketch; nothing was removed")
+        self.keys, self.counts = keys[counts > 0], counts[counts > 0]
+
+
+def tally(
+    keys: NDArray[np.int64], counts: NDArray[np.int64] | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Distinct keys in order, with their summed counts."""
+    if not len(keys):
+        return keys, np.empty(0, dtype=np.int64)
+    low = int(keys.min())
+    width = int(keys.max()) - low + 1
+    if width <= min(DENSE, 64 * len(keys)):
+        flat = np.zeros(width, dtype=np.int64)
+        if counts is None:
+            flat += np.bincount(keys - low, minlength=width)
+        else:
+            np.add.at(flat, keys - low, counts)
+        found = np.flatnonzero(flat)
+        return found + low, flat[found]
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    weights = np.ones(len(keys), dtype=np.int64) if counts is None else counts[order]
+    return ordered[starts], np.add.reduceat(weights, starts)

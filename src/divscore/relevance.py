@@ -1,0 +1,96 @@
+"""Domain relevance: does the collection look like a mixture of the control set's groups?
+
+Assumption 3.1 of the paper says that inside each group the collection is distributed as the control set is. Under it the
+mean of the collection lies on the segment (with k groups: in the simplex) between the group means, up to
+sampling noise of both. The squared distance off it, over its expectation, is the statistic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from divscore.control import ControlSet
+from divscore.similarity import FloatArray
+
+__all__ = ["GroupMoments", "Relevance", "group_moments", "relevance"]
+
+
+@dataclass(frozen=True)
+class Relevance:
+    """The statistic (about 1 when the assumption holds) and how often chance alone gives as much."""
+
+    statistic: float
+    p_value: float
+
+
+@dataclass(frozen=True)
+class GroupMoments:
+    """Means of the groups' unit vectors, and what their covariances C_g say about sampling noise."""
+
+    counts: FloatArray  # (k,)
+    means: FloatArray  # (k, d)
+    plane: FloatArray  # (d, r): orthonormal basis of the differences of means
+    trace: FloatArray  # (k,): trace of C_g outside the plane
+    cross: FloatArray  # (k, k): trace of C_g C_h, without bias
+
+
+def group_moments(control: ControlSet) -> GroupMoments:
+    """Moments of a control set's whole pool."""
+    parts = [control.units[control.rows(g)] for g in range(len(control.groups))]
+    counts = np.array([len(p) for p in parts], dtype=float)
+    means = np.stack([p.mean(axis=0) for p in parts])
+    centred = [p - m for p, m in zip(parts, means, strict=True)]
+    left, size, _ = np.linalg.svd((means - means.mean(axis=0)).T, full_matrices=False)
+    plane = left[:, size > 1e-12 * max(float(size[0]), 1e-300)]
+    trace = np.array([((c**2).sum() - ((c @ plane) ** 2).sum()) / (len(c) - 1) for c in centred])
+    k = len(parts)
+    cross = np.array([[_trace_of_product(centred[g], centred[h], g == h) for h in range(k)] for g in range(k)])
+    return GroupMoments(counts, means, plane, trace, cross)
+
+
+def relevance(mean: FloatArray, count: int, moments: GroupMoments) -> Relevance:
+    """Test whether a collection with this mean unit vector can be a mixture of the groups.
+
+    With shares p of the nearest mixture, the residual has covariance ``Σ_g c_g C_g``,
+    ``c_g = p_g / N + p_g² / n_g``: the first part is the collection's sampling noise, the second the control
+    set's. Its squared length is compared with a χ² of matching mean and variance (Satterthwaite). The traces of
+    squared covariances are corrected for bias, which with n < d is several times the trace itself.
+    """
+    from scipy.stats import chi2
+
+    shares = _nearest_mixture(mean, moments.means)
+    residual = mean - shares @ moments.means
+    noise = shares / count + shares**2 / moments.counts
+    expected = float(noise @ moments.trace)
+    if expected <= 0:
+        return Relevance(1.0, 1.0)
+    squared = max(float(noise @ moments.cross @ noise), expected**2 / len(mean))
+    degrees = max(expected**2 / squared, 1.0)
+    statistic = float(residual @ residual) / expected
+    return Relevance(statistic, float(chi2.sf(statistic * degrees, degrees)))
+
+
+def _nearest_mixture(mean: FloatArray, means: FloatArray) -> FloatArray:
+    from scipy.optimize import nnls
+
+    # A heavy extra equation holds the shares to a sum of one.
+    system = np.vstack([means.T, np.full(len(means), 1e3)])
+    shares, _ = nnls(system, np.append(mean, 1e3))
+    return np.asarray(shares / shares.sum())
+
+
+def _trace_of_product(a: FloatArray, b: FloatArray, same: bool) -> float:
+    """Trace of the product of two covariances, estimated from centred rows, without bias."""
+    n, m = len(a), len(b)
+    if n * m <= a.shape[1] ** 2:
+        plain = float(((a @ b.T) ** 2).sum())
+    else:
+        plain = float(((a.T @ a) * (b.T @ b)).sum())
+    plain /= (n - 1) * (m - 1)
+    if not same or n < 4:
+        return plain
+    trace = float((a**2).sum()) / (n - 1)
+    # Bai and Saranadasa (1996), Eq. 3.8.
+    return max((n - 1) ** 2 / ((n - 2) * (n + 1)) * (plain - trace**2 / (n - 1)), 0.0)

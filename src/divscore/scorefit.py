@@ -1,0 +1,73 @@
+"""Score fit: do the collection's scores look like a mixture of the groups' own scores?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from divscore.calibration import fit_calibration
+from divscore.mixture import mixture_shares
+from divscore.scorer import Scorer
+from divscore.similarity import FloatArray
+from divscore.sketch import Sketch
+
+__all__ = ["ScoreFit", "score_fit"]
+
+SIMULATIONS = 199
+
+
+@dataclass(frozen=True)
+class ScoreFit:
+    """Scaled Kolmogorov–Smirnov distance, and how often chance alone gives as much."""
+
+    statistic: float
+    p_value: float
+
+
+def score_fit(sketch: Sketch, shares: FloatArray) -> ScoreFit:
+    """Compare the scores of a collection with the mixture of leave-one-out scores at the estimated shares.
+
+    The statistic is ``√n_eff · sup |F_S − Σ_g p_g F_g|`` with ``1/n_eff = 1/N + Σ_g p_g²/n_g``, the largest over
+    the k − 1 scores. Its distribution under the assumption is simulated: labelled scores drawn again from each
+    group, calibrated anew, a collection drawn from their mixture, shares estimated anew.
+    """
+    scorer = sketch.scorer
+    p = shares[scorer.order]
+    pool = np.clip(scorer.fit.loo, -scorer.grid.reach, scorer.grid.reach)
+    sizes = np.bincount(scorer.labels)
+    scale = 1.0 / np.sqrt(1.0 / sketch.count + (p**2 / sizes).sum())
+    cells, counts = sketch.cells.table(0)
+    scores = np.concatenate([scorer.grid.decode(cells), pool])
+    seen = np.concatenate([counts / counts.sum(), np.zeros(len(pool))])
+    fitted = np.concatenate([np.zeros(len(cells)), (p / sizes)[scorer.labels]])
+    statistic = scale * float(_distance(scores, (seen - fitted)[None])[0])
+    simulated = scale * _simulate(scorer, pool, p, sketch.count)
+    return ScoreFit(statistic, float((1 + (simulated >= statistic).sum()) / (1 + SIMULATIONS)))
+
+
+def _simulate(scorer: Scorer, pool: FloatArray, p: FloatArray, count: int) -> FloatArray:
+    """Distances between simulated collections and simulated labelled scores, all on the pool's scores."""
+    rng = np.random.default_rng([scorer.seed, 3])
+    labels, k = scorer.labels, scorer.groups
+    again = np.zeros((SIMULATIONS, len(pool)))
+    for g in range(k):
+        mine = np.flatnonzero(labels == g)
+        again[:, mine] = rng.multinomial(len(mine), np.full(len(mine), 1 / len(mine)), size=SIMULATIONS)
+    sizes = np.bincount(labels)
+    chance = (p / sizes)[labels]
+    drawn = rng.multinomial(min(count, 1_000_000), chance / chance.sum(), size=SIMULATIONS).astype(float)
+    calibration = fit_calibration(np.broadcast_to(pool, (SIMULATIONS, *pool.shape)), labels, k, again)
+    shares = mixture_shares(calibration.likelihoods(pool), drawn)
+    return _distance(pool, drawn / drawn.sum(axis=1, keepdims=True) - again * (shares / sizes)[:, labels])
+
+
+def _distance(scores: FloatArray, difference: FloatArray) -> FloatArray:
+    """Kolmogorov–Smirnov distances (S,) of signed weights (S, m) on scores (m, q): the largest over the q axes."""
+    worst = np.zeros(len(difference))
+    for axis in range(scores.shape[1]):
+        order = np.argsort(scores[:, axis], kind="stable")
+        at = scores[order, axis]
+        last = np.append(at[1:] != at[:-1], True)  # distribution functions are read after the last of a tie
+        worst = np.maximum(worst, np.abs(np.cumsum(difference[:, order], axis=1))[:, last].max(axis=1))
+    return worst

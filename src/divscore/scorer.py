@@ -1,0 +1,201 @@
+"""Scorer: what a control set makes of a vector, fitted once and shared by every sketch.
+
+It turns a vector into *cells*: coarse, fixed steps on its score, the only form in which scores of items are
+ever kept. Two kinds: fine cells of the fitted directions for the estimate, and coarse cells of the directions
+refitted under Bayesian-bootstrap weights for the interval.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from divscore.calibration import Calibration, fit_calibration
+from divscore.control import ControlSet
+from divscore.direction import Directions, fit_directions, refit_directions
+from divscore.similarity import FloatArray
+
+__all__ = ["REPLICATES", "Grid", "Scorer", "scorer_for"]
+
+REPLICATES = 100
+LEVELS = 17
+LEVEL_BITS = 2
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Equal steps on each of several scores, symmetric about zero; the outermost take everything beyond."""
+
+    reach: FloatArray  # (…, q): the score at the outermost step
+    half: int  # steps on each side of zero
+
+    @property
+    def side(self) -> int:
+        """Steps on one score."""
+        return 2 * self.half + 1
+
+    @property
+    def cells(self) -> int:
+        """Cells altogether, over the q scores jointly."""
+        return int(self.side ** self.reach.shape[-1])
+
+    def encode(self, scores: NDArray[np.floating]) -> NDArray[np.int64]:
+        """Cell numbers (…) of scores (…, q)."""
+        steps = scores * (self.half / self.reach).astype(scores.dtype)
+        np.rint(steps, out=steps)
+        np.clip(steps, -self.half, self.half, out=steps)
+        cell = steps[..., 0].astype(np.int64) + self.half
+        for axis in range(1, steps.shape[-1]):
+            cell = cell * self.side + steps[..., axis].astype(np.int64) + self.half
+        return cell
+
+    def decode(self, cells: NDArray[np.int64]) -> FloatArray:
+        """Scores (m, q) at the centres of cells; only for a grid of one reach."""
+        steps = []
+        for _ in range(self.reach.shape[-1]):
+            cells, step = np.divmod(cells, self.side)
+            steps.append(step)
+        return (np.stack(steps[::-1], axis=-1) - self.half) * (self.reach / self.half)
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Directions, calibrations and grids fitted on a control set; immutable.
+
+    Groups are held in the order of their first example (`order` maps back to the control set's own), so that
+    swapping the names of two groups mirrors every later number exactly.
+    """
+
+    control: ControlSet
+    seed: int
+    order: NDArray[np.intp]
+    labels: NDArray[np.intp]
+    fit: Directions
+    calibration: Calibration
+    grid: Grid
+
+    @property
+    def groups(self) -> int:
+        """How many groups."""
+        return len(self.order)
+
+    @property
+    def scores(self) -> int:
+        """How many scores a vector gets: one fewer than groups."""
+        return self.groups - 1
+
+    @cached_property
+    def weights32(self) -> NDArray[np.float32]:
+        """Directions in single precision, one a row: cells never need more."""
+        return np.ascontiguousarray(self.fit.weights[:-1].T, dtype=np.float32)
+
+    @cached_property
+    def intercept32(self) -> NDArray[np.float32]:
+        """What the constant feature adds to each score."""
+        return np.asarray(self.fit.weights[-1], dtype=np.float32)
+
+    @cached_property
+    def replicates(self) -> Replicates:
+        """The same fit under `REPLICATES` sets of exponential weights on the labelled items."""
+        return _replicates(self)
+
+    @staticmethod
+    def level(scores: NDArray[np.float32]) -> NDArray[np.uint8]:
+        """A random-looking level that depends on the vector alone; 3 of 4 vectors have level 0, and so on.
+
+        It decides which vectors enter a bounded sample, so that adding, removing and merging agree on it.
+        """
+        bits = np.ascontiguousarray(scores).view(np.uint32)
+        mixed = bits[:, 0].copy()
+        for column in range(1, bits.shape[1]):
+            mixed = mixed * np.uint32(31) + bits[:, column]
+        mixed *= np.uint32(0x9E3779B1)
+        mixed ^= mixed >> np.uint32(15)
+        mixed *= np.uint32(0x85EBCA6B)
+        mixed ^= mixed >> np.uint32(13)
+        mixed *= np.uint32(0xC2B2AE35)
+        mixed ^= mixed >> np.uint32(16)
+        level = np.zeros(len(mixed), dtype=np.uint8)
+        deep = np.flatnonzero(mixed < 2 ** (32 - LEVEL_BITS))
+        while deep.size:
+            level[deep] += 1
+            deep = deep[mixed[deep] < 2 ** (32 - LEVEL_BITS * (int(level[deep[0]]) + 1))]
+        return level
+
+
+@dataclass(frozen=True)
+class Replicates:
+    """Refitted directions, calibrations and grids; number 0 is the fit itself, on the coarse grid."""
+
+    weights: FloatArray  # (d + 1, R · q)
+    calibration: Calibration  # of R
+    grid: Grid  # reach (R, q)
+    count: int
+
+    @property
+    def grid_cells(self) -> int:
+        """Cells of one replicate."""
+        return self.grid.cells
+
+    def encode(self, units: FloatArray) -> NDArray[np.int64]:
+        """Cell numbers (m, R) of unit vectors (m, d)."""
+        scores = units @ self.weights[:-1] + self.weights[-1]
+        return self.grid.encode(scores.reshape(len(units), self.count, -1))
+
+    def scores(self, replicate: int, cells: NDArray[np.int64]) -> FloatArray:
+        """Scores (m, q) at the centres of one replicate's cells."""
+        return Grid(self.grid.reach[replicate], self.grid.half).decode(cells)
+
+
+_FITTED: dict[tuple[str, int], Scorer] = {}
+
+
+def scorer_for(control: ControlSet, seed: int = 0) -> Scorer:
+    """Fit a scorer, or return the one fitted before for the same control set."""
+    key = control.digest, seed
+    if key not in _FITTED:
+        if len(_FITTED) >= 8:
+            _FITTED.pop(next(iter(_FITTED)))
+        _FITTED[key] = _fit(control, seed)
+    return _FITTED[key]
+
+
+def _fit(control: ControlSet, seed: int) -> Scorer:
+    _, first = np.unique(control.labels, return_index=True)
+    order = np.argsort(first)
+    labels = np.argsort(order)[control.labels].astype(np.intp)
+    k = len(order)
+    fit = fit_directions(control.units, labels, k)
+    calibration = fit_calibration(fit.loo[None], labels, k, np.ones((1, len(labels))))[0]
+    half = 1024 if k == 2 else min(32, int(2.0 ** (44 / (k - 1)) / 2) - 1)
+    grid = Grid(2.0 * np.abs(fit.loo).max(axis=0), half)
+    return Scorer(control, seed, order, labels, fit, calibration, grid)
+
+
+def _replicates(scorer: Scorer) -> Replicates:
+    control, fit, k = scorer.control, scorer.fit, scorer.groups
+    n = len(control)
+    rng = np.random.default_rng([scorer.seed, 1])
+    weights = np.maximum(rng.standard_exponential((REPLICATES, n)), 1e-6)
+    at_once = max(1, 400_000 // (n * (k - 1)))
+    directions, loos, calibrations = [fit.weights[None]], [fit.loo[None]], []
+    for start in range(0, REPLICATES, at_once):
+        some = weights[start : start + at_once]
+        found, loo = refit_directions(control.units, scorer.labels, k, some, fit.penalty)
+        directions.append(found)
+        loos.append(loo)
+        calibrations.append(fit_calibration(loo, scorer.labels, k, some))
+    point = scorer.calibration
+    calibration = Calibration(
+        np.concatenate([point.intercept[None], *(c.intercept for c in calibrations)]),
+        np.concatenate([point.slope[None], *(c.slope for c in calibrations)]),
+        np.concatenate([point.informative[None], *(c.informative for c in calibrations)]),
+    )
+    stacked = np.concatenate(directions)
+    reach = np.stack([1.5 * np.abs(loo).max(axis=0) for block in loos for loo in block])
+    half = 64 if k == 2 else 12
+    flat = np.ascontiguousarray(np.moveaxis(stacked, 0, 1).reshape(stacked.shape[1], -1))
+    return Replicates(flat, calibration, Grid(reach, half), REPLICATES + 1)

@@ -1,0 +1,220 @@
+"""Sketch: everything an audit needs to know of a collection, in a few kilobytes.
+
+The state (count, Σ x̂, counts of cells) is a commutative group: adding, removing and merging are exact, which is
+the paper's "variable-sized collections" and also what lets batches, threads and machines share one pass.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from divscore.cells import CellCounts, tally
+from divscore.control import ControlSet
+from divscore.errors import InputError, MismatchError, VectorError
+from divscore.scan import SKIPPED, Scan, scan
+from divscore.scorer import LEVELS, Scorer, scorer_for
+from divscore.similarity import FloatArray, as_matrix, unit_rows
+
+__all__ = ["SKIPS", "Sketch", "add_by"]
+
+SKIPS = ("zero", "nonfinite", "unreadable")
+REPLICATE_ITEMS = 2_048  # at most this many items are scored by every refitted direction
+JOINT_ITEMS = 65_536  # with three groups or more: at most this many items in the joint histogram
+
+
+class Sketch:
+    """A summary of a collection, as seen from one control set.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> vectors = rng.normal(size=(40, 8)) + np.repeat([[1.0], [-1.0]], 20, axis=0)
+    >>> control = ControlSet(vectors, ["a"] * 20 + ["b"] * 20, attribute="letter")
+    >>> sketch = Sketch(control)
+    >>> sketch.add(rng.normal(size=(100, 8)))
+    >>> sketch.count
+    100
+    """
+
+    def __init__(self, control: ControlSet, *, seed: int = 0) -> None:
+        self.control = control
+        self.seed = seed
+        self.count = 0
+        self.total: FloatArray = np.zeros(control.dimension)
+        self.similarity_total: FloatArray = np.zeros(_general(control))
+        self.skipped: dict[str, int] = dict.fromkeys(SKIPS, 0)
+        self.levels: NDArray[np.int64] = np.zeros(LEVELS, dtype=np.int64)
+        scorer = self.scorer
+        self.cells = CellCounts(scorer.grid.cells)
+        self.replicate_cells = CellCounts(scorer.replicates.grid_cells, scorer.replicates.count)
+
+    @property
+    def scorer(self) -> Scorer:
+        """The directions and calibration that this sketch was made with."""
+        return scorer_for(self.control, self.seed)
+
+    @property
+    def mean(self) -> FloatArray:
+        """Mean of the unit vectors."""
+        if not self.count:
+            raise InputError("the sketch is empty: no item with a usable vector was added")
+        return self.total / self.count
+
+    def add(self, batch: Any, *, workers: int = 1) -> None:
+        """Count a batch of vectors in; zero and non-finite ones are skipped and counted."""
+        add_by({"": self}, self._checked(batch), None, workers=workers)
+
+    def remove(self, batch: Any, *, workers: int = 1) -> None:
+        """Take a batch out again; it must have been added before."""
+        backup = self.copy()
+        try:
+            add_by({"": self}, self._checked(batch), None, workers=workers, sign=-1)
+            if self.count < 0 or min(self.skipped.values()) < 0:
+                raise InputError("more items to remove than were added to this sketch; nothing was removed")
+        except InputError:
+            self.__dict__.update(backup.__dict__)
+            raise
+        if not self.count:
+            self.total[:] = 0.0
+            self.similarity_total[:] = 0.0
+
+    def merge(self, other: Sketch) -> None:
+        """Count in everything that another sketch of the same control set has seen."""
+        self._same_control(other)
+        self.count += other.count
+        self.total = self.total + other.total
+        self.similarity_total = self.similarity_total + other.similarity_total
+        self.levels = self.levels + other.levels
+        for kind in SKIPS:
+            self.skipped[kind] += other.skipped[kind]
+        self.cells.merge(other.cells)
+        self.replicate_cells.merge(other.replicate_cells)
+        self._raise_floors()
+
+    def skip(self, kind: str, count: int = 1) -> None:
+        """Record items that could not be turned into vectors."""
+        self.skipped[kind] += count
+
+    def copy(self) -> Sketch:
+        """Return an independent copy."""
+        clone = object.__new__(Sketch)
+        clone.__dict__.update(self.__dict__)
+        clone.total, clone.levels = self.total.copy(), self.levels.copy()
+        clone.similarity_total, clone.skipped = self.similarity_total.copy(), dict(self.skipped)
+        clone.cells, clone.replicate_cells = self.cells.copy(), self.replicate_cells.copy()
+        return clone
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a file that `Sketch.load` reads back; it appears whole or not at all."""
+        from divscore.sketchfile import write_sketches
+
+        write_sketches(path, {"": self})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], control: ControlSet) -> Sketch:
+        """Read a sketch of one collection, made with this control set."""
+        from divscore.sketchfile import read_sketches
+
+        sketches = read_sketches(path, control)
+        if len(sketches) != 1:
+            raise InputError(f"{path} holds {len(sketches)} collections; read them with read_sketches")
+        return next(iter(sketches.values()))
+
+    def __repr__(self) -> str:
+        return f"<Sketch of {self.count} items, {self.control.attribute}>"
+
+    def _checked(self, batch: Any) -> NDArray[Any]:
+        rows = as_matrix(batch, "the collection's vectors")
+        if rows.shape[1] != self.control.dimension:
+            raise VectorError(
+                f"the collection's vectors have {rows.shape[1]} dimensions, the control set's "
+                f"{self.control.dimension}; both must come from the same encoder"
+            )
+        return rows
+
+    def _same_control(self, other: Sketch) -> None:
+        if self.control.digest != other.control.digest:
+            raise MismatchError(
+                "the sketches were made with different control sets and cannot be merged; "
+                "make both with the same control set"
+            )
+        if self.seed != other.seed:
+            raise MismatchError(f"the sketches were made with different seeds ({self.seed} and {other.seed})")
+
+    def _raise_floors(self) -> None:
+        deeper = np.cumsum(self.levels[::-1])[::-1]
+        if self.scorer.groups > 2:
+            self.cells.raise_floor(int((deeper > JOINT_ITEMS).sum()))
+        self.replicate_cells.raise_floor(int((deeper > REPLICATE_ITEMS).sum()))
+
+
+def add_by(
+    sketches: Mapping[str, Sketch],
+    rows: NDArray[Any],
+    owner: NDArray[np.intp] | None,
+    *,
+    workers: int = 1,
+    sign: int = 1,
+) -> None:
+    """Count one batch into several sketches in a single pass; `owner` gives the position of each row's sketch."""
+    listed = list(sketches.values())
+    scorer = listed[0].scorer
+    found = scan(rows, scorer, owner, len(listed), workers)
+    stride = LEVELS * scorer.grid.cells
+    edges = np.searchsorted(found.keys, stride * np.arange(len(listed) + 1))
+    for at, (sketch, members) in enumerate(zip(listed, _members(owner, found, len(listed)), strict=True)):
+        sketch.skipped["zero"] += sign * int(found.zero[at])
+        sketch.skipped["nonfinite"] += sign * int(found.nonfinite[at])
+        if not found.levels[at].any():
+            continue
+        sketch.count += sign * int(found.levels[at].sum())
+        sketch.total = sketch.total + sign * found.totals[at]
+        sketch.levels = sketch.levels + sign * found.levels[at]
+        if sign > 0:
+            sketch._raise_floors()
+        mine = slice(edges[at], edges[at + 1])
+        sketch.cells.update(found.keys[mine] - at * stride, found.counts[mine], sign)
+        _count_replicates(sketch, rows, members, found.level, sign)
+        if not sketch.control.similarity.collapses:
+            _count_similarities(sketch, rows, members, sign)
+
+
+def _members(owner: NDArray[np.intp] | None, found: Scan, owners: int) -> list[NDArray[np.intp]]:
+    """Row numbers of the usable items of each collection."""
+    good = np.flatnonzero(found.level != SKIPPED)
+    if owner is None:
+        return [good]
+    order = good[np.argsort(owner[good], kind="stable")]
+    return np.split(order, np.searchsorted(owner[order], np.arange(1, owners)))
+
+
+def _count_replicates(
+    sketch: Sketch, rows: NDArray[Any], members: NDArray[np.intp], level: NDArray[np.uint8], sign: int
+) -> None:
+    replicates, counts = sketch.scorer.replicates, sketch.replicate_cells
+    chosen = members[level[members] >= counts.floor]
+    row = np.arange(counts.rows)
+    for start in range(0, len(chosen), 4096):
+        some = chosen[start : start + 4096]
+        cells = replicates.encode(unit_rows(rows[some]))
+        keys = (level[some].astype(np.int64)[:, None] * counts.rows + row) * counts.cells + cells
+        counts.update(*tally(keys.ravel()), sign)
+
+
+def _count_similarities(sketch: Sketch, rows: NDArray[Any], members: NDArray[np.intp], sign: int) -> None:
+    """Σ_x sim(x, t_j) for every representative j: the general path, m numbers instead of d."""
+    control = sketch.control
+    chosen = control.vectors[control.representative].astype(np.float64)
+    total = np.zeros(len(chosen))
+    for start in range(0, len(members), 4096):
+        block = rows[members[start : start + 4096]].astype(np.float64)
+        total += control.similarity.pairs(block, chosen).sum(axis=0)
+    sketch.similarity_total = sketch.similarity_total + sign * total
+
+
+def _general(control: ControlSet) -> int:
+    return 0 if control.similarity.collapses else int(control.representative.sum())

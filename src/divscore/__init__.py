@@ -1,9 +1,21 @@
 """How unevenly are groups represented in an unlabelled collection, and how sure are we?"""
 
+from divscore.audit import Audit, audit
 from divscore.control import ControlSet
+from divscore.errors import DivscoreError
+from divscore.interval import Interval
 from divscore.selection import select_adaptive, select_random
 from divscore.sketch import Sketch
 
 __version__ = "0.1.0"
 
-__all__ = ["ControlSet", "Sketch", "select_adaptive", "select_random"]
+__all__ = [
+    "Audit",
+    "ControlSet",
+    "DivscoreError",
+    "Interval",
+    "Sketch",
+    "audit",
+    "select_adaptive",
+    "select_random",
+]

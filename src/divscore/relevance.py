@@ -32,8 +32,8 @@ class GroupMoments:
     counts: FloatArray  # (k,)
     means: FloatArray  # (k, d)
     plane: FloatArray  # (d, r): orthonormal basis of the differences of means
-    trace: FloatArray  # (k,): trace of C_g outside the plane
-    cross: FloatArray  # (k, k): trace of C_g C_h, without bias
+    trace: FloatArray  # (k,): trace of C_g, outside the plane
+    cross: FloatArray  # (k, k): trace of C_g C_h, outside the plane, without bias
 
 
 def group_moments(control: ControlSet) -> GroupMoments:
@@ -41,10 +41,12 @@ def group_moments(control: ControlSet) -> GroupMoments:
     parts = [control.units[control.rows(g)] for g in range(len(control.groups))]
     counts = np.array([len(p) for p in parts], dtype=float)
     means = np.stack([p.mean(axis=0) for p in parts])
-    centred = [p - m for p, m in zip(parts, means, strict=True)]
     left, size, _ = np.linalg.svd((means - means.mean(axis=0)).T, full_matrices=False)
     plane = left[:, size > 1e-12 * max(float(size[0]), 1e-300)]
-    trace = np.array([((c**2).sum() - ((c @ plane) ** 2).sum()) / (len(c) - 1) for c in centred])
+    centred = [p - m for p, m in zip(parts, means, strict=True)]
+    # The residual has no component in the plane of the means, so its noise must not have one either.
+    centred = [c - (c @ plane) @ plane.T for c in centred]
+    trace = np.array([(c**2).sum() / (len(c) - 1) for c in centred])
     k = len(parts)
     cross = np.array([[_trace_of_product(centred[g], centred[h], g == h) for h in range(k)] for g in range(k)])
     return GroupMoments(counts, means, plane, trace, cross)
@@ -58,7 +60,7 @@ def relevance(mean: FloatArray, count: int, moments: GroupMoments) -> Relevance:
     set's. Its squared length is compared with a χ² of matching mean and variance (Satterthwaite). The traces of
     squared covariances are corrected for bias, which with n < d is several times the trace itself.
     """
-    from scipy.stats import chi2
+    from scipy.special import chdtrc
 
     shares = _nearest_mixture(mean, moments.means)
     residual = mean - shares @ moments.means
@@ -69,16 +71,22 @@ def relevance(mean: FloatArray, count: int, moments: GroupMoments) -> Relevance:
     squared = max(float(noise @ moments.cross @ noise), expected**2 / len(mean))
     degrees = max(expected**2 / squared, 1.0)
     statistic = float(residual @ residual) / expected
-    return Relevance(statistic, float(chi2.sf(statistic * degrees, degrees)))
+    return Relevance(statistic, float(chdtrc(degrees, statistic * degrees)))
 
 
 def _nearest_mixture(mean: FloatArray, means: FloatArray) -> FloatArray:
-    from scipy.optimize import nnls
-
-    # A heavy extra equation holds the shares to a sum of one.
-    system = np.vstack([means.T, np.full(len(means), 1e3)])
-    shares, _ = nnls(system, np.append(mean, 1e3))
-    return np.asarray(shares / shares.sum())
+    """Shares of the point of the simplex nearest to `mean`: drop negative shares until there are none."""
+    free = np.arange(len(means))
+    while True:
+        origin, rest = means[free[-1]], means[free[:-1]]
+        found, *_ = np.linalg.lstsq((rest - origin).T, mean - origin, rcond=None)
+        shares = np.append(found, 1.0 - found.sum())
+        if shares.min() >= 0:
+            break
+        free = np.delete(free, int(shares.argmin()))
+    full = np.zeros(len(means))
+    full[free] = shares
+    return full
 
 
 def _trace_of_product(a: FloatArray, b: FloatArray, same: bool) -> float:

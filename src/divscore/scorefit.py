@@ -25,20 +25,21 @@ class ScoreFit:
     p_value: float
 
 
-def score_fit(sketch: Sketch, shares: FloatArray) -> ScoreFit:
-    """Compare the scores of a collection with the mixture of leave-one-out scores at the estimated shares.
+def score_fit(sketch: Sketch) -> ScoreFit:
+    """Compare the scores of a collection with the best mixture of the groups' leave-one-out scores.
 
     The statistic is ``√n_eff · sup |F_S − Σ_g p_g F_g|`` with ``1/n_eff = 1/N + Σ_g p_g²/n_g``, the largest over
     the k − 1 scores. Its distribution under the assumption is simulated: labelled scores drawn again from each
     group, calibrated anew, a collection drawn from their mixture, shares estimated anew.
     """
     scorer = sketch.scorer
-    p = shares[scorer.order]
+    cells, counts = sketch.cells.table(0)
+    at = scorer.grid.decode(cells)
+    p = mixture_shares(scorer.calibration.likelihoods(at), counts.astype(float))
     pool = np.clip(scorer.fit.loo, -scorer.grid.reach, scorer.grid.reach)
     sizes = np.bincount(scorer.labels)
     scale = 1.0 / np.sqrt(1.0 / sketch.count + (p**2 / sizes).sum())
-    cells, counts = sketch.cells.table(0)
-    scores = np.concatenate([scorer.grid.decode(cells), pool])
+    scores = np.concatenate([at, pool])
     seen = np.concatenate([counts / counts.sum(), np.zeros(len(pool))])
     fitted = np.concatenate([np.zeros(len(cells)), (p / sizes)[scorer.labels]])
     statistic = scale * float(_distance(scores, (seen - fitted)[None])[0])

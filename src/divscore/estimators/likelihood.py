@@ -7,33 +7,24 @@ under Bayesian-bootstrap weights, so it carries the control set's own error, whi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from divscore.interval import Estimate, Interval, bounds, disparity, from_replicates
 from divscore.mixture import excess_variance, mixture_shares
 from divscore.similarity import FloatArray
+from divscore.separation import separable
 from divscore.sketch import Sketch
 
-__all__ = ["Likelihood", "likelihood"]
+__all__ = ["likelihood"]
 
 
-@dataclass(frozen=True)
-class Likelihood:
-    """Shares of the groups, in the control set's order, and what they might have been."""
-
-    shares: FloatArray  # (k,)
-    replicates: FloatArray  # (B, k)
-    informative: bool  # whether the groups can be told apart at all
-
-
-def likelihood(sketch: Sketch, *, target: str = "collection") -> Likelihood:
+def likelihood(sketch: Sketch, *, confidence: float = 0.95, target: str = "collection") -> Estimate:
     """Estimate shares from a sketch.
 
     The share p of a two-group collection maximises ``Σ_x log(p r(x) + 1 − p)``, r(x) the calibrated likelihood
     ratio of x's score. A replicate whose refitted direction does not separate the groups says nothing and
-    counts as all-one-group, each with equal chance. `target` is the composition of this collection, or of
-    the "population" it was drawn from (wider).
+    counts as all-one-group, each with equal chance; where the fit itself does not, there is no estimate.
+    `target` is the composition of this collection, or of the "population" it was drawn from (wider).
     """
     scorer = sketch.scorer
     cells, counts = sketch.cells.table(0)
@@ -47,10 +38,43 @@ def likelihood(sketch: Sketch, *, target: str = "collection") -> Likelihood:
         noise = noise + (np.diag(shares) - np.outer(shares, shares)) / counts.sum()
     own = rng.standard_normal((len(deviation), len(shares))) @ _root(noise)
     replicates = shares + deviation + own
-    back = np.argsort(scorer.order)
     lost = ~scorer.replicates.calibration.informative[1:]
     replicates[lost] = np.eye(len(shares))[rng.integers(len(shares), size=int(lost.sum()))]
-    return Likelihood(shares[back], replicates[:, back], bool(scorer.calibration.informative))
+    back = np.argsort(scorer.order)
+    if not separable(scorer):
+        return cannot_tell(len(shares), confidence)
+    return summarise(shares[back], replicates[:, back], confidence)
+
+
+def summarise(shares: FloatArray, replicates: FloatArray, confidence: float) -> Estimate:
+    """Turn replicates of the shares into intervals for each share and for the disparity."""
+    k = len(shares)
+    each = tuple(
+        from_replicates(float(shares[g]), replicates[:, g], confidence, (0.0, 1.0)) for g in range(k)
+    )
+    value = float(disparity(shares))
+    if k > 2:
+        return Estimate(shares, each, value, _range_interval(shares, replicates, confidence), replicates)
+    interval = from_replicates(value, disparity(replicates), confidence, bounds(k))
+    return Estimate(shares, each, value, interval, replicates)
+
+
+def cannot_tell(groups: int, confidence: float) -> Estimate:
+    """No estimate: every composition is possible."""
+    whole = Interval(0.0, 1.0, confidence, "cannot tell")
+    low, high = bounds(groups)
+    shares = np.full(groups, np.nan)
+    return Estimate(shares, (whole,) * groups, float("nan"), Interval(low, high, confidence, "cannot tell"))
+
+
+def _range_interval(shares: FloatArray, replicates: FloatArray, confidence: float) -> Interval:
+    """Interval for largest share − smallest: noise alone spreads the shares, so the point is not its middle."""
+    most, least = int(shares.argmax()), int(shares.argmin())
+    pair = from_replicates(
+        float(shares[most] - shares[least]), replicates[:, most] - replicates[:, least], confidence, (0.0, 1.0)
+    )
+    spread = from_replicates(float(disparity(shares)), disparity(replicates), confidence, (0.0, 1.0))
+    return Interval(min(pair.low, spread.low), max(pair.high, spread.high), confidence, pair.method)
 
 
 def _replicate_shares(sketch: Sketch) -> FloatArray:

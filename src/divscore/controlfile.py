@@ -1,0 +1,338 @@
+"""A control set on disk: a folder with the examples, a card for people and a description for machines."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from divscore.control import ControlSet
+from divscore.errors import DivscoreError, FileError, MismatchError
+from divscore.similarity import COSINE, PairwiseFunction, Similarity
+
+__all__ = ["is_control", "load_control", "save_control"]
+
+METADATA_KEY = b"divscore.control/1"
+TABLE, CARD, CROISSANT = "control.parquet", "card.md", "croissant.json"
+LISTED_IDS = 200
+
+WARNINGS = """\
+## Before you use it
+
+- **The groups were fixed beforehand.** The examples were sorted into a few named groups by whoever labelled
+  them. People and things that fit none of the groups, or several, are not described by any result.
+- **Examples can carry stereotypes.** A set of examples that all look or sound alike in ways that have nothing
+  to do with the attribute makes an audit measure the stereotype instead. Prefer examples that differ in
+  everything but the attribute.
+- **Look at the examples yourself and change them by hand** where they are wrong, one-sided or hurtful; a
+  method chose them, nobody vouched for them.
+- **Publish this folder with the results.** Whoever doubts a figure should be able to see the examples
+  behind it.
+- Results hold for a collection as a whole. Do not use the examples to assign a group to an individual.
+"""
+
+# The JSON-LD context that the Croissant 1.0 specification prescribes.
+CROISSANT_WORDS = (
+    "citeAs column equivalentProperty extract field fileObject fileProperty fileSet format includes "
+    "isLiveDataset jsonPath key md5 parentField path recordSet references regex repeated replace "
+    "samplingRate separator source subField transform"
+)
+CONTEXT: dict[str, Any] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "cr": "http://mlcommons.org/croissant/",
+    "dct": "http://purl.org/dc/terms/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "sc": "https://schema.org/",
+    "conformsTo": "dct:conformsTo",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    **{word: f"cr:{word}" for word in CROISSANT_WORDS.split()},
+}
+
+
+def save_control(control: ControlSet, folder: str | os.PathLike[str]) -> None:
+    """Write `control` into `folder`, whole or not at all; an earlier control set there is replaced."""
+    target = Path(folder)
+    _check_target(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = target.parent / f".{target.name}.{uuid.uuid4().hex}"
+    fresh.mkdir()
+    try:
+        _write_table(control, fresh / TABLE)
+        (fresh / CARD).write_text(_card(control), encoding="utf-8")
+        text = json.dumps(_croissant(control, fresh / TABLE), indent=2, ensure_ascii=False)
+        (fresh / CROISSANT).write_text(f"{text}\n", encoding="utf-8")
+        _put_in_place(fresh, target)
+    except UnicodeEncodeError as error:
+        raise FileError(
+            f"{target}: {error.object!r} cannot be written as text; rename the example, group or attribute"
+        ) from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def load_control(
+    path: str | os.PathLike[str],
+    *,
+    verify: bool = True,
+    similarity: Similarity | PairwiseFunction | None = None,
+) -> ControlSet:
+    """Read a control set that `save_control` wrote, from its folder or its Parquet file.
+
+    Parameters
+    ----------
+    path : path
+        The folder, or the ``control.parquet`` inside it.
+    verify : bool
+        Refuse a file that was changed after it was saved.
+    similarity : callable on two blocks, optional
+        Must be given when the control set was made with another similarity than the cosine.
+    """
+    table = _read_table(Path(path))
+    about = json.loads(table.schema.metadata[METADATA_KEY])
+    chosen = _similarity(about["similarity"], similarity, path)
+    try:
+        control = _control(table, about, chosen)
+    except (DivscoreError, KeyError, ValueError) as error:
+        if not verify:
+            raise
+        raise FileError(
+            f"{os.fspath(path)} was changed after it was saved and no longer works: {error}"
+        ) from error
+    if verify and control.digest != about["digest"]:
+        raise FileError(
+            f"{os.fspath(path)} was changed after it was saved: its fingerprint is {control.digest[:12]}…, "
+            f"expected {about['digest'][:12]}…; fetch it again, or load it with verify=False and save it anew"
+        )
+    return control
+
+
+def is_control(path: str | os.PathLike[str]) -> bool:
+    """Whether `path` is the folder or the Parquet file of a saved control set."""
+    file = _table_of(Path(path))
+    if file.suffix != ".parquet" or not file.is_file():
+        return False
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return METADATA_KEY in (pq.read_schema(file).metadata or {})
+    except (pa.ArrowException, OSError):
+        return False
+
+
+def _table_of(path: Path) -> Path:
+    return path / TABLE if path.is_dir() else path
+
+
+def _check_target(target: Path) -> None:
+    if target.exists() and not target.is_dir():
+        raise FileError(f"{target} is a file; a control set is saved as a folder: give another name")
+    if target.is_dir() and any(target.iterdir()) and not is_control(target):
+        raise FileError(
+            f"{target} is a folder with other things in it; give a new folder for the control set"
+        )
+
+
+def _put_in_place(fresh: Path, target: Path) -> None:
+    if not target.exists():
+        fresh.rename(target)
+        return
+    old = target.parent / f"{fresh.name}.old"
+    target.rename(old)
+    try:
+        fresh.rename(target)
+    except OSError:
+        old.rename(target)
+        raise
+    # What somebody put beside the control set, such as notes or images, stays.
+    for entry in old.iterdir():
+        if entry.name not in {TABLE, CARD, CROISSANT}:
+            entry.rename(target / entry.name)
+    shutil.rmtree(old)
+
+
+def _write_table(control: ControlSet, file: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    numbers = pa.array(np.ascontiguousarray(control.vectors).ravel())
+    kind = pa.list_(pa.field("item", numbers.type, nullable=False), control.dimension)
+    about = {
+        "attribute": control.attribute,
+        "order": list(control.groups),
+        "similarity": control.similarity.name,
+        "encoder": control.encoder,
+        "method": control.method,
+        "hand_picked": control.hand_picked,
+        "digest": control.digest,
+    }
+    fields = [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("group", pa.string(), nullable=False),
+        pa.field("representative", pa.bool_(), nullable=False),
+        pa.field("embedding", kind, nullable=False),
+    ]
+    columns = [
+        pa.array(control.ids, pa.string()),
+        pa.array([control.groups[label] for label in control.labels], pa.string()),
+        pa.array(control.representative),
+        pa.FixedSizeListArray.from_arrays(numbers, type=kind),
+    ]
+    schema = pa.schema(fields, metadata={METADATA_KEY: json.dumps(about).encode()})
+    pq.write_table(pa.table(columns, schema=schema), file, use_dictionary=["group"])
+
+
+def _read_table(path: Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = _table_of(path)
+    if not file.is_file():
+        raise FileError(
+            f"{path} is no control set: {file} does not exist; make one with 'divscore control select'"
+        )
+    try:
+        table = pq.read_table(file)
+    except (pa.ArrowException, OSError) as error:
+        raise FileError(
+            f"{file} is truncated, damaged or no Parquet file ({error}); fetch it again"
+        ) from error
+    if METADATA_KEY not in (table.schema.metadata or {}):
+        raise FileError(
+            f"{file} is no saved control set (it lacks the entry {METADATA_KEY.decode()}); "
+            "make one from a labelled table with 'divscore control select'"
+        )
+    return table
+
+
+def _similarity(saved: str, given: Similarity | PairwiseFunction | None, path: object) -> Similarity:
+    if given is None:
+        if saved != COSINE.name:
+            raise FileError(
+                f"{path} was made with the similarity '{saved}', which a file cannot hold; "
+                "pass that function: load_control(path, similarity=…)"
+            )
+        return COSINE
+    # The file's name for it, so that the fingerprint stays what it was.
+    chosen = given if isinstance(given, Similarity) else Similarity(saved, given)
+    if chosen.name != saved or (saved == COSINE.name and not chosen.collapses):
+        raise MismatchError(
+            f"{path} was made with the similarity '{saved}', but another one was given; use '{saved}'"
+        )
+    return chosen
+
+
+def _control(table: Any, about: dict[str, Any], similarity: Similarity) -> ControlSet:
+    embedding = table["embedding"].combine_chunks()
+    dimension = embedding.type.list_size
+    control = ControlSet(
+        embedding.flatten().to_numpy().reshape(-1, dimension),
+        table["group"].to_pylist(),
+        attribute=about["attribute"],
+        order=about["order"],
+        ids=table["id"].to_pylist(),
+        similarity=similarity,
+        encoder=about["encoder"],
+        hand_picked=about["hand_picked"],
+    )
+    rows = np.flatnonzero(table["representative"].to_numpy())
+    return control.with_representatives(rows.tolist(), about["method"])
+
+
+def _card(control: ControlSet) -> str:
+    counts = "\n".join(
+        f"| {_plain(name)} | {n} | {len(control.rows(group, representatives=True))} |"
+        for group, (name, n) in enumerate(control.counts.items())
+    )
+    pool = "by hand" if control.hand_picked else "by whoever collected them (not marked as picked by hand)"
+    return f"""\
+# Control set for {_plain(control.attribute)}
+
+{len(control)} labelled examples, {int(control.representative.sum())} of them representatives. An audit
+compares a collection with them to estimate how large a share of it each group has.
+
+| group | labelled | representatives |
+|---|---|---|
+{counts}
+
+- **How the representatives were chosen:** {_plain(control.method)}
+- **How the labelled examples were chosen:** {pool}
+- **What made the vectors:** {_plain(control.encoder or "not recorded")} ({control.dimension} dimensions)
+- **Similarity:** {_plain(control.similarity.name)}
+- **Fingerprint:** `{control.digest}`
+
+{WARNINGS}
+## Representatives
+
+{_representatives(control)}
+"""
+
+
+def _representatives(control: ControlSet) -> str:
+    if control.representative.sum() > LISTED_IDS:
+        return f"See the column `representative` of `{TABLE}`."
+    lines = []
+    for group, name in enumerate(control.groups):
+        ids = ", ".join(_plain(control.ids[row]) for row in control.rows(group, representatives=True))
+        lines.append(f"- {_plain(name)}: {ids}")
+    return "\n".join(lines)
+
+
+def _plain(text: str) -> str:
+    """One line of Markdown without mark-up, whatever the name holds."""
+    line = " ".join(text.split())
+    return "".join(f"\\{c}" if c in "\\`*_{}[]<>#|" else c for c in line)
+
+
+def _croissant(control: ControlSet, table: Path) -> dict[str, Any]:
+    def field(name: str, kind: str, says: str, **more: Any) -> dict[str, Any]:
+        source = {"fileObject": {"@id": TABLE}, "extract": {"column": name}}
+        return {
+            "@type": "cr:Field",
+            "@id": f"examples/{name}",
+            "name": name,
+            "description": says,
+            "dataType": kind,
+            "source": source,
+            **more,
+        }
+
+    return {
+        "@context": CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "name": f"Control set for {control.attribute}",
+        "description": f"{len(control)} labelled examples of {', '.join(control.groups)}, for audits.",
+        "distribution": [
+            {
+                "@type": "cr:FileObject",
+                "@id": TABLE,
+                "name": TABLE,
+                "contentUrl": TABLE,
+                "encodingFormat": "application/x-parquet",
+                "sha256": hashlib.sha256(table.read_bytes()).hexdigest(),
+            }
+        ],
+        "recordSet": [
+            {
+                "@type": "cr:RecordSet",
+                "@id": "examples",
+                "name": "examples",
+                "field": [
+                    field("id", "sc:Text", "What the example is called."),
+                    field("group", "sc:Text", f"Its group of {control.attribute}."),
+                    field("representative", "sc:Boolean", "Whether DivScore compares with it."),
+                    field("embedding", "sc:Float", "Its feature vector.", repeated=True),
+                ],
+            }
+        ],
+    }

@@ -1,0 +1,211 @@
+"""How far to trust a result: the numbers behind one word, and the warnings in plain words."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from divscore.control import ControlSet
+from divscore.estimators.divscore import Reference, within_between
+from divscore.relevance import GroupMoments, group_moments, relevance
+from divscore.scorefit import score_fit
+from divscore.separation import SEPARABLE_P, separation
+from divscore.sketch import Sketch
+from divscore.theory import Separability, gamma_control_own, separability, theorem
+
+__all__ = ["ControlFacts", "Coverage", "Diagnostics", "control_facts", "coverage", "about_skipped", "diagnose", "trust_of", "warnings_for"]
+
+ALARM = 0.01
+MISFIT = 1.6  # a score fit beyond this goes with real errors; shifts that did no harm stayed below it
+FEW_ITEMS = 20
+FEW_LABELS = 10
+
+
+@dataclass(frozen=True)
+class ControlFacts:
+    """What is known of a control set before any collection is seen."""
+
+    separability: Separability
+    gamma_control: float
+    reference: Reference
+    moments: GroupMoments
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """The checks of one collection; see METHOD in the documentation for what each means."""
+
+    separability_p: float
+    auc: float
+    relevance: float
+    relevance_p: float
+    score_fit: float
+    score_fit_p: float
+    skipped_shift: float
+    theorem_error: float
+
+    @property
+    def misfit(self) -> bool:
+        """Whether the scores fit no mixture of the groups: beyond chance, and by an amount that matters."""
+        return self.score_fit_p < ALARM and self.score_fit > MISFIT
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Plain numbers; what is infinite or unknown is None."""
+        return {k: float(v) if math.isfinite(v) else None for k, v in asdict(self).items()}
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Which part of the labelled pool the representatives leave out, by group.
+
+    `farthest` is the largest cosine distance of a labelled example to its nearest representative of the
+    same group; `uncovered` the share of the group's examples that lie farther from every representative than
+    nine in ten of the pool's examples lie from their nearest neighbour in the group.
+    """
+
+    group: str
+    representatives: int
+    labelled: int
+    median: float
+    farthest: float
+    uncovered: float
+
+
+_FACTS: dict[str, ControlFacts] = {}
+
+
+def control_facts(control: ControlSet) -> ControlFacts:
+    """Compute, or return what was computed before for the same control set."""
+    if control.digest not in _FACTS:
+        if len(_FACTS) >= 8:
+            _FACTS.pop(next(iter(_FACTS)))
+        _FACTS[control.digest] = ControlFacts(
+            separability(control), gamma_control_own(control), within_between(control), group_moments(control)
+        )
+    return _FACTS[control.digest]
+
+
+def coverage(control: ControlSet) -> tuple[Coverage, ...]:
+    """Look for examples that the representatives do not stand for (the paper's warning of stereotypes)."""
+    found = []
+    for group, name in enumerate(control.groups):
+        rows = control.rows(group)
+        units = control.units[rows]
+        nearness = 1.0 - units @ units.T
+        np.fill_diagonal(nearness, np.inf)
+        usual = float(np.quantile(nearness.min(axis=1), 0.9))
+        chosen = control.representative[rows]
+        distance = np.where(chosen, 0.0, nearness[:, chosen].min(axis=1))
+        rest = distance[~chosen]
+        found.append(
+            Coverage(
+                name,
+                int(chosen.sum()),
+                len(rows),
+                float(np.median(rest)) if rest.size else 0.0,
+                float(distance.max()),
+                float((distance > usual).mean()),
+            )
+        )
+    return tuple(found)
+
+
+def diagnose(sketch: Sketch, value: float) -> Diagnostics:
+    """Run every check on one collection, whose disparity was estimated as `value`."""
+    control = sketch.control
+    facts = control_facts(control)
+    fit = relevance(sketch.mean, sketch.count, facts.moments)
+    apart = separation(sketch.scorer)
+    scores = score_fit(sketch)
+    skipped = sum(sketch.skipped.values())
+    reach = 1.0 + abs(value) if math.isfinite(value) else 2.0
+    bound = theorem(
+        int(control.representative.sum()),
+        sketch.count,
+        facts.separability.mu_same,
+        facts.separability.mu_diff,
+    )
+    return Diagnostics(
+        separability_p=apart.p_value,
+        auc=apart.auc,
+        relevance=fit.statistic,
+        relevance_p=fit.p_value,
+        score_fit=scores.statistic,
+        score_fit_p=scores.p_value,
+        skipped_shift=skipped * reach / (sketch.count + skipped),
+        theorem_error=bound.additive_error,
+    )
+
+
+def trust_of(found: Diagnostics, count: int) -> str:
+    """One word: good, caution or poor."""
+    if found.separability_p > SEPARABLE_P or found.misfit or count < FEW_ITEMS:
+        return "poor"
+    return "caution" if min(found.relevance_p, found.score_fit_p) < ALARM else "good"
+
+
+def warnings_for(sketch: Sketch, found: Diagnostics, half_width: float) -> list[str]:
+    """Say in plain words what may be wrong, the gravest first."""
+    return [
+        *_about_fit(sketch, found),
+        *about_skipped(sketch, found, half_width),
+        *_about_control(sketch.control),
+    ]
+
+
+def _about_fit(sketch: Sketch, found: Diagnostics) -> list[str]:
+    control, said = sketch.control, []
+    if found.separability_p > SEPARABLE_P:
+        said.append(
+            f"cannot tell: the {len(control)} labelled examples do not separate the groups of "
+            f"{control.attribute} (they are told apart {found.auc:.0%} of the time, 50% is chance); "
+            "use vectors from a better-suited encoder, or label more examples"
+        )
+    if sketch.count < FEW_ITEMS:
+        said.append(f"cannot tell: {sketch.count} items are too few; at least {FEW_ITEMS} are needed")
+    if found.misfit:
+        said.append(
+            "cannot tell: the collection's scores do not look like any mixture of the labelled groups "
+            f"(p = {found.score_fit_p:.3f}); the control set does not stand for this collection. "
+            "Label about 50 random items of the collection itself and use estimator 'rectified', "
+            "or draw the control set from the same kind of source"
+        )
+    elif min(found.relevance_p, found.score_fit_p) < ALARM:
+        said.append(
+            "the collection differs from the control set in more than its composition "
+            f"({found.relevance:.1f} times the expected distance, p {_small(found.relevance_p)}): another "
+            "source, time or place, perhaps. The estimate holds if that difference is the same for all groups; "
+            "30 to 50 labelled random items of the collection ('rectified') would settle it"
+        )
+    return said
+
+
+def about_skipped(sketch: Sketch, found: Diagnostics, half_width: float) -> list[str]:
+    """Items that were skipped are not missing at random; say so when they could change the answer."""
+    if found.skipped_shift <= half_width or not found.skipped_shift:
+        return []
+    total = sum(sketch.skipped.values())
+    kinds = ", ".join(f"{n} {kind}" for kind, n in sketch.skipped.items() if n)
+    return [
+        f"{total} of {sketch.count + total} items were skipped ({kinds}); if all were of one group the "
+        f"disparity would move by up to {found.skipped_shift:.2f}, more than the interval allows for"
+    ]
+
+
+def _about_control(control: ControlSet) -> list[str]:
+    said = []
+    few = [f"{n} '{name}'" for name, n in control.counts.items() if n < FEW_LABELS]
+    if few:
+        said.append(f"only {' and '.join(few)} among the labelled examples: expect a rough calibration")
+    if control.hand_picked:
+        said.append(
+            "the labelled examples were picked by hand; the estimate is calibrated on them as if they were "
+            "drawn at random, so expect a bias"
+        )
+    return said
+
+
+def _small(p: float) -> str:
+    return f"= {p:.3f}" if p >= 0.001 else "< 0.001"

@@ -1,0 +1,72 @@
+"""Interval, disparity, and the result every estimator returns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from divscore.similarity import FloatArray
+
+__all__ = ["Estimate", "Interval", "disparity", "from_replicates"]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A confidence interval: its limits, its level, and how it was made."""
+
+    low: float
+    high: float
+    level: float
+    method: str
+
+    @property
+    def width(self) -> float:
+        """Distance of the limits."""
+        return self.high - self.low
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+    def mirrored(self) -> Interval:
+        """Negate the quantity."""
+        return Interval(-self.high, -self.low, self.level, self.method)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Shares of the groups in the control set's order, the disparity, and an interval for each."""
+
+    shares: FloatArray
+    share_intervals: tuple[Interval, ...]
+    disparity: float
+    interval: Interval
+    replicates: FloatArray | None = None  # (B, k) shares that could have been, where the method makes them
+
+
+def disparity(shares: FloatArray) -> FloatArray:
+    """Two groups: share(first) − share(second). More: largest share − smallest (the paper's footnote)."""
+    if shares.shape[-1] == 2:
+        return np.asarray(shares[..., 0] - shares[..., 1])
+    return np.asarray(shares.max(axis=-1) - shares.min(axis=-1))
+
+
+def bounds(groups: int) -> tuple[float, float]:
+    """Smallest and largest possible disparity."""
+    return (-1.0, 1.0) if groups == 2 else (0.0, 1.0)
+
+
+def from_replicates(
+    value: float, replicates: FloatArray, level: float, limits: tuple[float, float]
+) -> Interval:
+    """Union of the percentile and the basic bootstrap interval, clipped to what is possible."""
+    tail = (1.0 - level) / 2
+    # Order statistics, not interpolation: mirrored replicates then give exactly the mirrored interval.
+    ordered = np.sort(replicates)
+    rank = max(0, math.ceil(tail * (len(ordered) + 1)) - 1)
+    low, high = float(ordered[rank]), float(ordered[-1 - rank])
+    low, high = min(low, 2 * value - high), max(high, 2 * value - low)
+    return Interval(
+        min(max(low, limits[0]), limits[1]), max(min(high, limits[1]), limits[0]), level, "bayesian bootstrap"
+    )

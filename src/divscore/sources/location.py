@@ -1,0 +1,168 @@
+"""Location: where a file is, how to open it, and how to speak of it when it is damaged."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import struct
+import sys
+import tempfile
+import weakref
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any, BinaryIO, cast
+
+from divscore.errors import DivscoreError, FileError
+
+__all__ = ["Location", "locate", "locate_all", "quoted"]
+
+# RuntimeError and NotImplementedError are zipfile's words for encrypted and unknown members.
+DAMAGE = (
+    OSError,
+    ValueError,
+    EOFError,
+    KeyError,
+    NotImplementedError,
+    RuntimeError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+WILDCARDS = frozenset("*?[")
+COPIED_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Location:
+    """A local file, a file that fsspec can open (``s3://…``), or standard input."""
+
+    path: str
+    url: str
+
+    @property
+    def label(self) -> str:
+        """What messages call the file."""
+        return "standard input" if self.path == "-" else self.path
+
+    @property
+    def name(self) -> str:
+        """The file's name without folder and suffix."""
+        return "stdin" if self.path == "-" else PurePath(self.url).stem
+
+    @property
+    def suffix(self) -> str:
+        """The file's suffix in small letters, with its dot."""
+        return PurePath(self.url).suffix.lower()
+
+    @property
+    def remote(self) -> bool:
+        """Whether the file has to be fetched, so that it cannot be memory-mapped."""
+        return "://" in self.url
+
+    def open(self) -> BinaryIO:
+        """Open for reading bytes."""
+        if not self.remote:
+            return open(self.url, "rb")
+        import fsspec
+
+        return cast(BinaryIO, fsspec.open(self.url, "rb").open())
+
+    def check(self) -> None:
+        """Refuse what is missing, a folder, or empty."""
+        if self.remote:
+            self._check_remote()
+            return
+        if not os.path.exists(self.url):
+            raise FileError(
+                f"{self.label} does not exist; check the path (quote a pattern such as 'data/*.npy')"
+            )
+        if os.path.isdir(self.url):
+            raise FileError(f"{self.label} is a folder, expected a file of vectors; name the file inside it")
+        if os.path.getsize(self.url) == 0:
+            raise FileError(f"{self.label} is empty (0 bytes); make or fetch it again")
+
+    def _check_remote(self) -> None:
+        filesystem, path = _filesystem(self.url)
+        with self.reading("a remote file"):
+            if not filesystem.exists(path):
+                raise FileError(f"{self.label} does not exist; check the address and your access to it")
+            if filesystem.size(path) == 0:
+                raise FileError(f"{self.label} is empty (0 bytes); make or fetch it again")
+
+    @contextlib.contextmanager
+    def reading(self, kind: str) -> Iterator[None]:
+        """Turn whatever a reading library raises into a FileError that names this file."""
+        try:
+            yield
+        except DivscoreError:
+            raise
+        except PermissionError as error:
+            raise FileError(f"{self.label} may not be read by this user; change its permissions") from error
+        except Exception as error:
+            if not (isinstance(error, DAMAGE) or type(error).__module__.startswith("pyarrow")):
+                raise
+            said = " ".join(str(error).split())[:200] or type(error).__name__
+            raise FileError(
+                f"{self.label} cannot be read as {kind}: it is truncated, damaged or of another format "
+                f"({said}); make or fetch it again"
+            ) from error
+
+
+def locate(path: str | os.PathLike[str]) -> Location:
+    """Find one file; ``-`` is standard input, kept in a temporary file so that it can be read twice."""
+    text = os.fspath(path)
+    if text == "-":
+        return _keep_standard_input()
+    location = Location(text, text)
+    location.check()
+    return location
+
+
+def locate_all(pattern: str | os.PathLike[str]) -> list[Location]:
+    """Find the files of a pattern in sorted order, or the one file of a plain path."""
+    text = os.fspath(pattern)
+    if not WILDCARDS & set(text) or os.path.exists(text):
+        return [locate(text)]
+    if "://" in text:
+        filesystem, path = _filesystem(text)
+        found = [filesystem.unstrip_protocol(name) for name in filesystem.glob(path)]
+    else:
+        found = [name for name in glob.glob(text, recursive=True) if os.path.isfile(name)]
+    if not found:
+        raise FileError(f"no file matches '{text}'; check the pattern, and the folder it starts from")
+    return [locate(name) for name in sorted(found)]
+
+
+def quoted(names: Any) -> str:
+    """List names for a message."""
+    return ", ".join(f"'{name}'" for name in names) or "none"
+
+
+def _filesystem(url: str) -> tuple[Any, str]:
+    from fsspec.core import url_to_fs
+
+    try:
+        filesystem, path = url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise FileError(f"{url} cannot be opened: {error}") from error
+    return filesystem, path
+
+
+def _keep_standard_input() -> Location:
+    stream = sys.stdin.buffer
+    head = stream.read(COPIED_AT_ONCE)
+    if not head.strip():
+        raise FileError("standard input is empty; expected CSV with a header line, or JSON lines")
+    json_lines = head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
+    handle, url = tempfile.mkstemp(prefix="divscore-", suffix=".jsonl" if json_lines else ".csv")
+    with os.fdopen(handle, "wb") as copy:
+        while head:
+            copy.write(head)
+            head = stream.read(COPIED_AT_ONCE)
+    location = Location("-", url)
+    weakref.finalize(location, os.unlink, url)
+    return location

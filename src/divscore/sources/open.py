@@ -1,0 +1,116 @@
+"""Open vectors by the file's suffix; a pattern of files is one source."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from divscore.errors import FileError
+from divscore.sources.arrays import NpySource, NpzSource
+from divscore.sources.block import PROBLEMS_KEPT, Block, Request, VectorSource
+from divscore.sources.delimited import DelimitedSource
+from divscore.sources.jsonlines import JsonLinesSource
+from divscore.sources.location import Location, locate, locate_all
+from divscore.sources.tables import ArrowSource, ParquetSource
+
+__all__ = ["SUFFIXES", "ManySource", "open_located", "open_many", "open_vectors"]
+
+SUFFIXES: dict[str, type[VectorSource]] = {
+    ".npy": NpySource,
+    ".npz": NpzSource,
+    ".parquet": ParquetSource,
+    ".arrow": ArrowSource,
+    ".feather": ArrowSource,
+    ".ipc": ArrowSource,
+    ".csv": DelimitedSource,
+    ".tsv": DelimitedSource,
+    ".jsonl": JsonLinesSource,
+    ".ndjson": JsonLinesSource,
+}
+
+
+class ManySource(VectorSource):
+    """Several files of equal dimension, one after the other."""
+
+    def __init__(self, pattern: str, parts: Sequence[VectorSource]) -> None:
+        first = parts[0]
+        super().__init__(first.location, first.request)
+        self.parts = tuple(parts)
+        self.name = self.path = self.label = pattern
+        self.dimension, self.columns, self.metadata = first.dimension, first.columns, first.metadata
+        counts = [part.rows for part in parts if part.rows is not None]
+        self.rows = sum(counts) if len(counts) == len(parts) else None
+        for part in parts:
+            if part.dimension != first.dimension:
+                raise FileError(
+                    f"{part.path} has vectors of {part.dimension} numbers, but {first.path} of "
+                    f"{first.dimension}; files of one pattern need the same dimension"
+                )
+
+    def _blocks(self) -> Iterator[Block]:
+        for part in self.parts:
+            unreadable, problems = self.unreadable, self.problems
+            for block in part:
+                self.unreadable = unreadable + part.unreadable
+                yield block
+            self.unreadable = unreadable + part.unreadable
+            self.problems = [*problems, *part.problems][:PROBLEMS_KEPT]
+
+
+def open_vectors(
+    path: str | os.PathLike[str],
+    *,
+    column: str | None = None,
+    extra: Sequence[str] = (),
+    strict: bool = False,
+    batch_rows: int = 65536,
+) -> VectorSource:
+    """Open the vectors of one file; ``-`` is CSV or JSON lines from standard input.
+
+    Parameters
+    ----------
+    path : path
+        A file with one of the known suffixes (`SUFFIXES`), local or with a protocol that fsspec knows.
+    column : str, optional
+        The column of vectors, where several could be meant.
+    extra : sequence of str
+        Further columns to read, as text.
+    strict : bool
+        Make the first row without a usable vector an error instead of counting it.
+    batch_rows : int
+        Most rows of a block; blocks of long vectors have fewer, to keep memory small.
+    """
+    return open_located([locate(path)], _request(column, extra, strict, batch_rows))
+
+
+def open_many(
+    pattern: str | os.PathLike[str],
+    *,
+    column: str | None = None,
+    extra: Sequence[str] = (),
+    strict: bool = False,
+    batch_rows: int = 65536,
+) -> VectorSource:
+    """Open the files of a pattern such as ``data/*.parquet`` as one source, or a plain path as it is."""
+    found = locate_all(pattern)
+    return open_located(found, _request(column, extra, strict, batch_rows), os.fspath(pattern))
+
+
+def open_located(found: Sequence[Location], request: Request, pattern: str = "") -> VectorSource:
+    """Open files that were found before."""
+    parts = [_open(location, request) for location in found]
+    return parts[0] if len(parts) == 1 else ManySource(pattern, parts)
+
+
+def _open(location: Location, request: Request) -> VectorSource:
+    source = SUFFIXES.get(location.suffix)
+    if source is None:
+        got = f"the suffix '{location.suffix}'" if location.suffix else "no suffix"
+        raise FileError(f"{location.label} has {got}; files of vectors end in {', '.join(SUFFIXES)}")
+    return source(location, request)
+
+
+def _request(column: str | None, extra: Sequence[str], strict: bool, batch_rows: int) -> Request:
+    if batch_rows < 1:
+        raise FileError(f"blocks of {batch_rows} rows were asked for; expected at least 1")
+    return Request(column, tuple(dict.fromkeys(extra)), strict, batch_rows)

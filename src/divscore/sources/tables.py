@@ -1,0 +1,204 @@
+"""Parquet and Arrow files: vectors are the column of lists of numbers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from divscore.errors import FileError
+from divscore.sources.block import Block, Request, VectorSource
+from divscore.sources.columns import decoded, kind_of, lengths_of, matrix_of, stored, stored_type, texts_of
+from divscore.sources.location import Location, quoted
+
+__all__ = ["ArrowSource", "ParquetSource"]
+
+# Reads a column chunk piece by piece; without it pyarrow holds a row group's whole chunk in memory.
+READ_AT_ONCE = 8 << 20
+PEEK_ROWS = 64
+
+
+class TableSource(VectorSource):
+    """What Parquet and Arrow files share: a schema, and record batches."""
+
+    format: ClassVar[str]
+
+    def __init__(self, location: Location, request: Request) -> None:
+        super().__init__(location, request)
+        with location.reading(self.format):
+            schema = self._read_schema()
+            self.columns = {field.name: kind_of(stored_type(field.type)) for field in schema}
+        if len(self.columns) < len(schema.names):
+            twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+            raise FileError(f"{self.path} has more than one column named {quoted(twice)}; rename them")
+        self.metadata = decoded(schema.metadata)
+        self._require(self.columns)
+        self._column = self._choose(self.columns)
+        with location.reading(self.format):
+            self.rows = self._count_rows()
+        if self.rows != 0:
+            self.dimension = self._find_dimension(stored_type(schema.field(self._column).type))
+        self._check_shape()
+
+    def _read_schema(self) -> Any:
+        raise NotImplementedError
+
+    def _count_rows(self) -> int | None:
+        raise NotImplementedError
+
+    def _batches(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
+        raise NotImplementedError
+
+    def _find_dimension(self, kind: Any) -> int:
+        import pyarrow as pa
+
+        with self.location.reading(self.format):
+            if pa.types.is_fixed_size_list(kind):
+                if self.rows is None and not any(
+                    b.num_rows for b in self._batches([self._column], PEEK_ROWS)
+                ):
+                    self.rows = 0
+                return int(kind.list_size)
+            for batch in self._batches([self._column], PEEK_ROWS):
+                lengths = lengths_of(stored(batch.column(self._column)))
+                if (lengths > 0).any():
+                    return int(lengths[lengths > 0][0])
+        return 0
+
+    def _blocks(self) -> Iterator[Block]:
+        first = 0
+        step = self.request.rows_within(self.dimension, 4)
+        with self.location.reading(self.format):
+            for batch in self._batches([self._column, *self.request.extra], step):
+                column = stored(batch.column(self._column))
+                vectors, good = matrix_of(column, self.dimension)
+                values = {name: texts_of(batch.column(name)) for name in self.request.extra}
+                if good is not None:
+                    self._refuse_rows(column, good, first)
+                    values = {n: [t for t, ok in zip(v, good, strict=True) if ok] for n, v in values.items()}
+                first += batch.num_rows
+                if len(vectors):
+                    yield Block(vectors, values)
+
+    def _refuse_rows(self, column: Any, good: NDArray[np.bool_], first: int) -> None:
+        def reason(row: int) -> str:
+            value = column[row - first].as_py()
+            if value is None:
+                return "has no vector (null)"
+            if len(value) != self.dimension:
+                return f"has a vector of length {len(value)}, not {self.dimension}"
+            return "has a vector with a missing number (null)"
+
+        self._refuse((first + np.flatnonzero(~good)).tolist(), reason)
+
+
+class ParquetSource(TableSource):
+    """A Parquet file, decoded a few megabytes at a time."""
+
+    format = "Parquet"
+
+    def _read_schema(self) -> Any:
+        with self._file() as file:
+            return file.schema_arrow
+
+    def _count_rows(self) -> int | None:
+        with self._file() as file:
+            return int(file.metadata.num_rows)
+
+    def _batches(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
+        with self._file() as file:
+            yield from file.iter_batches(batch_size=rows, columns=list(columns))
+
+    @contextlib.contextmanager
+    def _file(self) -> Iterator[Any]:
+        import pyarrow.parquet as pq
+
+        source = self.location.open() if self.location.remote else self.location.url
+        with pq.ParquetFile(source, pre_buffer=False, buffer_size=READ_AT_ONCE) as file:
+            yield file
+
+
+class ArrowSource(TableSource):
+    """An Arrow IPC file (or stream), memory-mapped."""
+
+    format = "Arrow IPC"
+
+    def _read_schema(self) -> Any:
+        import pyarrow as pa
+
+        with self._file() as file:
+            return (pa.ipc.open_file if _is_random_access(file) else pa.ipc.open_stream)(file).schema
+
+    def _count_rows(self) -> int | None:
+        """Add up the batches; None where that would read the whole file (remote, compressed, a stream)."""
+        import pyarrow as pa
+
+        with self._file() as file:
+            if self.location.remote or not _is_random_access(file):
+                return None
+            reader = pa.ipc.open_file(file)
+            batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
+            first = next(batches, None)
+            if first is None or reader.num_record_batches == 1:
+                return 0 if first is None else int(first.num_rows)
+            return sum((int(b.num_rows) for b in batches), first.num_rows) if _is_view(first, file) else None
+
+    def _batches(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
+        import pyarrow as pa
+
+        # Choosing columns makes pyarrow copy them out of a memory map: done only where files are fetched.
+        chosen = [list(self.columns).index(name) for name in columns] if self.location.remote else None
+        options = pa.ipc.IpcReadOptions(included_fields=chosen)
+        with self._file() as file:
+            for batch in _read_batches(file, options):
+                for name in columns:
+                    # A damaged file may hold offsets that point outside of it.
+                    batch.column(name).validate(full=True)
+                for start in range(0, batch.num_rows, rows):
+                    yield batch.slice(start, rows)
+
+    @contextlib.contextmanager
+    def _file(self) -> Iterator[Any]:
+        import pyarrow as pa
+
+        if self.location.remote:
+            with self.location.open() as stream:
+                yield pa.PythonFile(stream, mode="r")
+            return
+        # Not closed here: blocks that were handed out may still view the mapping, and keep it alive.
+        yield pa.memory_map(self.location.url)
+
+
+def _is_random_access(file: Any) -> bool:
+    start = file.read(6)
+    file.seek(0)
+    if start[:4] == b"FEA1":
+        raise ValueError("Feather version 1 is not Arrow IPC; write it again with a current pyarrow")
+    return bool(start == b"ARROW1")
+
+
+def _is_view(batch: Any, file: Any) -> bool:
+    """Whether a batch lies in the mapped file as it is, not decompressed."""
+    file.seek(0)
+    whole = file.read_buffer(file.size())
+    filled = [
+        buffer
+        for column in batch.columns
+        for buffer in column.buffers()
+        if buffer is not None and buffer.size
+    ]
+    return all(whole.address <= buffer.address < whole.address + whole.size for buffer in filled)
+
+
+def _read_batches(file: Any, options: Any) -> Iterator[Any]:
+    import pyarrow as pa
+
+    if not _is_random_access(file):
+        yield from pa.ipc.open_stream(file, options=options)
+        return
+    reader = pa.ipc.open_file(file, options=options)
+    for number in range(reader.num_record_batches):
+        yield reader.get_batch(number)

@@ -47,12 +47,18 @@ class Scan:
 
 
 def scan(
-    rows: NDArray[Any], scorer: Scorer, owner: Owners | None = None, owners: int = 1, workers: int = 1
+    rows: NDArray[Any],
+    scorer: Scorer,
+    owner: Owners | None = None,
+    owners: int = 1,
+    *,
+    workers: int = 1,
+    seen: int = 0,
 ) -> Scan:
-    """Pass over `rows` once; `owner` says to which of several collections each row belongs."""
+    """Pass over `rows` once, after `seen` others; `owner` says to which collection each row belongs."""
     n, d = rows.shape
     level = np.empty(n, dtype=np.uint8)
-    single = rows.dtype == np.float32 and n >= SINGLE
+    single = rows.dtype == np.float32 and n + seen >= SINGLE
 
     def chunk(start: int) -> tuple[Any, ...]:
         part = slice(start, min(start + CHUNK, n))

@@ -7,7 +7,7 @@ the paper's "variable-sized collections" and also what lets batches, threads and
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,15 +19,11 @@ from divscore.errors import InputError, MismatchError, VectorError
 from divscore.scan import SKIPPED, Scan, scan
 from divscore.scorer import LEVELS, Scorer, scorer_for
 from divscore.similarity import FloatArray, as_matrix, unit_rows
+from divscore.state import SKIPS, SketchState
 
-__all__ = ["SKIPS", "Sketch", "add_by"]
+__all__ = ["Sketch", "add_by", "fold"]
 
-SKIPS = ("zero", "nonfinite", "unreadable")
-REPLICATE_ITEMS = 2_048  # at most this many items are scored by every refitted direction
-JOINT_ITEMS = 65_536  # with three groups or more: at most this many items in the joint histogram
-
-
-class Sketch:
+class Sketch(SketchState):
     """A summary of a collection, as seen from one control set.
 
     >>> import numpy as np
@@ -44,10 +40,11 @@ class Sketch:
         self.control = control
         self.seed = seed
         self.count = 0
-        self.total: FloatArray = np.zeros(control.dimension)
-        self.similarity_total: FloatArray = np.zeros(_general(control))
-        self.skipped: dict[str, int] = dict.fromkeys(SKIPS, 0)
-        self.levels: NDArray[np.int64] = np.zeros(LEVELS, dtype=np.int64)
+        self.groups = len(control.groups)
+        self.total = np.zeros(control.dimension)
+        self.similarity_total = np.zeros(_general(control))
+        self.skipped = dict.fromkeys(SKIPS, 0)
+        self.levels = np.zeros(LEVELS, dtype=np.int64)
         scorer = self.scorer
         self.cells = CellCounts(scorer.grid.cells)
         self.replicate_cells = CellCounts(scorer.replicates.grid_cells, scorer.replicates.count)
@@ -66,13 +63,13 @@ class Sketch:
 
     def add(self, batch: Any, *, workers: int = 1) -> None:
         """Count a batch of vectors in; zero and non-finite ones are skipped and counted."""
-        add_by({"": self}, self._checked(batch), None, workers=workers)
+        add_by([self], self.checked(batch), None, workers=workers)
 
     def remove(self, batch: Any, *, workers: int = 1) -> None:
         """Take a batch out again; it must have been added before."""
         backup = self.copy()
         try:
-            add_by({"": self}, self._checked(batch), None, workers=workers, sign=-1)
+            add_by([self], self.checked(batch), None, workers=workers, sign=-1)
             if self.count < 0 or min(self.skipped.values()) < 0:
                 raise InputError("more items to remove than were added to this sketch; nothing was removed")
         except InputError:
@@ -85,15 +82,7 @@ class Sketch:
     def merge(self, other: Sketch) -> None:
         """Count in everything that another sketch of the same control set has seen."""
         self._same_control(other)
-        self.count += other.count
-        self.total = self.total + other.total
-        self.similarity_total = self.similarity_total + other.similarity_total
-        self.levels = self.levels + other.levels
-        for kind in SKIPS:
-            self.skipped[kind] += other.skipped[kind]
-        self.cells.merge(other.cells)
-        self.replicate_cells.merge(other.replicate_cells)
-        self._raise_floors()
+        self.absorb(other)
 
     def skip(self, kind: str, count: int = 1) -> None:
         """Record items that could not be turned into vectors."""
@@ -127,7 +116,8 @@ class Sketch:
     def __repr__(self) -> str:
         return f"<Sketch of {self.count} items, {self.control.attribute}>"
 
-    def _checked(self, batch: Any) -> NDArray[Any]:
+    def checked(self, batch: Any) -> NDArray[Any]:
+        """Return a batch as an array of the right dimension, or say what is wrong with it."""
         rows = as_matrix(batch, "the collection's vectors")
         if rows.shape[1] != self.control.dimension:
             raise VectorError(
@@ -145,15 +135,9 @@ class Sketch:
         if self.seed != other.seed:
             raise MismatchError(f"the sketches were made with different seeds ({self.seed} and {other.seed})")
 
-    def _raise_floors(self) -> None:
-        deeper = np.cumsum(self.levels[::-1])[::-1]
-        if self.scorer.groups > 2:
-            self.cells.raise_floor(int((deeper > JOINT_ITEMS).sum()))
-        self.replicate_cells.raise_floor(int((deeper > REPLICATE_ITEMS).sum()))
-
 
 def add_by(
-    sketches: Mapping[str, Sketch],
+    sketches: Sequence[Sketch],
     rows: NDArray[Any],
     owner: NDArray[np.intp] | None,
     *,
@@ -161,9 +145,18 @@ def add_by(
     sign: int = 1,
 ) -> None:
     """Count one batch into several sketches in a single pass; `owner` gives the position of each row's sketch."""
-    listed = list(sketches.values())
+    listed = list(sketches)
+    seen = sum(sketch.count for sketch in listed)
+    found = scan(rows, listed[0].scorer, owner, len(listed), workers=workers, seen=seen)
+    fold(listed, rows, owner, found, sign)
+
+
+def fold(
+    sketches: Sequence[Sketch], rows: NDArray[Any], owner: NDArray[np.intp] | None, found: Scan, sign: int = 1
+) -> None:
+    """Count the result of a scan of `rows` into the sketches that it was made for."""
+    listed = list(sketches)
     scorer = listed[0].scorer
-    found = scan(rows, scorer, owner, len(listed), workers)
     stride = LEVELS * scorer.grid.cells
     edges = np.searchsorted(found.keys, stride * np.arange(len(listed) + 1))
     for at, (sketch, members) in enumerate(zip(listed, _members(owner, found, len(listed)), strict=True)):
@@ -175,7 +168,7 @@ def add_by(
         sketch.total = sketch.total + sign * found.totals[at]
         sketch.levels = sketch.levels + sign * found.levels[at]
         if sign > 0:
-            sketch._raise_floors()
+            sketch.raise_floors()
         mine = slice(edges[at], edges[at + 1])
         sketch.cells.update(found.keys[mine] - at * stride, found.counts[mine], sign)
         _count_replicates(sketch, rows, members, found.level, sign)

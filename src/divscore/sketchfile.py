@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from divscore.cells import CellCounts
 from divscore.control import ControlSet
 from divscore.errors import FileError, MismatchError
 from divscore.scorer import REPLICATES
 from divscore.sketch import Sketch
+from divscore.state import SKIPS, SketchState
 
-__all__ = ["is_sketch", "read_sketches", "write_sketches"]
+__all__ = ["is_sketch", "merge_sketches", "read_sketches", "write_sketches"]
 
 FORMAT = "divscore.sketch/1"
 HEADER = "header.json"
@@ -24,33 +27,61 @@ ARRAYS = ("total", "similarity_total", "levels")
 COUNTS = ("cells", "replicate_cells")
 
 
+@dataclass(frozen=True)
+class _Stored:
+    """A sketch file's content: whose control set, which seed, and the state of every collection."""
+
+    control: str
+    attribute: str
+    seed: int
+    states: dict[str, SketchState]
+
+
 def write_sketches(path: str | os.PathLike[str], sketches: Mapping[str, Sketch]) -> None:
     """Write the sketches of named collections to one file, which appears whole or not at all."""
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     first = next(iter(sketches.values()))
-    header: dict[str, Any] = {
-        "format": FORMAT,
-        "control": first.control.digest,
-        "attribute": first.control.attribute,
-        "seed": first.seed,
-        "replicates": REPLICATES,
-        "collections": [_entry(name, sketch) for name, sketch in sketches.items()],
-    }
-    try:
-        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr(HEADER, json.dumps(header, ensure_ascii=False))
-            for at, sketch in enumerate(sketches.values()):
-                for name in ARRAYS:
-                    _write(archive, f"{at}/{name}.npy", getattr(sketch, name))
-                for name in COUNTS:
-                    _write(archive, f"{at}/{name}_keys.npy", getattr(sketch, name).keys)
-                    _write(archive, f"{at}/{name}_counts.npy", getattr(sketch, name).counts)
-        temporary.replace(target)
-    except OSError as error:
-        raise FileError(f"cannot write the sketch to {target}: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    _write(path, _Stored(first.control.digest, first.control.attribute, first.seed, dict(sketches)))
+
+
+def read_sketches(path: str | os.PathLike[str], control: ControlSet) -> dict[str, Sketch]:
+    """Read the sketches of a file; they must have been made with `control`."""
+    stored = _read(path)
+    if stored.control != control.digest:
+        raise MismatchError(
+            f"{path} was made with another control set (of attribute '{stored.attribute}'); "
+            "give that control set, or make the sketch anew with this one"
+        )
+    found = {}
+    for name, state in stored.states.items():
+        found[name] = Sketch(control, seed=stored.seed)
+        found[name].__dict__.update(state.__dict__)
+    return found
+
+
+def merge_sketches(paths: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -> dict[str, int]:
+    """Join sketch files without their control set; returns the number of items of each collection.
+
+    Files of one collection each become one collection, named after `out`; otherwise collections of the same
+    name are joined.
+    """
+    files = [_read(path) for path in paths]
+    first = files[0]
+    for path, other in zip(paths, files, strict=True):
+        if (other.control, other.seed) != (first.control, first.seed):
+            raise MismatchError(
+                f"{path} and {paths[0]} were made with different control sets or seeds and cannot be merged"
+            )
+    single = all(len(stored.states) == 1 for stored in files)
+    merged: dict[str, SketchState] = {}
+    for stored in files:
+        for own, state in stored.states.items():
+            name = Path(out).stem if single else own
+            if name in merged:
+                merged[name].absorb(state)
+            else:
+                merged[name] = state
+    _write(out, _Stored(first.control, first.attribute, first.seed, merged))
+    return {name: state.count for name, state in merged.items()}
 
 
 def is_sketch(path: str | os.PathLike[str]) -> bool:
@@ -61,60 +92,81 @@ def is_sketch(path: str | os.PathLike[str]) -> bool:
         return HEADER in archive.namelist()
 
 
-def read_sketches(path: str | os.PathLike[str], control: ControlSet) -> dict[str, Sketch]:
-    """Read the sketches of a file; they must have been made with `control`."""
+def _write(path: str | os.PathLike[str], stored: _Stored) -> None:
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    header = {
+        "format": FORMAT,
+        "control": stored.control,
+        "attribute": stored.attribute,
+        "seed": stored.seed,
+        "replicates": REPLICATES,
+        "collections": [_entry(name, state) for name, state in stored.states.items()],
+    }
+    try:
+        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(HEADER, json.dumps(header, ensure_ascii=False))
+            for at, state in enumerate(stored.states.values()):
+                for name in ARRAYS:
+                    _save(archive, f"{at}/{name}.npy", getattr(state, name))
+                for name in COUNTS:
+                    _save(archive, f"{at}/{name}_keys.npy", getattr(state, name).keys)
+                    _save(archive, f"{at}/{name}_counts.npy", getattr(state, name).counts)
+        temporary.replace(target)
+    except OSError as error:
+        raise FileError(f"cannot write the sketch to {target}: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _entry(name: str, state: SketchState) -> dict[str, Any]:
+    shapes = {
+        which: {"cells": counts.cells, "rows": counts.rows, "floor": counts.floor}
+        for which, counts in ((c, getattr(state, c)) for c in COUNTS)
+    }
+    return {"name": name, "count": state.count, "groups": state.groups, "skipped": state.skipped, **shapes}
+
+
+def _read(path: str | os.PathLike[str]) -> _Stored:
     try:
         with zipfile.ZipFile(path) as archive:
             header = json.loads(archive.read(HEADER))
-            _check(path, header, control)
-            return {
-                entry["name"]: _read_one(archive, at, entry, control, header["seed"])
-                for at, entry in enumerate(header["collections"])
+            if header.get("format") != FORMAT:
+                raise FileError(f"{path} has format {header.get('format')!r}; this version reads {FORMAT}")
+            if header["replicates"] != REPLICATES:
+                raise FileError(f"{path} was made by another version of divscore; make the sketch anew")
+            states = {
+                str(entry["name"]): _state(archive, at, entry) for at, entry in enumerate(header["collections"])
             }
+            return _Stored(header["control"], header["attribute"], int(header["seed"]), states)
     except FileNotFoundError as error:
         raise FileError(f"{path}: no such file") from error
-    except (zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError) as error:
-        if isinstance(error, MismatchError | FileError):
-            raise
+    except FileError:
+        raise
+    except Exception as error:  # a damaged zip can fail in a dozen ways, and all mean the same here
         raise FileError(f"{path} is not a sketch, or is damaged ({error}); make it anew") from error
 
 
-def _entry(name: str, sketch: Sketch) -> dict[str, Any]:
-    floors = {f"{which}_floor": getattr(sketch, which).floor for which in COUNTS}
-    return {"name": name, "count": sketch.count, "skipped": sketch.skipped, **floors}
-
-
-def _check(path: str | os.PathLike[str], header: dict[str, Any], control: ControlSet) -> None:
-    if header.get("format") != FORMAT:
-        raise FileError(f"{path} has format {header.get('format')!r}; this version reads {FORMAT}")
-    if header["control"] != control.digest:
-        raise MismatchError(
-            f"{path} was made with another control set (of attribute '{header['attribute']}'); "
-            "give that control set, or make the sketch anew with this one"
-        )
-    if header["replicates"] != REPLICATES:
-        raise FileError(f"{path} was made by another version of divscore; make the sketch anew")
-
-
-def _read_one(archive: zipfile.ZipFile, at: int, entry: dict[str, Any], control: ControlSet, seed: int) -> Sketch:
-    sketch = Sketch(control, seed=seed)
-    sketch.count = int(entry["count"])
-    sketch.skipped = {kind: int(entry["skipped"][kind]) for kind in sketch.skipped}
+def _state(archive: zipfile.ZipFile, at: int, entry: dict[str, Any]) -> SketchState:
+    state = SketchState()
+    state.count, state.groups = int(entry["count"]), int(entry["groups"])
+    state.skipped = {kind: int(entry["skipped"][kind]) for kind in SKIPS}
     for name in ARRAYS:
-        setattr(sketch, name, _read(archive, f"{at}/{name}.npy"))
+        setattr(state, name, _load(archive, f"{at}/{name}.npy"))
     for name in COUNTS:
-        counts = getattr(sketch, name)
-        counts.floor = int(entry[f"{name}_floor"])
-        counts.keys = _read(archive, f"{at}/{name}_keys.npy")
-        counts.counts = _read(archive, f"{at}/{name}_counts.npy")
-    return sketch
+        counts = CellCounts(int(entry[name]["cells"]), int(entry[name]["rows"]))
+        counts.floor = int(entry[name]["floor"])
+        counts.keys = _load(archive, f"{at}/{name}_keys.npy")
+        counts.counts = _load(archive, f"{at}/{name}_counts.npy")
+        setattr(state, name, counts)
+    return state
 
 
-def _write(archive: zipfile.ZipFile, name: str, array: Any) -> None:
+def _save(archive: zipfile.ZipFile, name: str, array: Any) -> None:
     with archive.open(name, "w") as file:
         np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
 
 
-def _read(archive: zipfile.ZipFile, name: str) -> Any:
+def _load(archive: zipfile.ZipFile, name: str) -> Any:
     with archive.open(name) as file:
         return np.lib.format.read_array(file, allow_pickle=False)

@@ -1,0 +1,32 @@
+# make install | demo | test | check | bench: each sets up what it needs in .venv, with the standard venv and pip.
+PYTHON ?= python3
+BIN := .venv/bin
+export OPENBLAS_NUM_THREADS := 1
+
+.PHONY: install demo test check bench
+
+install: .venv/.installed
+demo: .venv/.installed
+	@$(BIN)/divscore demo
+test: .venv/.installed-dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+check: .venv/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+bench: .venv/.installed-bench
+	$(BIN)/python benchmarks/run.py
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit("divscore needs Python 3.11 or later, this is %s; try make PYTHON=python3.12 install" % sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+.venv/.installed: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+.venv/.installed-dev: .venv/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+.venv/.installed-bench: .venv/.installed benchmarks/requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/requirements.txt
+	@touch $@

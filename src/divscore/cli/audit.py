@@ -1,0 +1,178 @@
+"""`divscore audit`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import numpy as np
+
+from divscore.audit import ESTIMATORS, Audit
+from divscore.audit import audit as run_audit
+from divscore.cli.console import clean_errors, say, warn
+from divscore.cli.passes import open_collection, sketch_source
+from divscore.control import ControlSet
+from divscore.errors import FileError, InputError
+from divscore.report.document import document
+from divscore.report.table import table
+from divscore.sample import LabelledSample
+from divscore.sketchfile import is_sketch, read_sketches
+from divscore.sources import open_many
+from divscore.sources.pool import read_pool
+
+__all__ = ["audit"]
+
+EXAMPLES = """
+\b
+Examples:
+  divscore audit photos.npy --control labelled.parquet --attribute gender
+  divscore audit feed.parquet --control C --by country --json audit.json
+  divscore audit 'shards/*.arrow' --control C --max-disparity 0.2
+  divscore audit photos.npy --control C --estimator rectified --labelled-sample sample.parquet
+  divscore audit monday.sketch tuesday.sketch --control C
+"""
+
+
+@click.command("audit", epilog=EXAMPLES)
+@click.argument("collections", nargs=-1, required=True, metavar="COLLECTION...")
+@click.option("--control", "control_path", required=True, metavar="C", help="Control set, or table of labelled vectors.")
+@click.option("--attribute", metavar="NAME", help="Column of group names; 'gender×tone' for intersections.")
+@click.option("--groups", metavar="A,B", help="Order of the groups: disparity = share(A) − share(B).")
+@click.option("--by", metavar="COLUMN", help="Audit every value of this column as its own collection, in one pass.")
+@click.option("--column", metavar="NAME", help="Column of vectors, where a file has several.")
+@click.option("--estimator", type=click.Choice(ESTIMATORS), default="likelihood", show_default=True)
+@click.option("--labelled-sample", metavar="FILE", help="Labelled random items of the collection, for 'rectified' and 'iid'.")
+@click.option("--confidence", type=float, default=0.95, show_default=True, help="Level of the interval.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--json", "json_path", metavar="FILE|-", help="Write the result as JSON; '-' prints it instead of the table.")
+@click.option("--max-disparity", type=click.FloatRange(0, 1), metavar="X", help="Exit 1 if the interval lies beyond ±X, 3 if it straddles it.")
+@click.option("--strict", is_flag=True, help="Stop at the first row that would be skipped.")
+@click.option("--workers", type=click.IntRange(1), default=min(4, os.cpu_count() or 1), show_default="cores, at most 4", help="Threads.")
+@click.option("--verbose", is_flag=True, help="List the rows that were skipped.")
+@clean_errors
+def audit(
+    collections: tuple[str, ...],
+    control_path: str,
+    attribute: str | None,
+    groups: str | None,
+    json_path: str | None,
+    max_disparity: float | None,
+    **options: Any,
+) -> None:
+    """Tell how unevenly groups are represented in collections of vectors.
+
+    COLLECTION is a file of vectors (.npy .npz .parquet .arrow .csv .tsv .jsonl), a quoted pattern of files, a
+    sketch, or '-'. Each is audited on its own, against one control set.
+    """
+    order = [name.strip() for name in groups.split(",")] if groups else None
+    control = read_pool(control_path, attribute=attribute, order=order)
+    audits = list(_audits(collections, control, **options))
+    for found in audits:
+        for warning in found.warnings:
+            warn(f"{found.name}: {warning}")
+    if json_path:
+        _write_json(json_path, json.dumps(document(audits), indent=2, ensure_ascii=False, allow_nan=False))
+    if json_path != "-":
+        say(_text(audits))
+    sys.exit(_verdict(audits, max_disparity))
+
+
+def _audits(
+    collections: tuple[str, ...],
+    control: ControlSet,
+    *,
+    estimator: str,
+    confidence: float,
+    seed: int,
+    labelled_sample: str | None,
+    by: str | None,
+    column: str | None,
+    strict: bool,
+    workers: int,
+    verbose: bool,
+) -> Iterator[Audit]:
+    if labelled_sample and len(collections) > 1 or labelled_sample and by:
+        raise InputError("--labelled-sample belongs to one collection; audit one at a time with it")
+    sample = _read_sample(labelled_sample, control, column) if labelled_sample else None
+    asked = {"estimator": estimator, "confidence": confidence, "seed": seed, "sample": sample}
+    for path in collections:
+        if is_sketch(path):
+            sketches = read_sketches(path, control)
+            for name, sketch in sketches.items():
+                yield run_audit(sketch, control, name=name or _stem(path), **asked)
+            continue
+        source = open_collection(path, control, column=column, by=by, strict=strict)
+        if estimator == "self-training":
+            if by:
+                raise InputError("'self-training' audits one collection at a time; leave out --by")
+            blocks = [block.vectors for block in source]
+            yield run_audit(np.concatenate(blocks), control, name=source.name, **asked)
+            continue
+        found = sketch_source(
+            source, control, by=by, seed=seed, workers=workers, strict=strict, verbose=verbose
+        )
+        for name, sketch in found.items():
+            if not sketch.count and len(found) > 1:
+                warn(f"{name}: no item with a usable vector; left out")
+                continue
+            yield run_audit(sketch, control, name=name, **asked)
+
+
+def _read_sample(path: str, control: ControlSet, column: str | None) -> LabelledSample:
+    source = open_many(path, column=column, strict=True)
+    known = [control.attribute, "group"]
+    name = next((n for n in known if n in source.columns), None)
+    if name is None:
+        raise FileError(
+            f"{source.path} has no column '{control.attribute}' or 'group' with the groups of the labelled "
+            f"items; its columns are {', '.join(source.columns) or 'none'}"
+        )
+    blocks = list(open_many(path, column=column, extra=[name], strict=True))
+    groups = [group for block in blocks for group in block.values[name]]
+    return LabelledSample.of(np.concatenate([b.vectors for b in blocks]), groups, control)
+
+
+def _text(audits: list[Audit]) -> str:
+    lines = [table(audits)]
+    if len(audits) == 1:
+        lines = [audits[0].headline, "", *lines]
+    for found in audits:
+        for marginal in found.marginals:
+            shares = ", ".join(f"{name} {share:.1%}" for name, share in marginal.shares.items())
+            low, high = marginal.interval.low, marginal.interval.high
+            lines.append(f"  {found.name}, {marginal.attribute}: {shares}; disparity {marginal.disparity:+.2f} ({low:+.2f} to {high:+.2f})")
+    return "\n".join(lines)
+
+
+def _verdict(audits: list[Audit], limit: float | None) -> int:
+    """0 fine, 1 beyond the limit, 3 inconclusive; the gravest of several collections."""
+    if limit is None:
+        return 0
+    verdicts = set()
+    for found in audits:
+        low, high = found.interval.low, found.interval.high
+        if found.trust == "poor":
+            verdicts.add(3)
+        elif low > limit or high < -limit:
+            verdicts.add(1)
+        else:
+            verdicts.add(0 if -limit <= low and high <= limit else 3)
+    return 1 if 1 in verdicts else 3 if 3 in verdicts else 0
+
+
+def _write_json(path: str, text: str) -> None:
+    if path == "-":
+        say(text)
+        return
+    temporary = f"{path}.{os.getpid()}.part"
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(text + "\n")
+    os.replace(temporary, path)
+
+
+def _stem(path: str) -> str:
+    return os.path.splitext(os.path.basename(path))[0]

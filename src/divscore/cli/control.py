@@ -1,0 +1,192 @@
+"""`divscore control`: select, show, check."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from divscore.cli.console import clean_errors, say, warn
+from divscore.control import ControlSet
+from divscore.controlfile import load_control, save_control
+from divscore.diagnostics import control_facts, coverage
+from divscore.errors import InputError
+from divscore.report.table import columns
+from divscore.scorer import scorer_for
+from divscore.selection import select_adaptive, select_dpp, select_random
+from divscore.separation import SEPARABLE_P, separation
+from divscore.sources.pool import read_pool
+from divscore.theory import control_size, gamma_control, theorem
+
+__all__ = ["control"]
+
+
+@click.group()
+def control() -> None:
+    """Choose, show and check control sets.
+
+    A control set keeps every labelled example and marks some as representatives. The default estimator is
+    calibrated on all of them; the paper's DivScore uses the representatives.
+    """
+
+
+@control.command()
+@click.argument("pool", metavar="POOL")
+@click.option("-o", "--out", required=True, metavar="FOLDER", help="Where to write the control set.")
+@click.option("--attribute", metavar="NAME", help="Column of group names; 'gender×tone' for intersections.")
+@click.option("--groups", metavar="A,B", help="Order of the groups: disparity = share(A) − share(B).")
+@click.option("--column", metavar="NAME", help="Column of vectors, where the file has several.")
+@click.option(
+    "--method",
+    type=click.Choice(["adaptive", "random", "proportional", "dpp"]),
+    default="adaptive",
+    show_default=True,
+    help="adaptive is Algorithm 2 of the paper.",
+)
+@click.option("--size", type=click.IntRange(4), default=50, show_default=True, help="Representatives, all groups together.")
+@click.option("--alpha", default="1.0", show_default=True, help="Weight of redundancy in Algorithm 2, or 'auto'.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--hand-picked", is_flag=True, help="The pool was picked by hand, not drawn at random; results will say so.")
+@clean_errors
+def select(
+    pool: str,
+    out: str,
+    attribute: str | None,
+    groups: str | None,
+    column: str | None,
+    method: str,
+    size: int,
+    alpha: str,
+    seed: int,
+    hand_picked: bool,
+) -> None:
+    """Mark representatives in a table of labelled vectors and save the control set.
+
+    \b
+    Example:
+      divscore control select labelled.parquet --attribute gender -o gender-control
+    """
+    order = [name.strip() for name in groups.split(",")] if groups else None
+    labelled = read_pool(pool, attribute=attribute, column=column, order=order)
+    labelled.hand_picked = labelled.hand_picked or hand_picked
+    chosen = _choose(labelled, method, size, alpha, seed)
+    save_control(chosen, out)
+    warn(f"wrote {out}: {int(chosen.representative.sum())} representatives of {len(chosen)} labelled examples")
+    warn("Look at them before you use them: automatic choice can favour stereotypes (divscore control check).")
+
+
+def _choose(pool: ControlSet, method: str, size: int, alpha: str, seed: int) -> ControlSet:
+    if method == "adaptive":
+        if alpha == "auto":
+            return select_adaptive(pool, size, alpha="auto", seed=seed)
+        try:
+            weight = float(alpha)
+        except ValueError:
+            raise InputError(f"--alpha takes a number or 'auto', got '{alpha}'") from None
+        return select_adaptive(pool, size, alpha=weight, seed=seed)
+    if method == "dpp":
+        return select_dpp(pool, size, seed=seed)
+    return select_random(pool, size, balanced=method == "random", seed=seed)
+
+
+@control.command()
+@click.argument("path", metavar="C")
+@click.option("--attribute", metavar="NAME", help="Column of group names, if C is a table.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@clean_errors
+def show(path: str, attribute: str | None, as_json: bool) -> None:
+    """Describe a control set: its groups, how separable they are, what the paper's theorem says."""
+    facts = _facts(read_pool(path, attribute=attribute))
+    if as_json:
+        say(json.dumps(facts, indent=2, ensure_ascii=False))
+        return
+    say(f"{facts['attribute']}: {facts['labelled']} labelled examples, {facts['representatives']} representatives ({facts['method']}), {facts['dimension']} dimensions")
+    rows = [["group", "labelled", "representatives", "u − l", "its error", ""]]
+    for name, group in facts["groups"].items():
+        note = "noise: DivScore cannot use it" if group["noisy"] else ""
+        error = "?" if group["gap_error"] is None else f"{group['gap_error']:.3f}"
+        rows.append([name, str(group["labelled"]), str(group["representatives"]), f"{group['gap']:+.3f}", error, note])
+    say(columns(rows))
+    say(f"γ of the pool {facts['gamma']:.3f}; γ of the control set {facts['gamma_control']:.3f}")
+    told = facts["auc"]
+    say(f"told apart {told:.0%} of the time without their labels (50% is chance), p = {facts['separability_p']:.2g}")
+    if facts["theorem_error"] is None:
+        say("Theorem 3.3 does not apply: γ is not positive")
+    else:
+        say(
+            f"Theorem 3.3, 1,000 items: within ±{facts['theorem_error']:.1f} with probability 0.9 (a worst case; real "
+            f"errors are far smaller). For ±0.5 it would ask for {facts['theorem_size']:,} representatives."
+        )
+
+
+@control.command()
+@click.argument("path", metavar="C")
+@click.option("--attribute", metavar="NAME", help="Column of group names, if C is a table.")
+@clean_errors
+def check(path: str, attribute: str | None) -> None:
+    """Verify a control set: its files, its groups, and what the representatives leave out.
+
+    Exit code 1 if something should be mended before use.
+    """
+    from divscore.controlfile import is_control
+
+    found = load_control(path) if is_control(path) else read_pool(path, attribute=attribute)
+    problems = []
+    apart = separation(scorer_for(found))
+    if apart.p_value > SEPARABLE_P:
+        problems.append(f"the groups cannot be told apart (p = {apart.p_value:.2g}); every audit will say 'cannot tell'")
+    problems += [f"only {n} labelled examples of '{name}'; at least 10 are wanted" for name, n in found.counts.items() if n < 10]
+    rows = [["group", "representatives", "of", "median distance", "farthest", "left out"]]
+    for part in coverage(found):
+        rows.append([part.group, str(part.representatives), str(part.labelled), f"{part.median:.2f}", f"{part.farthest:.2f}", f"{part.uncovered:.0%}"])
+        if part.uncovered > 0.25:
+            problems.append(
+                f"{part.uncovered:.0%} of '{part.group}' lies far from every representative: look at those examples, "
+                "and add representatives by hand or with a smaller --alpha"
+            )
+    say(columns(rows))
+    say(f"digest {found.digest[:16]}…  {'verified' if is_control(path) else 'not a saved control set'}")
+    for problem in problems:
+        say(f"! {problem}")
+    if not problems:
+        say("No problem found. Do look at the representatives yourself.")
+    sys.exit(1 if problems else 0)
+
+
+def _facts(found: ControlSet) -> dict[str, Any]:
+    facts, apart = control_facts(found), separation(scorer_for(found))
+    spread = facts.separability
+    bound = theorem(int(found.representative.sum()), 1000, spread.mu_same, spread.mu_diff)
+    usable = spread.gamma > 0
+    groups = {
+        name: {
+            "labelled": found.counts[name],
+            "representatives": len(found.rows(at, representatives=True)),
+            "gap": facts.reference.gap[at],
+            "gap_error": facts.reference.gap_error[at] if facts.reference.gap_error[at] < float("inf") else None,
+            "noisy": facts.reference.noisy[at],
+        }
+        for at, name in enumerate(found.groups)
+    }
+    rest = None if found.representative.all() else gamma_control(found)
+    return {
+        "attribute": found.attribute,
+        "labelled": len(found),
+        "representatives": int(found.representative.sum()),
+        "method": found.method,
+        "dimension": found.dimension,
+        "encoder": found.encoder,
+        "similarity": found.similarity.name,
+        "groups": groups,
+        "gamma": spread.gamma,
+        "gamma_with_self": spread.gamma_with_self,
+        "gamma_control": facts.gamma_control,
+        "gamma_control_rest": rest,
+        "auc": apart.auc,
+        "separability_p": apart.p_value,
+        "theorem_error": bound.additive_error if usable else None,
+        "theorem_size": control_size(0.5, 1000, spread.mu_same, spread.mu_diff) if usable else None,
+        "digest": found.digest,
+    }

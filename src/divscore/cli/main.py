@@ -1,0 +1,55 @@
+"""`divscore`: the group of commands, each loaded when it is called."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+from divscore import __version__
+
+__all__ = ["main"]
+
+# Command → (module, what `divscore --help` says), so that help needs none of the modules.
+COMMANDS = {
+    "audit": ("divscore.cli.audit", "Audit collections of vectors against a control set."),
+    "control": ("divscore.cli.control", "Choose, show and check control sets."),
+    "demo": ("divscore.cli.demo", "Audit three lists of first names that come with divscore."),
+    "merge": ("divscore.cli.sketch", "Join sketches of parts into one."),
+    "plan": ("divscore.cli.plan", "How many labels for an interval of a wanted width?"),
+    "sketch": ("divscore.cli.sketch", "Reduce a collection to a few kilobytes that can be audited later."),
+}
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name and imports them on use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of a first audit."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's module."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="divscore")
+def main() -> None:
+    """How unevenly are groups represented in an unlabelled collection, and how sure are we?
+
+    \b
+    Try it:      divscore demo
+    Then:        divscore audit photos.npy --control labelled.parquet --attribute gender
+    In a gate:   divscore audit photos.npy --control labelled.parquet --max-disparity 0.2
+
+    Exit codes: 0 fine, 1 beyond --max-disparity, 2 error, 3 inconclusive.
+    """

@@ -1,0 +1,72 @@
+"""`divscore sketch` and `divscore merge`."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from divscore.cli.console import clean_errors, warn
+from divscore.cli.passes import open_collection, sketch_source
+from divscore.sketchfile import merge_sketches, write_sketches
+from divscore.sources.pool import read_pool
+
+__all__ = ["merge", "sketch"]
+
+
+@click.command()
+@click.argument("collection", metavar="COLLECTION")
+@click.option("--control", "control_path", required=True, metavar="C", help="Control set, or table of labelled vectors.")
+@click.option("-o", "--out", required=True, metavar="FILE", help="Sketch file to write.")
+@click.option("--attribute", metavar="NAME", help="Column of group names, if C is a table.")
+@click.option("--by", metavar="COLUMN", help="One sketch for every value of this column, in the same file.")
+@click.option("--column", metavar="NAME", help="Column of vectors, where the file has several.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--workers", type=click.IntRange(1), default=min(4, os.cpu_count() or 1), show_default="cores, at most 4")
+@click.option("--strict", is_flag=True, help="Stop at the first row that would be skipped.")
+@click.option("--verbose", is_flag=True, help="List the rows that were skipped.")
+@clean_errors
+def sketch(
+    collection: str,
+    control_path: str,
+    out: str,
+    attribute: str | None,
+    by: str | None,
+    column: str | None,
+    seed: int,
+    workers: int,
+    strict: bool,
+    verbose: bool,
+) -> None:
+    """Reduce a collection to a few kilobytes that can be merged and audited elsewhere.
+
+    \b
+    Example:
+      divscore sketch monday.npy --control C -o monday.sketch
+      divscore merge monday.sketch tuesday.sketch -o week.sketch
+      divscore audit week.sketch --control C
+    """
+    control = read_pool(control_path, attribute=attribute)
+    source = open_collection(collection, control, column=column, by=by, strict=strict)
+    found = sketch_source(source, control, by=by, seed=seed, workers=workers, strict=strict, verbose=verbose)
+    write_sketches(out, found)
+    items = sum(each.count for each in found.values())
+    warn(f"wrote {out}: {items:,} items in {len(found)} collection{'s' * (len(found) != 1)}, {os.path.getsize(out):,} bytes")
+
+
+@click.command()
+@click.argument("sketches", nargs=-1, required=True, metavar="SKETCH...")
+@click.option("-o", "--out", required=True, metavar="FILE", help="Sketch file to write.")
+@clean_errors
+def merge(sketches: tuple[str, ...], out: str) -> None:
+    """Join sketches made with the same control set.
+
+    Files of one collection each become one collection, named after the output file; otherwise collections of the
+    same name are joined.
+
+    \b
+    Example:
+      divscore merge monday.sketch tuesday.sketch -o week.sketch
+    """
+    counts = merge_sketches(sketches, out)
+    warn(f"wrote {out}: " + ", ".join(f"{name} with {count:,} items" for name, count in counts.items()))

@@ -1,0 +1,1 @@
+"""Collections that are published, and the one that comes with divscore."""

@@ -1,0 +1,1 @@
+"""From items to vectors; each encoder is imported where it is used."""

@@ -1,0 +1,1 @@
+"""From audits to something people and programs read."""

@@ -20,8 +20,9 @@ from divscore.cells import CellCounts
 from divscore.control import ControlSet
 from divscore.errors import FileError, InputError, MismatchError
 from divscore.similarity import FloatArray, unit_rows
-from divscore.sketch import JOINT_ITEMS, REPLICATE_ITEMS, SKIPS, Sketch, add_by
-from divscore.sketchfile import is_sketch, read_sketches, write_sketches
+from divscore.sketch import Sketch, add_by
+from divscore.sketchfile import is_sketch, merge_sketches, read_sketches, write_sketches
+from divscore.state import JOINT_ITEMS, REPLICATE_ITEMS, SKIPS
 
 SEEDS = st.integers(0, 2**32 - 1)
 GROUPS = st.sampled_from([2, 3, 4])
@@ -293,7 +294,7 @@ def test_a_large_block_in_single_precision(groups: int) -> None:
     whole, threaded = sketch_of(control, rows), sketch_of(control, rows, workers=2)
     assert_same_state(threaded, whole, tolerance=0)
     np.testing.assert_allclose(whole.mean, unit_rows(usable).mean(axis=0), rtol=0, atol=1e-9)
-    batched = sketch_of(control, *np.array_split(rows, 9))  # small enough for double precision
+    batched = merged(sketch_of(control, part) for part in np.array_split(rows, 9))  # in double precision
     assert_same_state(batched, whole, tolerance=1e-9 * whole.count)
     assert_same_audit(audit(batched, control), audit(whole, control))
     assert whole.skipped == {"zero": 1, "nonfinite": 1, "unreadable": 0}
@@ -306,24 +307,24 @@ def test_several_sketches_in_one_pass(groups: int, owners: int, dtype: type) -> 
     control, rows = control_of(groups), spoilt(owners, 9000, groups).astype(dtype)
     # The last collection gets nothing.
     owner = np.random.default_rng(0).integers(max(owners - 1, 1), size=len(rows))
-    together = {str(at): Sketch(control) for at in range(owners)}
+    together = [Sketch(control) for _ in range(owners)]
     add_by(together, rows[:6000], owner[:6000])
     add_by(together, rows[6000:], owner[6000:], workers=2)
     for at in (*range(min(owners, 5)), owners - 1):
-        assert_same_state(together[str(at)], sketch_of(control, rows[owner == at]))
-    assert sum(sketch.count for sketch in together.values()) == sketch_of(control, rows).count
+        assert_same_state(together[at], sketch_of(control, rows[owner == at]))
+    assert sum(sketch.count for sketch in together) == sketch_of(control, rows).count
     add_by(together, rows[:6000], owner[:6000], sign=-1)
-    assert_same_state(together["0"], sketch_of(control, rows[6000:][owner[6000:] == 0]))
+    assert_same_state(together[0], sketch_of(control, rows[6000:][owner[6000:] == 0]))
 
 
 def test_several_sketches_of_a_large_block_in_single_precision() -> None:
     control, rows = control_of(2), spoilt(1, 40_000).astype(np.float32)
     owner = np.random.default_rng(0).integers(3, size=len(rows))
-    together = {str(at): Sketch(control) for at in range(3)}
+    together = [Sketch(control) for _ in range(3)]
     add_by(together, rows, owner)
     for at in range(3):
         apart = sketch_of(control, rows[owner == at])
-        assert_same_state(together[str(at)], apart, tolerance=1e-9 * apart.count)
+        assert_same_state(together[at], apart, tolerance=1e-9 * apart.count)
 
 
 def overlap(A: FloatArray, B: FloatArray) -> FloatArray:
@@ -407,6 +408,27 @@ def test_several_collections_in_one_file(tmp_path: Path) -> None:
         assert_same_state(again[name], sketch, tolerance=0)
     with pytest.raises(InputError, match="holds 4 collections"):
         Sketch.load(path, control)
+
+
+def test_files_are_merged_without_the_control_set(tmp_path: Path) -> None:
+    control, rows = control_of(2), spoilt(0, 300)
+    paths = [tmp_path / f"{at}.sketch" for at in range(3)]
+    for path, part in zip(paths, pieces(rows, 1, 3), strict=True):
+        sketch_of(control, part).save(path)
+    assert merge_sketches(paths, tmp_path / "all.sketch") == {"all": sketch_of(control, rows).count}
+    assert_same_state(Sketch.load(tmp_path / "all.sketch", control), sketch_of(control, rows))
+    named = [tmp_path / "left.sketch", tmp_path / "right.sketch"]
+    write_sketches(named[0], {"x": sketch_of(control, rows[:100]), "y": sketch_of(control, rows[100:150])})
+    write_sketches(named[1], {"y": sketch_of(control, rows[150:])})
+    merge_sketches(named, tmp_path / "both.sketch")
+    both = read_sketches(tmp_path / "both.sketch", control)
+    assert list(both) == ["x", "y"]
+    assert_same_state(both["x"], sketch_of(control, rows[:100]))
+    assert_same_state(both["y"], sketch_of(control, rows[100:]))
+    sketch_of(control, rows, seed=1).save(tmp_path / "seeded.sketch")
+    with pytest.raises(MismatchError, match="different control sets or seeds"):
+        merge_sketches([*named, tmp_path / "seeded.sketch"], tmp_path / "none.sketch")
+    assert not (tmp_path / "none.sketch").exists()
 
 
 def test_a_sketch_of_another_control_set_is_refused(tmp_path: Path) -> None:

@@ -94,7 +94,9 @@ class Audit:
     def headline(self) -> str:
         """The result in one sentence."""
         if self.trust == "poor":
-            return f"Cannot tell how {self.control.attribute} is distributed among these {self.count:,} items."
+            return (
+                f"Cannot tell how {self.control.attribute} is distributed among these {self.count:,} items."
+            )
         first = self.control.groups[0] if len(self.shares) == 2 else self.most
         limits = self.share_intervals[first]
         even = 1 / len(self.shares)
@@ -172,7 +174,9 @@ def audit(
     if isinstance(sample, tuple):
         sample = LabelledSample.of(*sample, control)
     if estimator in ("iid", "rectified") and sample is None:
-        raise InputError(f"estimator '{estimator}' needs a labelled random sample of the collection (sample=…)")
+        raise InputError(
+            f"estimator '{estimator}' needs a labelled random sample of the collection (sample=…)"
+        )
     if estimator == "self-training":
         collection = _whole(collection)
     sketch = _sketch(collection, control, seed, workers)
@@ -234,7 +238,9 @@ def _sketch(collection: Any, control: ControlSet, seed: int, workers: int) -> Sk
 
 def _whole(collection: Any) -> Any:
     if isinstance(collection, Sketch):
-        raise InputError("'self-training' looks at the items one by one and cannot work from a sketch; give vectors")
+        raise InputError(
+            "'self-training' looks at the items one by one and cannot work from a sketch; give vectors"
+        )
     if hasattr(collection, "__array__") or isinstance(collection, (list, tuple)):
         rows = as_matrix(collection, "the collection's vectors")
     else:
@@ -326,7 +332,9 @@ def _method_warnings(
                 "the control set does not fit this collection, trust the labelled sample"
             )
     if sample is not None and len(sample) > sketch.count:
-        said.append(f"{len(sample)} labelled items for a collection of {sketch.count}: is it the same collection?")
+        said.append(
+            f"{len(sample)} labelled items for a collection of {sketch.count}: is it the same collection?"
+        )
     return said
 
 

@@ -84,7 +84,9 @@ class ControlSet:
     def __repr__(self) -> str:
         counts = ", ".join(f"{n} {name}" for name, n in self.counts.items())
         marked = int(self.representative.sum())
-        return f"<ControlSet {self.attribute}: {counts}; {marked} representatives, {self.dimension} dimensions>"
+        return (
+            f"<ControlSet {self.attribute}: {counts}; {marked} representatives, {self.dimension} dimensions>"
+        )
 
     @property
     def dimension(self) -> int:
@@ -196,7 +198,9 @@ def _ordered(names: list[str], order: Sequence[str] | None) -> tuple[str, ...]:
             f"all {len(names)} labelled examples are of group '{present[0]}'; at least two groups are needed"
         )
     if len(present) > MAX_GROUPS:
-        raise ControlError(f"{len(present)} groups; divscore handles at most {MAX_GROUPS}: {_listed(present)}")
+        raise ControlError(
+            f"{len(present)} groups; divscore handles at most {MAX_GROUPS}: {_listed(present)}"
+        )
     if order is None:
         return tuple(present)
     wanted = tuple(str(name).strip() for name in order)

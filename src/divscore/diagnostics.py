@@ -15,7 +15,17 @@ from divscore.separation import SEPARABLE_P, separation
 from divscore.sketch import Sketch
 from divscore.theory import Separability, gamma_control_own, separability, theorem
 
-__all__ = ["ControlFacts", "Coverage", "Diagnostics", "control_facts", "coverage", "about_skipped", "diagnose", "trust_of", "warnings_for"]
+__all__ = [
+    "ControlFacts",
+    "Coverage",
+    "Diagnostics",
+    "about_skipped",
+    "control_facts",
+    "coverage",
+    "diagnose",
+    "trust_of",
+    "warnings_for",
+]
 
 ALARM = 0.01
 MISFIT = 1.6  # a score fit beyond this goes with real errors; shifts that did no harm stayed below it

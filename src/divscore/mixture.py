@@ -47,7 +47,9 @@ def mixture_shares(likelihoods: FloatArray, counts: FloatArray) -> FloatArray:
         return np.asarray(p * ((weights / mixed)[..., None, :] @ likelihoods)[..., 0, :])
 
     def height(p: FloatArray) -> FloatArray:
-        return np.asarray((weights * np.log((likelihoods @ p[..., None])[..., 0])).sum(axis=-1, keepdims=True))
+        return np.asarray(
+            (weights * np.log((likelihoods @ p[..., None])[..., 0])).sum(axis=-1, keepdims=True)
+        )
 
     p = np.full((*counts.shape[:-1], k), 1.0 / k)
     for _ in range(200):
@@ -56,7 +58,9 @@ def mixture_shares(likelihoods: FloatArray, counts: FloatArray) -> FloatArray:
         if np.abs(second - first).max() < 1e-9:
             return second
         r, v = first - p, second - 2 * first + p
-        length = np.sqrt((r**2).sum(axis=-1, keepdims=True) / np.maximum((v**2).sum(axis=-1, keepdims=True), 1e-300))
+        length = np.sqrt(
+            (r**2).sum(axis=-1, keepdims=True) / np.maximum((v**2).sum(axis=-1, keepdims=True), 1e-300)
+        )
         step = np.clip(length, 1.0, 1e3)
         leap = np.maximum(p + 2 * step * r + step**2 * v, 1e-15)
         leap = em(leap / leap.sum(axis=-1, keepdims=True))

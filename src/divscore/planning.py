@@ -41,13 +41,14 @@ class Plan:
         """Width to expect from so many labels, of a collection that is evenly composed."""
         if labels < 4:
             raise InputError(f"{labels} labels: at least 4 are needed")
-        return min(2.0, self.coefficient * labels**-EXPONENT)
+        return float(min(2.0, self.coefficient * labels**-EXPONENT))
 
     def labels(self, width: float) -> int:
         """Labels to expect to need for an interval of this width."""
         if not 0 < width < 2:
             raise InputError(f"width {width} must be between 0 and 2 (the whole range of a disparity)")
-        return 2 * math.ceil(round((self.coefficient / width) ** (1 / EXPONENT) / 2, 6))
+        wanted = float((self.coefficient / width) ** (1 / EXPONENT))
+        return 2 * math.ceil(round(wanted / 2, 6))
 
 
 def plan(
@@ -112,7 +113,9 @@ def _measure(
     return len(part), likelihood(sketch, confidence=confidence).interval.width
 
 
-def _jittered(pool: ControlSet, rows: np.ndarray[tuple[int], np.dtype[np.intp]], rng: np.random.Generator) -> FloatArray:
+def _jittered(
+    pool: ControlSet, rows: np.ndarray[tuple[int], np.dtype[np.intp]], rng: np.random.Generator
+) -> FloatArray:
     # Drawn with replacement: repeated items must not share the fate of one hash.
     units = pool.units[rows]
     return np.asarray(units + 1e-9 * rng.standard_normal(units.shape))

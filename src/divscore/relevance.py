@@ -1,8 +1,8 @@
 """Domain relevance: does the collection look like a mixture of the control set's groups?
 
-Assumption 3.1 of the paper says that inside each group the collection is distributed as the control set is. Under it the
-mean of the collection lies on the segment (with k groups: in the simplex) between the group means, up to
-sampling noise of both. The squared distance off it, over its expectation, is the statistic.
+Assumption 3.1 of the paper says that inside each group the collection is distributed as the control set is.
+Under it the mean of the collection lies on the segment (with k groups: in the simplex) between the group
+means, up to sampling noise of both. The squared distance off it, over its expectation, is the statistic.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def group_moments(control: ControlSet) -> GroupMoments:
     centred = [c - (c @ plane) @ plane.T for c in centred]
     trace = np.array([(c**2).sum() / (len(c) - 1) for c in centred])
     k = len(parts)
-    cross = np.array([[_trace_of_product(centred[g], centred[h], g == h) for h in range(k)] for g in range(k)])
+    cross = np.array(
+        [[_trace_of_product(centred[g], centred[h], g == h) for h in range(k)] for g in range(k)]
+    )
     return GroupMoments(counts, means, plane, trace, cross)
 
 

@@ -21,16 +21,17 @@ from divscore.cells import tally
 from divscore.scorer import LEVELS, Scorer
 from divscore.similarity import FloatArray
 
-__all__ = ["SKIPPED", "Scan", "scan"]
+__all__ = ["ZERO", "Scan", "scan"]
 
 CHUNK = 65_536  # rows handed to one thread; fixed, so that the answer does not depend on their number
-PIECE = 4_096  # rows whose vectors are expected to stay in the cache
+PIECE = 2_048  # rows whose vectors are expected to stay in the cache
 STRIP = 9_000  # numbers summed over at once in single precision: below where BLAS starts its own threads
 SINGLE = 32_768  # from this many float32 rows on, strips are precise enough
 FEW_OWNERS = 64  # collections in one piece up to which each is summed by a product of its own
-SKIPPED = np.uint8(255)  # in place of a level
+ZERO, NONFINITE = np.uint8(254), np.uint8(255)  # in place of a level: why a row was skipped
 
 Owners = NDArray[np.intp]
+Levels = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Scan:
     nonfinite: NDArray[np.int64]  # (owners,): items skipped for not being finite
     keys: NDArray[np.int64]  # (owner · LEVELS + level) · cells + cell, occupied ones, in order
     counts: NDArray[np.int64]  # items at each key
-    level: NDArray[np.uint8]  # (rows,): level of each row, or SKIPPED
+    level: Levels  # (rows,): level of each row; ZERO and above for skipped ones
 
 
 def scan(
@@ -56,80 +57,94 @@ def scan(
     seen: int = 0,
 ) -> Scan:
     """Pass over `rows` once, after `seen` others; `owner` says to which collection each row belongs."""
-    n, d = rows.shape
+    n = len(rows)
     level = np.empty(n, dtype=np.uint8)
     single = rows.dtype == np.float32 and n + seen >= SINGLE
 
-    def chunk(start: int) -> tuple[Any, ...]:
+    def chunk(start: int) -> _Part:
         part = slice(start, min(start + CHUNK, n))
-        mine = None if owner is None else owner[part]
-        total, scores, zero = _sums(rows[part], scorer, mine, owners, single, level[part])
-        return total, zero, *_cells(scores, scorer, mine, level[part])
+        if owner is None:
+            return _scan_chunk(rows[part], scorer, single, level[part])
+        return _scan_mixed(rows[part], scorer, single, level[part], owner[part], owners)
 
-    totals, zero = np.zeros((owners, d)), np.zeros(n, dtype=bool)
+    totals = np.zeros((owners, rows.shape[1]))
     keys, counts = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-    for start, found in zip(range(0, n, CHUNK), _in_order(chunk, range(0, n, CHUNK), workers), strict=True):
-        totals += found[0]
-        zero[start : start + CHUNK] = found[1]
-        keys.append(found[2])
-        counts.append(found[3])
-    whose: Owners = np.zeros(n, dtype=np.intp) if owner is None else owner
-    good = level != SKIPPED
-    by_level = np.bincount(whose[good] * LEVELS + level[good], minlength=owners * LEVELS)
+    for total, found, numbers in _in_order(chunk, range(0, n, CHUNK), workers):
+        totals += total
+        keys.append(found)
+        counts.append(numbers)
+    whose: Any = 0 if owner is None else owner
+    table = np.bincount(whose * 256 + level.astype(np.intp), minlength=owners * 256).reshape(owners, 256)
     return Scan(
         totals,
-        by_level.reshape(owners, LEVELS),
-        np.bincount(whose[zero], minlength=owners),
-        np.bincount(whose[~good & ~zero], minlength=owners),
+        table[:, :LEVELS],
+        table[:, ZERO],
+        table[:, NONFINITE],
         *tally(np.concatenate(keys), np.concatenate(counts)),
         level,
     )
 
 
-def _in_order(
-    task: Callable[[int], tuple[Any, ...]], items: range, workers: int
-) -> Iterable[tuple[Any, ...]]:
+_Part = tuple[FloatArray, NDArray[np.int64], NDArray[np.int64]]
+
+
+def _in_order(task: Callable[[int], _Part], items: range, workers: int) -> Iterable[_Part]:
     if workers <= 1 or len(items) <= 1:
         return map(task, items)
     with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(task, items))
 
 
-def _sums(
-    rows: NDArray[Any],
-    scorer: Scorer,
-    owner: Owners | None,
-    owners: int,
-    single: bool,
-    level: NDArray[np.uint8],
-) -> tuple[FloatArray, NDArray[np.float32], NDArray[np.bool_]]:
-    n = len(rows)
+def _scan_chunk(rows: NDArray[Any], scorer: Scorer, single: bool, level: Levels) -> _Part:
+    """Scan rows of one collection."""
+    total = np.zeros((1, rows.shape[1]))
+    scores = np.empty((len(rows), scorer.scores), dtype=np.float32)
+    skipped: list[tuple[int, Levels]] = []
+    for at in range(0, len(rows), PIECE):
+        piece = slice(at, at + PIECE)
+        block, inverse, why = _score(rows[piece], scorer, single, scores[piece])
+        total[0] += _weighted_sum(block, inverse)
+        if why is not None:
+            skipped.append((at, why))
+    _assign_levels(scores, scorer, level, skipped)
+    return total, *_cells(scores, scorer, None, level)
+
+
+def _scan_mixed(
+    rows: NDArray[Any], scorer: Scorer, single: bool, level: Levels, owner: Owners, owners: int
+) -> _Part:
+    """Scan rows of several collections, brought together by collection while they are read anyway."""
     total = np.zeros((owners, rows.shape[1]))
-    scores = np.empty((n, scorer.scores), dtype=np.float32)
-    good, zero = np.ones(n, dtype=bool), np.zeros(n, dtype=bool)
-    for at in range(0, n, PIECE):
-        piece = slice(at, min(at + PIECE, n))
-        # Rows of one collection are brought together first, while they are read from memory anyway.
-        order = slice(None) if owner is None else _grouped(owner[piece], owners)
-        mine = rows[piece] if owner is None else np.take(rows[piece], order, axis=0, mode="clip")
-        usable, blank = good[piece][order], zero[piece][order]
-        block, inverse = _normalise(mine, usable, blank)
-        for j, w in enumerate(scorer.weights32):
-            scores[piece, j][order] = np.vecdot(block, w) * inverse
-        wide = (block, inverse) if single else _double(mine, usable)
-        if owner is None:
-            total[0] += _weighted_sum(*wide)
-        else:
-            good[piece][order], zero[piece][order] = usable, blank
-            _add_by(total, *wide, owner[piece][order])
+    scores = np.empty((len(rows), scorer.scores), dtype=np.float32)
+    skipped: list[tuple[int, Levels]] = []
+    narrow = owner.astype(np.uint16) if owners <= 65_536 else owner  # numpy sorts 16 bits by radix
+    order = np.argsort(narrow, kind="stable")
+    whose = owner[order]
+    for at in range(0, len(rows), PIECE):
+        piece = slice(at, at + PIECE)
+        mine = np.take(rows, order[piece], axis=0, mode="clip")
+        block, inverse, why = _score(mine, scorer, single, scores[piece])
+        _add_by(total, block, inverse, whose[piece])
+        if why is not None:
+            skipped.append((at, why))
+    ordered = np.empty_like(level)
+    _assign_levels(scores, scorer, ordered, skipped)
+    level[order] = ordered
+    return total, *_cells(scores, scorer, whose, ordered)
+
+
+def _assign_levels(
+    scores: NDArray[np.float32], scorer: Scorer, level: Levels, skipped: list[tuple[int, Levels]]
+) -> None:
     scores += scorer.intercept32
     level[:] = scorer.level(scores)
-    level[~good] = SKIPPED
-    return total, scores, zero
+    for at, why in skipped:
+        here = level[at : at + len(why)]
+        here[why > 0] = why[why > 0]
 
 
 def _cells(
-    scores: NDArray[np.float32], scorer: Scorer, owner: Owners | None, level: NDArray[np.uint8]
+    scores: NDArray[np.float32], scorer: Scorer, owner: Owners | None, level: Levels
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     keys = scorer.grid.encode(scores)
     # With two groups all items are counted, so their level does not matter and would only spread them out.
@@ -137,42 +152,52 @@ def _cells(
         keys += level * np.int64(scorer.grid.cells)
     if owner is not None:
         keys += owner * np.int64(LEVELS * scorer.grid.cells)
-    good = level != SKIPPED
+    good = level < ZERO
     return tally(keys if good.all() else keys[good])
 
 
-def _normalise(
-    rows: NDArray[Any], good: NDArray[np.bool_], zero: NDArray[np.bool_]
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Rows in single precision with their inverse norms; marks and blanks those that cannot be used."""
+def _score(
+    rows: NDArray[Any], scorer: Scorer, single: bool, scores: NDArray[np.float32]
+) -> tuple[NDArray[Any], NDArray[Any], Levels | None]:
+    """Score rows; return them with their inverse norms, ready to be summed, and why some were skipped."""
+    block, inverse, why = _normalise(rows)
+    for j, w in enumerate(scorer.weights32):
+        np.multiply(np.vecdot(block, w), inverse, out=scores[:, j])
+    return (block, inverse, why) if single else (*_double(rows, why), why)
+
+
+def _normalise(rows: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32], Levels | None]:
+    """Rows in single precision with their inverse norms; those that cannot be used are blanked and marked."""
     with np.errstate(over="ignore", invalid="ignore"):
         block = np.ascontiguousarray(rows, dtype=np.float32)
         square = np.vecdot(block, block)
-        odd = np.flatnonzero(~((square > 1e-30) & (square < 1e30)))
-    if odd.size:
-        block = block.copy()
-        block[odd], good[odd], zero[odd] = _mend(rows[odd])
-        square[odd] = np.where(good[odd], np.vecdot(block[odd], block[odd]), 1.0)
-    return block, 1.0 / np.sqrt(square)
+    if square.min() > 1e-30 and square.max() < 1e30:
+        return block, 1.0 / np.sqrt(square), None
+    odd = np.flatnonzero(~((square > 1e-30) & (square < 1e30)))
+    block, why = block.copy(), np.zeros(len(rows), dtype=np.uint8)
+    block[odd], why[odd] = _mend(rows[odd])
+    square[odd] = np.where(why[odd] == 0, np.vecdot(block[odd], block[odd]), 1.0)
+    return block, 1.0 / np.sqrt(square), why
 
 
-def _mend(rows: NDArray[Any]) -> tuple[FloatArray, NDArray[np.bool_], NDArray[np.bool_]]:
+def _mend(rows: NDArray[Any]) -> tuple[FloatArray, Levels]:
     """Rescale rows whose squares leave the range of single precision; blank the useless ones."""
     wide = rows.astype(np.float64)
     finite = np.isfinite(wide).all(axis=1)
     wide[~finite] = 0.0
     largest = np.abs(wide).max(axis=1)
-    usable = largest > 0
-    return wide / np.where(usable, largest, 1.0)[:, None], usable, finite & ~usable
+    why = np.where(finite, np.where(largest > 0, np.uint8(0), ZERO), NONFINITE)
+    return wide / np.where(largest > 0, largest, 1.0)[:, None], why
 
 
-def _double(rows: NDArray[Any], good: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
+def _double(rows: NDArray[Any], why: Levels | None) -> tuple[FloatArray, FloatArray]:
     wide = rows.astype(np.float64)
-    wide[~good] = 0.0
-    largest = np.abs(wide).max(axis=1)
-    far = good & ((largest > 1e100) | (largest < 1e-100))
-    wide[far] /= largest[far, None]
-    return wide, 1.0 / np.sqrt(np.where(good, np.vecdot(wide, wide), 1.0))
+    if why is not None:
+        wide[why > 0] = 0.0
+        largest = np.abs(wide).max(axis=1)
+        wide /= np.where(largest > 0, largest, 1.0)[:, None]
+    square = np.vecdot(wide, wide)
+    return wide, 1.0 / np.sqrt(np.where(square > 0, square, 1.0))
 
 
 def _weighted_sum(block: NDArray[Any], inverse: NDArray[Any]) -> FloatArray:
@@ -181,13 +206,10 @@ def _weighted_sum(block: NDArray[Any], inverse: NDArray[Any]) -> FloatArray:
     strip = max(8, min(64, STRIP // d))
     whole = n // strip * strip
     strips = inverse[:whole].reshape(-1, 1, strip) @ block[:whole].reshape(-1, strip, d)
-    total = strips.sum(axis=(0, 1), dtype=np.float64)
-    return total if whole == n else total + inverse[whole:] @ block[whole:]
-
-
-def _grouped(owner: Owners, owners: int) -> NDArray[np.intp]:
-    narrow = owner.astype(np.uint16) if owners <= 65_536 else owner  # numpy sorts 16 bits by radix
-    return np.argsort(narrow, kind="stable")
+    total: FloatArray = strips.sum(axis=(0, 1), dtype=np.float64)
+    if whole < n:
+        total += inverse[whole:] @ block[whole:]
+    return total
 
 
 def _add_by(total: FloatArray, block: NDArray[Any], inverse: NDArray[Any], owner: Owners) -> None:

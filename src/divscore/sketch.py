@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from divscore.cells import CellCounts, tally
 from divscore.control import ControlSet
 from divscore.errors import InputError, MismatchError, VectorError
-from divscore.scan import SKIPPED, Scan, scan
+from divscore.scan import ZERO, Scan, scan
 from divscore.scorer import LEVELS, Scorer, scorer_for
 from divscore.similarity import FloatArray, as_matrix, unit_rows
 from divscore.state import SKIPS, SketchState
 
 __all__ = ["Sketch", "add_by", "fold"]
+
 
 class Sketch(SketchState):
     """A summary of a collection, as seen from one control set.
@@ -178,7 +179,7 @@ def fold(
 
 def _members(owner: NDArray[np.intp] | None, found: Scan, owners: int) -> list[NDArray[np.intp]]:
     """Row numbers of the usable items of each collection."""
-    good = np.flatnonzero(found.level != SKIPPED)
+    good = np.flatnonzero(found.level < ZERO)
     if owner is None:
         return [good]
     order = good[np.argsort(owner[good], kind="stable")]

@@ -136,7 +136,8 @@ def _read(path: str | os.PathLike[str]) -> _Stored:
             if header["replicates"] != REPLICATES:
                 raise FileError(f"{path} was made by another version of divscore; make the sketch anew")
             states = {
-                str(entry["name"]): _state(archive, at, entry) for at, entry in enumerate(header["collections"])
+                str(entry["name"]): _state(archive, at, entry)
+                for at, entry in enumerate(header["collections"])
             }
             return _Stored(header["control"], header["attribute"], int(header["seed"]), states)
     except FileNotFoundError as error:

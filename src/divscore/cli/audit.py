@@ -39,19 +39,43 @@ Examples:
 
 @click.command("audit", epilog=EXAMPLES)
 @click.argument("collections", nargs=-1, required=True, metavar="COLLECTION...")
-@click.option("--control", "control_path", required=True, metavar="C", help="Control set, or table of labelled vectors.")
+@click.option(
+    "--control", "control_path", required=True, metavar="C", help="Control set, or table of labelled vectors."
+)
 @click.option("--attribute", metavar="NAME", help="Column of group names; 'gender×tone' for intersections.")
 @click.option("--groups", metavar="A,B", help="Order of the groups: disparity = share(A) − share(B).")
-@click.option("--by", metavar="COLUMN", help="Audit every value of this column as its own collection, in one pass.")
+@click.option(
+    "--by", metavar="COLUMN", help="Audit every value of this column as its own collection, in one pass."
+)
 @click.option("--column", metavar="NAME", help="Column of vectors, where a file has several.")
 @click.option("--estimator", type=click.Choice(ESTIMATORS), default="likelihood", show_default=True)
-@click.option("--labelled-sample", metavar="FILE", help="Labelled random items of the collection, for 'rectified' and 'iid'.")
+@click.option(
+    "--labelled-sample",
+    metavar="FILE",
+    help="Labelled random items of the collection, for 'rectified' and 'iid'.",
+)
 @click.option("--confidence", type=float, default=0.95, show_default=True, help="Level of the interval.")
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--json", "json_path", metavar="FILE|-", help="Write the result as JSON; '-' prints it instead of the table.")
-@click.option("--max-disparity", type=click.FloatRange(0, 1), metavar="X", help="Exit 1 if the interval lies beyond ±X, 3 if it straddles it.")
+@click.option(
+    "--json",
+    "json_path",
+    metavar="FILE|-",
+    help="Write the result as JSON; '-' prints it instead of the table.",
+)
+@click.option(
+    "--max-disparity",
+    type=click.FloatRange(0, 1),
+    metavar="X",
+    help="Exit 1 if the interval lies beyond ±X, 3 if it straddles it.",
+)
 @click.option("--strict", is_flag=True, help="Stop at the first row that would be skipped.")
-@click.option("--workers", type=click.IntRange(1), default=min(4, os.cpu_count() or 1), show_default="cores, at most 4", help="Threads.")
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    default=min(4, os.cpu_count() or 1),
+    show_default="cores, at most 4",
+    help="Threads.",
+)
 @click.option("--verbose", is_flag=True, help="List the rows that were skipped.")
 @clean_errors
 def audit(
@@ -95,10 +119,10 @@ def _audits(
     workers: int,
     verbose: bool,
 ) -> Iterator[Audit]:
-    if labelled_sample and len(collections) > 1 or labelled_sample and by:
+    if (labelled_sample and len(collections) > 1) or (labelled_sample and by):
         raise InputError("--labelled-sample belongs to one collection; audit one at a time with it")
     sample = _read_sample(labelled_sample, control, column) if labelled_sample else None
-    asked = {"estimator": estimator, "confidence": confidence, "seed": seed, "sample": sample}
+    asked: dict[str, Any] = {"estimator": estimator, "confidence": confidence, "seed": seed, "sample": sample}
     for path in collections:
         if is_sketch(path):
             sketches = read_sketches(path, control)
@@ -144,7 +168,8 @@ def _text(audits: list[Audit]) -> str:
         for marginal in found.marginals:
             shares = ", ".join(f"{name} {share:.1%}" for name, share in marginal.shares.items())
             low, high = marginal.interval.low, marginal.interval.high
-            lines.append(f"  {found.name}, {marginal.attribute}: {shares}; disparity {marginal.disparity:+.2f} ({low:+.2f} to {high:+.2f})")
+            spread = f"disparity {marginal.disparity:+.2f} ({low:+.2f} to {high:+.2f})"
+            lines.append(f"  {found.name}, {marginal.attribute}: {shares}; {spread}")
     return "\n".join(lines)
 
 

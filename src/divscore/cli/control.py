@@ -45,10 +45,22 @@ def control() -> None:
     show_default=True,
     help="adaptive is Algorithm 2 of the paper.",
 )
-@click.option("--size", type=click.IntRange(4), default=50, show_default=True, help="Representatives, all groups together.")
-@click.option("--alpha", default="1.0", show_default=True, help="Weight of redundancy in Algorithm 2, or 'auto'.")
+@click.option(
+    "--size",
+    type=click.IntRange(4),
+    default=50,
+    show_default=True,
+    help="Representatives, all groups together.",
+)
+@click.option(
+    "--alpha", default="1.0", show_default=True, help="Weight of redundancy in Algorithm 2, or 'auto'."
+)
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--hand-picked", is_flag=True, help="The pool was picked by hand, not drawn at random; results will say so.")
+@click.option(
+    "--hand-picked",
+    is_flag=True,
+    help="The pool was picked by hand, not drawn at random; results will say so.",
+)
 @clean_errors
 def select(
     pool: str,
@@ -73,8 +85,12 @@ def select(
     labelled.hand_picked = labelled.hand_picked or hand_picked
     chosen = _choose(labelled, method, size, alpha, seed)
     save_control(chosen, out)
-    warn(f"wrote {out}: {int(chosen.representative.sum())} representatives of {len(chosen)} labelled examples")
-    warn("Look at them before you use them: automatic choice can favour stereotypes (divscore control check).")
+    warn(
+        f"wrote {out}: {int(chosen.representative.sum())} representatives of {len(chosen)} labelled examples"
+    )
+    warn(
+        "Look at them before you use them: automatic choice can favour stereotypes (divscore control check)."
+    )
 
 
 def _choose(pool: ControlSet, method: str, size: int, alpha: str, seed: int) -> ControlSet:
@@ -102,16 +118,23 @@ def show(path: str, attribute: str | None, as_json: bool) -> None:
     if as_json:
         say(json.dumps(facts, indent=2, ensure_ascii=False))
         return
-    say(f"{facts['attribute']}: {facts['labelled']} labelled examples, {facts['representatives']} representatives ({facts['method']}), {facts['dimension']} dimensions")
+    marked = f"{facts['representatives']} representatives ({facts['method']})"
+    say(
+        f"{facts['attribute']}: {facts['labelled']} labelled examples, {marked}, {facts['dimension']} dimensions"
+    )
     rows = [["group", "labelled", "representatives", "u − l", "its error", ""]]
     for name, group in facts["groups"].items():
         note = "noise: DivScore cannot use it" if group["noisy"] else ""
         error = "?" if group["gap_error"] is None else f"{group['gap_error']:.3f}"
-        rows.append([name, str(group["labelled"]), str(group["representatives"]), f"{group['gap']:+.3f}", error, note])
+        rows.append(
+            [name, str(group["labelled"]), str(group["representatives"]), f"{group['gap']:+.3f}", error, note]
+        )
     say(columns(rows))
     say(f"γ of the pool {facts['gamma']:.3f}; γ of the control set {facts['gamma_control']:.3f}")
     told = facts["auc"]
-    say(f"told apart {told:.0%} of the time without their labels (50% is chance), p = {facts['separability_p']:.2g}")
+    say(
+        f"told apart {told:.0%} of the time without their labels (50% is chance), p = {facts['separability_p']:.2g}"
+    )
     if facts["theorem_error"] is None:
         say("Theorem 3.3 does not apply: γ is not positive")
     else:
@@ -136,11 +159,26 @@ def check(path: str, attribute: str | None) -> None:
     problems = []
     apart = separation(scorer_for(found))
     if apart.p_value > SEPARABLE_P:
-        problems.append(f"the groups cannot be told apart (p = {apart.p_value:.2g}); every audit will say 'cannot tell'")
-    problems += [f"only {n} labelled examples of '{name}'; at least 10 are wanted" for name, n in found.counts.items() if n < 10]
+        problems.append(
+            f"the groups cannot be told apart (p = {apart.p_value:.2g}); every audit will say 'cannot tell'"
+        )
+    problems += [
+        f"only {n} labelled examples of '{name}'; at least 10 are wanted"
+        for name, n in found.counts.items()
+        if n < 10
+    ]
     rows = [["group", "representatives", "of", "median distance", "farthest", "left out"]]
     for part in coverage(found):
-        rows.append([part.group, str(part.representatives), str(part.labelled), f"{part.median:.2f}", f"{part.farthest:.2f}", f"{part.uncovered:.0%}"])
+        rows.append(
+            [
+                part.group,
+                str(part.representatives),
+                str(part.labelled),
+                f"{part.median:.2f}",
+                f"{part.farthest:.2f}",
+                f"{part.uncovered:.0%}",
+            ]
+        )
         if part.uncovered > 0.25:
             problems.append(
                 f"{part.uncovered:.0%} of '{part.group}' lies far from every representative: look at those examples, "
@@ -165,7 +203,9 @@ def _facts(found: ControlSet) -> dict[str, Any]:
             "labelled": found.counts[name],
             "representatives": len(found.rows(at, representatives=True)),
             "gap": facts.reference.gap[at],
-            "gap_error": facts.reference.gap_error[at] if facts.reference.gap_error[at] < float("inf") else None,
+            "gap_error": facts.reference.gap_error[at]
+            if facts.reference.gap_error[at] < float("inf")
+            else None,
             "noisy": facts.reference.noisy[at],
         }
         for at, name in enumerate(found.groups)

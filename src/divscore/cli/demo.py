@@ -34,7 +34,9 @@ def demo(out: str | None, seed: int) -> None:
     say("Three lists of 800 first names each, say of speakers. Nobody's sex is recorded.")
     examples = ", ".join(lists[0].names[:6])
     say(f"List A begins: {examples}, …")
-    say("We have 200 other names whose sex is known, and compare spellings: each name is turned into counts of its")
+    say(
+        "We have 200 other names whose sex is known, and compare spellings: each name is turned into counts of its"
+    )
     say("letters, pairs, triples and quadruples of letters.")
     say("")
     say(table(audits))
@@ -43,7 +45,9 @@ def demo(out: str | None, seed: int) -> None:
         say(f"{each.name}: {found.headline}")
         first = found.share_intervals["female"]
         hit = "inside" if each.truth in found.interval else "outside"
-        say(f"        In truth {(1 + each.truth) / 2:.0%} are women, a disparity of {each.truth:+.2f}: {hit} the interval.")
+        say(
+            f"        In truth {(1 + each.truth) / 2:.0%} are women, disparity {each.truth:+.2f}: {hit} the interval."
+        )
     say("")
     say("How to read a line")
     low, high = audits[0].interval.low, audits[0].interval.high
@@ -51,8 +55,14 @@ def demo(out: str | None, seed: int) -> None:
         ["column", "what it says"],
         ["female", f"estimated share of women; {first.level:.0%} sure that it lies 'between' the next two"],
         ["disparity", "share of women − share of men: 0 is balanced, −1 means only men"],
-        ["95% interval", f"where the true disparity lies, 95 times in 100; for list A {low:+.2f} to {high:+.2f}"],
-        ["DivScore", "the score of the paper (Algorithm 1) from 50 representatives: rougher, and it may leave −1 … 1"],
+        [
+            "95% interval",
+            f"where the true disparity lies, 95 times in 100; for list A {low:+.2f} to {high:+.2f}",
+        ],
+        [
+            "DivScore",
+            "the paper's own score (Algorithm 1) from 50 representatives: rougher, may leave −1 … 1",
+        ],
         ["trust", "good, caution or poor: whether the labelled names seem fit to judge this list"],
     ]
     say(columns(rows))
@@ -85,4 +95,6 @@ def _write(folder: Path, control: ControlSet, lists: list[DemoList], text: str) 
             "embedding": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
         }
     )
-    parquet.write_table(table.replace_schema_metadata({ENCODER_KEY: str(control.encoder)}), folder / "names.parquet")
+    parquet.write_table(
+        table.replace_schema_metadata({ENCODER_KEY: str(control.encoder)}), folder / "names.parquet"
+    )

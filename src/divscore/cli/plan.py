@@ -60,9 +60,23 @@ def plan(
     width = width if width is not None else found.width(labels)
     if as_json:
         points = [{"labels": n, "width": w} for n, w in found.points]
-        say(json.dumps({"attribute": found.attribute, "pilot": found.labelled, "labels": labels, "width": width, "points": points}))
+        say(
+            json.dumps(
+                {
+                    "attribute": found.attribute,
+                    "pilot": found.labelled,
+                    "labels": labels,
+                    "width": width,
+                    "points": points,
+                }
+            )
+        )
         return
     say(f"About {labels:,} labelled examples for a {confidence:.0%} interval of width {width:.2f}.")
-    say(f"From a pilot of {found.labelled}: width " + ", ".join(f"{w:.2f} with {n}" for n, w in found.points) + ".")
+    say(
+        f"From a pilot of {found.labelled}: width "
+        + ", ".join(f"{w:.2f} with {n}" for n, w in found.points)
+        + "."
+    )
     if labels > 4 * found.labelled:
-        say(f"That is more than four times the pilot: take it as a rough guess, and ask again with {2 * found.labelled} labels.")
+        say(f"That is over four times the pilot: a rough guess. Ask again with {2 * found.labelled} labels.")

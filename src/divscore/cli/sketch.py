@@ -16,13 +16,17 @@ __all__ = ["merge", "sketch"]
 
 @click.command()
 @click.argument("collection", metavar="COLLECTION")
-@click.option("--control", "control_path", required=True, metavar="C", help="Control set, or table of labelled vectors.")
+@click.option(
+    "--control", "control_path", required=True, metavar="C", help="Control set, or table of labelled vectors."
+)
 @click.option("-o", "--out", required=True, metavar="FILE", help="Sketch file to write.")
 @click.option("--attribute", metavar="NAME", help="Column of group names, if C is a table.")
 @click.option("--by", metavar="COLUMN", help="One sketch for every value of this column, in the same file.")
 @click.option("--column", metavar="NAME", help="Column of vectors, where the file has several.")
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--workers", type=click.IntRange(1), default=min(4, os.cpu_count() or 1), show_default="cores, at most 4")
+@click.option(
+    "--workers", type=click.IntRange(1), default=min(4, os.cpu_count() or 1), show_default="cores, at most 4"
+)
 @click.option("--strict", is_flag=True, help="Stop at the first row that would be skipped.")
 @click.option("--verbose", is_flag=True, help="List the rows that were skipped.")
 @clean_errors
@@ -51,7 +55,8 @@ def sketch(
     found = sketch_source(source, control, by=by, seed=seed, workers=workers, strict=strict, verbose=verbose)
     write_sketches(out, found)
     items = sum(each.count for each in found.values())
-    warn(f"wrote {out}: {items:,} items in {len(found)} collection{'s' * (len(found) != 1)}, {os.path.getsize(out):,} bytes")
+    parts = f"{len(found)} collection{'s' * (len(found) != 1)}"
+    warn(f"wrote {out}: {items:,} items in {parts}, {os.path.getsize(out):,} bytes")
 
 
 @click.command()

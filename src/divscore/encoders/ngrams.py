@@ -50,7 +50,9 @@ class NgramEncoder:
             rolling = rolling[:starts] * BASE + points[size - 1 :]
             inside = owner[:starts] == owner[size - 1 :]
             mixed = _mix(rolling[inside] ^ np.uint32(size * 0x9E3779B1 & 0xFFFFFFFF))
-            slot = owner[:starts][inside] * self.dimension + (mixed >> np.uint32(1)) % np.uint32(self.dimension)
+            slot = owner[:starts][inside] * self.dimension + (mixed >> np.uint32(1)) % np.uint32(
+                self.dimension
+            )
             sign = 1.0 - 2.0 * (mixed & np.uint32(1))
             table += np.bincount(slot, weights=sign, minlength=len(table))
         vectors = table.reshape(len(texts), self.dimension)

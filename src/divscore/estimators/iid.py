@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from divscore.interval import Estimate, Interval, bounds, disparity
 from divscore.sample import LabelledSample
 

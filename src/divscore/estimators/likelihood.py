@@ -11,8 +11,8 @@ import numpy as np
 
 from divscore.interval import Estimate, Interval, bounds, disparity, from_replicates
 from divscore.mixture import excess_variance, mixture_shares
-from divscore.similarity import FloatArray
 from divscore.separation import separable
+from divscore.similarity import FloatArray
 from divscore.sketch import Sketch
 
 __all__ = ["likelihood"]
@@ -71,7 +71,10 @@ def _range_interval(shares: FloatArray, replicates: FloatArray, confidence: floa
     """Interval for largest share − smallest: noise alone spreads the shares, so the point is not its middle."""
     most, least = int(shares.argmax()), int(shares.argmin())
     pair = from_replicates(
-        float(shares[most] - shares[least]), replicates[:, most] - replicates[:, least], confidence, (0.0, 1.0)
+        float(shares[most] - shares[least]),
+        replicates[:, most] - replicates[:, least],
+        confidence,
+        (0.0, 1.0),
     )
     spread = from_replicates(float(disparity(shares)), disparity(replicates), confidence, (0.0, 1.0))
     return Interval(min(pair.low, spread.low), max(pair.high, spread.high), confidence, pair.method)

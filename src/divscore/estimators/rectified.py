@@ -33,23 +33,33 @@ def rectified(sketch: Sketch, sample: LabelledSample, *, confidence: float = 0.9
     """
     if len(sample) < SMALLEST_SAMPLE:
         raise InputError(
-            f"{len(sample)} labelled items of the collection; 'rectified' needs at least {SMALLEST_SAMPLE} drawn at random"
+            f"{len(sample)} labelled items of the collection; 'rectified' needs {SMALLEST_SAMPLE} or more, at random"
         )
     everywhere, weights, here = _posteriors(sketch, sample)
     k = everywhere.shape[1]
     labels = np.eye(k)[sample.labels]
     if k == 2:
         # d = 2p − 1 in one piece, so that both shares and the disparity agree.
-        share, interval = _rectify(labels[:, 0], here[:, 0], everywhere[:, 0], weights, sketch.count, confidence)
+        share, interval = _rectify(
+            labels[:, 0], here[:, 0], everywhere[:, 0], weights, sketch.count, confidence
+        )
         shares = np.array([share, 1 - share])
         other = Interval(1 - interval.high, 1 - interval.low, confidence, interval.method)
         low, high = 2 * interval.low - 1, 2 * interval.high - 1
-        return Estimate(shares, (interval, other), 2 * share - 1, Interval(low, high, confidence, interval.method))
-    found = [_rectify(labels[:, g], here[:, g], everywhere[:, g], weights, sketch.count, confidence) for g in range(k)]
+        return Estimate(
+            shares, (interval, other), 2 * share - 1, Interval(low, high, confidence, interval.method)
+        )
+    found = [
+        _rectify(labels[:, g], here[:, g], everywhere[:, g], weights, sketch.count, confidence)
+        for g in range(k)
+    ]
     shares = np.clip([share for share, _ in found], 0.0, 1.0)
     shares = shares / shares.sum()
     strict = 1 - (1 - confidence) / k
-    joint = [_rectify(labels[:, g], here[:, g], everywhere[:, g], weights, sketch.count, strict)[1] for g in range(k)]
+    joint = [
+        _rectify(labels[:, g], here[:, g], everywhere[:, g], weights, sketch.count, strict)[1]
+        for g in range(k)
+    ]
     low = max(max(i.low for i in joint) - min(i.high for i in joint), bounds(k)[0])
     high = min(max(i.high for i in joint) - min(i.low for i in joint), bounds(k)[1])
     each = tuple(interval for _, interval in found)

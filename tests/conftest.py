@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from divscore.control import ControlSet
+from divscore.similarity import FloatArray
+
+PPB = Path(__file__).parents[2] / "shared" / "data" / "ppb2017.parquet"
+NAMES = ("a", "b", "c", "d")
+
+Draw = Callable[..., tuple[FloatArray, np.ndarray]]
+MakeControl = Callable[..., ControlSet]
+
+
+def draw_groups(
+    seed: int, counts: Sequence[int], d: int = 8, gap: float = 2.0
+) -> tuple[FloatArray, np.ndarray]:
+    """Gaussian groups "a", "b", … in mixed order, group g centred on `gap` along axis g."""
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.repeat(np.arange(len(counts)), counts))
+    return rng.normal(size=(len(labels), d)) + gap * np.eye(d)[labels], np.array(NAMES)[labels]
+
+
+@pytest.fixture(scope="session")
+def draw() -> Draw:
+    """Return the seeded generator of synthetic groups."""
+    return draw_groups
+
+
+@pytest.fixture(scope="session")
+def make_control() -> MakeControl:
+    """Return a maker of control sets over such groups; `dtype` and ControlSet's own options are passed on."""
+
+    def make(
+        seed: int, counts: Sequence[int], *, d: int = 8, gap: float = 2.0, dtype: Any = float, **options: Any
+    ) -> ControlSet:
+        vectors, names = draw_groups(seed, counts, d, gap)
+        return ControlSet(vectors.astype(dtype), names, attribute="letter", **options)
+
+    return make
+
+
+@dataclass(frozen=True)
+class Portraits:
+    """PPB-2017 as the paper's authors extracted it."""
+
+    vectors: np.ndarray
+    gender: np.ndarray
+    skin_tone: np.ndarray
+    country: np.ndarray
+
+
+@pytest.fixture(scope="session")
+def ppb() -> Portraits:
+    """Return the authors' features, or skip."""
+    if not PPB.exists():
+        pytest.skip(f"the authors' PPB-2017 features are not at {PPB}")
+    import pyarrow.parquet as parquet
+
+    table = parquet.read_table(PPB, columns=["embedding", "gender", "skin_tone", "country"])
+    vectors = table["embedding"].combine_chunks().flatten().to_numpy().reshape(len(table), -1)
+    columns = (np.array(table[name].to_pylist()) for name in ("gender", "skin_tone", "country"))
+    return Portraits(vectors, *columns)

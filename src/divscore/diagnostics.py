@@ -12,6 +12,7 @@ from divscore.estimators.divscore import Reference, within_between
 from divscore.relevance import GroupMoments, group_moments, relevance
 from divscore.scorefit import score_fit
 from divscore.separation import SEPARABLE_P, separation
+from divscore.similarity import Similarity
 from divscore.sketch import Sketch
 from divscore.theory import Separability, gamma_control_own, separability, theorem
 
@@ -83,18 +84,21 @@ class Coverage:
     uncovered: float
 
 
-_FACTS: dict[str, ControlFacts] = {}
+_FACTS: dict[str, tuple[Similarity, ControlFacts]] = {}
 
 
 def control_facts(control: ControlSet) -> ControlFacts:
     """Compute, or return what was computed before for the same control set."""
-    if control.digest not in _FACTS:
+    known = _FACTS.get(control.digest)
+    # A digest knows a similarity by its name only, and all lambdas share one.
+    if known is None or known[0].function is not control.similarity.function:
         if len(_FACTS) >= 8:
             _FACTS.pop(next(iter(_FACTS)))
-        _FACTS[control.digest] = ControlFacts(
+        facts = ControlFacts(
             separability(control), gamma_control_own(control), within_between(control), group_moments(control)
         )
-    return _FACTS[control.digest]
+        known = _FACTS[control.digest] = control.similarity, facts
+    return known[1]
 
 
 def coverage(control: ControlSet) -> tuple[Coverage, ...]:

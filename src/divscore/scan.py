@@ -27,7 +27,7 @@ CHUNK = 65_536  # rows handed to one thread; fixed, so that the answer does not 
 PIECE = 2_048  # rows whose vectors are expected to stay in the cache
 STRIP = 9_000  # numbers summed over at once in single precision: below where BLAS starts its own threads
 SINGLE = 32_768  # from this many float32 rows on, strips are precise enough
-FEW_OWNERS = 64  # collections in one piece up to which each is summed by a product of its own
+SHORT = 8  # rows in a strip when rows of several collections are mixed
 ZERO, NONFINITE = np.uint8(254), np.uint8(255)  # in place of a level: why a row was skipped
 
 Owners = NDArray[np.intp]
@@ -42,7 +42,7 @@ class Scan:
     levels: NDArray[np.int64]  # (owners, LEVELS): usable items by level
     zero: NDArray[np.int64]  # (owners,): items skipped for being zero
     nonfinite: NDArray[np.int64]  # (owners,): items skipped for not being finite
-    keys: NDArray[np.int64]  # (owner · LEVELS + level) · cells + cell, occupied ones, in order
+    keys: NDArray[np.int64]  # owner · stride + level · cells + cell, the occupied ones in order
     counts: NDArray[np.int64]  # items at each key
     level: Levels  # (rows,): level of each row; ZERO and above for skipped ones
 
@@ -113,24 +113,18 @@ def _scan_chunk(rows: NDArray[Any], scorer: Scorer, single: bool, level: Levels)
 def _scan_mixed(
     rows: NDArray[Any], scorer: Scorer, single: bool, level: Levels, owner: Owners, owners: int
 ) -> _Part:
-    """Scan rows of several collections, brought together by collection while they are read anyway."""
+    """Scan rows of several collections."""
     total = np.zeros((owners, rows.shape[1]))
     scores = np.empty((len(rows), scorer.scores), dtype=np.float32)
     skipped: list[tuple[int, Levels]] = []
-    narrow = owner.astype(np.uint16) if owners <= 65_536 else owner  # numpy sorts 16 bits by radix
-    order = np.argsort(narrow, kind="stable")
-    whose = owner[order]
     for at in range(0, len(rows), PIECE):
         piece = slice(at, at + PIECE)
-        mine = np.take(rows, order[piece], axis=0, mode="clip")
-        block, inverse, why = _score(mine, scorer, single, scores[piece])
-        _add_by(total, block, inverse, whose[piece])
+        block, inverse, why = _score(rows[piece], scorer, single, scores[piece])
+        _add_by(total, block, inverse, owner[piece])
         if why is not None:
             skipped.append((at, why))
-    ordered = np.empty_like(level)
-    _assign_levels(scores, scorer, ordered, skipped)
-    level[order] = ordered
-    return total, *_cells(scores, scorer, whose, ordered)
+    _assign_levels(scores, scorer, level, skipped)
+    return total, *_cells(scores, scorer, owner, level)
 
 
 def _assign_levels(
@@ -151,7 +145,7 @@ def _cells(
     if scorer.groups > 2:
         keys += level * np.int64(scorer.grid.cells)
     if owner is not None:
-        keys += owner * np.int64(LEVELS * scorer.grid.cells)
+        keys += owner * np.int64(scorer.stride)
     good = level < ZERO
     return tally(keys if good.all() else keys[good])
 
@@ -213,16 +207,19 @@ def _weighted_sum(block: NDArray[Any], inverse: NDArray[Any]) -> FloatArray:
 
 
 def _add_by(total: FloatArray, block: NDArray[Any], inverse: NDArray[Any], owner: Owners) -> None:
-    """Add rows, sorted by owner, to their owners' totals."""
-    starts = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]])
-    edges = np.r_[starts, len(owner)]
-    if len(starts) <= FEW_OWNERS:
-        for at, start in enumerate(starts):
-            run = slice(start, edges[at + 1])
-            total[owner[start]] += _weighted_sum(block[run], inverse[run])
-    else:
-        from scipy.sparse import csr_array
-
-        columns = np.arange(len(owner))
-        picker = csr_array((inverse.astype(np.float64), columns, edges), shape=(len(starts), len(owner)))
-        total[owner[starts]] += picker @ block.astype(np.float64)
+    """Add rows to their owners' totals: brought together by owner, in short strips of one owner each."""
+    narrow = owner.astype(np.uint16) if len(total) <= 65_536 else owner  # numpy sorts 16 bits by radix
+    order = np.argsort(narrow, kind="stable")
+    whose = owner[order]
+    starts = np.flatnonzero(np.concatenate([[True], whose[1:] != whose[:-1]]))
+    lengths = np.diff(np.append(starts, len(order)))
+    strips = -(-lengths // SHORT)
+    # Every owner's rows are filled up to whole strips by repeating its last row with no weight.
+    first = np.repeat(np.cumsum(strips) - strips, lengths) * SHORT
+    place = first + np.arange(len(order)) - np.repeat(starts, lengths)
+    filled = np.repeat(order[starts + lengths - 1], strips * SHORT)
+    weight = np.zeros(len(filled), dtype=inverse.dtype)
+    filled[place], weight[place] = order, inverse[order]
+    gathered = np.take(block, filled, axis=0, mode="clip").reshape(-1, SHORT, block.shape[1])
+    sums = (weight.reshape(-1, 1, SHORT) @ gathered)[:, 0].astype(np.float64)
+    total[whose[starts]] += np.add.reduceat(sums, np.cumsum(strips) - strips, axis=0)

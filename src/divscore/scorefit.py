@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -36,7 +37,9 @@ def score_fit(sketch: Sketch) -> ScoreFit:
     cells, counts = sketch.cells.table(0)
     at = scorer.grid.decode(cells)
     p = mixture_shares(scorer.calibration.likelihoods(at), counts.astype(float))
-    pool = np.clip(scorer.fit.loo, -scorer.grid.reach, scorer.grid.reach)
+    # The collection's scores are known by their cells only, so the pool's are put on the same grid: with three
+    # groups or more its steps alone would look like a misfit.
+    pool = scorer.grid.decode(scorer.grid.encode(scorer.fit.loo))
     sizes = np.bincount(scorer.labels)
     scale = 1.0 / np.sqrt(1.0 / sketch.count + (p**2 / sizes).sum())
     scores = np.concatenate([at, pool])
@@ -49,18 +52,28 @@ def score_fit(sketch: Sketch) -> ScoreFit:
 
 def _simulate(scorer: Scorer, pool: FloatArray, p: FloatArray, count: int) -> FloatArray:
     """Distances between simulated collections and simulated labelled scores, all on the pool's scores."""
+    again, likelihoods = _labelled_again(scorer)
     rng = np.random.default_rng([scorer.seed, 3])
+    sizes = np.bincount(scorer.labels)
+    chance = (p / sizes)[scorer.labels]
+    drawn = rng.multinomial(min(count, 1_000_000), chance / chance.sum(), size=SIMULATIONS).astype(float)
+    shares = mixture_shares(likelihoods, drawn)
+    weights = again * (shares / sizes)[:, scorer.labels]
+    return _distance(pool, drawn / drawn.sum(axis=1, keepdims=True) - weights)
+
+
+@lru_cache(maxsize=8)
+def _labelled_again(scorer: Scorer) -> tuple[FloatArray, FloatArray]:
+    """Draw the labelled scores again from each group, and calibrate anew; the same for every collection."""
+    rng = np.random.default_rng([scorer.seed, 5])
+    pool = np.clip(scorer.fit.loo, -scorer.grid.reach, scorer.grid.reach)
     labels, k = scorer.labels, scorer.groups
     again = np.zeros((SIMULATIONS, len(pool)))
     for g in range(k):
         mine = np.flatnonzero(labels == g)
         again[:, mine] = rng.multinomial(len(mine), np.full(len(mine), 1 / len(mine)), size=SIMULATIONS)
-    sizes = np.bincount(labels)
-    chance = (p / sizes)[labels]
-    drawn = rng.multinomial(min(count, 1_000_000), chance / chance.sum(), size=SIMULATIONS).astype(float)
     calibration = fit_calibration(np.broadcast_to(pool, (SIMULATIONS, *pool.shape)), labels, k, again)
-    shares = mixture_shares(calibration.likelihoods(pool), drawn)
-    return _distance(pool, drawn / drawn.sum(axis=1, keepdims=True) - again * (shares / sizes)[:, labels])
+    return again, calibration.likelihoods(pool)
 
 
 def _distance(scores: FloatArray, difference: FloatArray) -> FloatArray:

@@ -21,8 +21,7 @@ from divscore.similarity import FloatArray
 __all__ = ["REPLICATES", "Grid", "Scorer", "scorer_for"]
 
 REPLICATES = 100
-LEVELS = 17
-LEVEL_BITS = 2
+LEVELS = 33  # a hash has 32 bits
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Grid:
         return (np.stack(steps[::-1], axis=-1) - self.half) * (self.reach / self.half)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scorer:
     """Directions, calibrations and grids fitted on a control set; immutable.
 
@@ -87,6 +86,11 @@ class Scorer:
         """How many scores a vector gets: one fewer than groups."""
         return self.groups - 1
 
+    @property
+    def stride(self) -> int:
+        """Keys that one collection takes in a scan: levels of cells, where levels matter."""
+        return self.grid.cells * (LEVELS if self.groups > 2 else 1)
+
     @cached_property
     def weights32(self) -> NDArray[np.float32]:
         """Directions in single precision, one a row: cells never need more."""
@@ -104,7 +108,7 @@ class Scorer:
 
     @staticmethod
     def level(scores: NDArray[np.float32]) -> NDArray[np.uint8]:
-        """A random-looking level that depends on the vector alone; 3 of 4 vectors have level 0, and so on.
+        """A random-looking level that depends on the vector alone; half of all vectors have level 0, a quarter 1, ….
 
         It decides which vectors enter a bounded sample, so that adding, removing and merging agree on it.
         """
@@ -118,12 +122,9 @@ class Scorer:
         mixed ^= mixed >> np.uint32(13)
         mixed *= np.uint32(0xC2B2AE35)
         mixed ^= mixed >> np.uint32(16)
-        level = np.zeros(len(mixed), dtype=np.uint8)
-        deep = np.flatnonzero(mixed < 2 ** (32 - LEVEL_BITS))
-        while deep.size:
-            level[deep] += 1
-            deep = deep[mixed[deep] < 2 ** (32 - LEVEL_BITS * (int(level[deep[0]]) + 1))]
-        return level
+        # Leading zero bits, read off the exponent of an exact float; zero itself has the exponent of nothing.
+        exponent = mixed.astype(np.float64).view(np.int64) >> 52
+        return np.where(mixed > 0, 1023 + 31 - exponent, 32).astype(np.uint8)
 
 
 @dataclass(frozen=True)

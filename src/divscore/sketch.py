@@ -158,9 +158,11 @@ def fold(
     """Count the result of a scan of `rows` into the sketches that it was made for."""
     listed = list(sketches)
     scorer = listed[0].scorer
-    stride = LEVELS * scorer.grid.cells
+    stride = scorer.stride
     edges = np.searchsorted(found.keys, stride * np.arange(len(listed) + 1))
     for at, (sketch, members) in enumerate(zip(listed, _members(owner, found, len(listed)), strict=True)):
+        if not sketch.control.similarity.collapses:
+            _count_similarities(sketch, rows, members, sign)  # first: a similarity may refuse
         sketch.skipped["zero"] += sign * int(found.zero[at])
         sketch.skipped["nonfinite"] += sign * int(found.nonfinite[at])
         if not found.levels[at].any():
@@ -173,8 +175,6 @@ def fold(
         mine = slice(edges[at], edges[at + 1])
         sketch.cells.update(found.keys[mine] - at * stride, found.counts[mine], sign)
         _count_replicates(sketch, rows, members, found.level, sign)
-        if not sketch.control.similarity.collapses:
-            _count_similarities(sketch, rows, members, sign)
 
 
 def _members(owner: NDArray[np.intp] | None, found: Scan, owners: int) -> list[NDArray[np.intp]]:
@@ -191,11 +191,12 @@ def _count_replicates(
 ) -> None:
     replicates, counts = sketch.scorer.replicates, sketch.replicate_cells
     chosen = members[level[members] >= counts.floor]
-    row = np.arange(counts.rows)
+    offset = np.arange(counts.rows) * counts.cells
     for start in range(0, len(chosen), 4096):
         some = chosen[start : start + 4096]
-        cells = replicates.encode(unit_rows(rows[some]))
-        keys = (level[some].astype(np.int64)[:, None] * counts.rows + row) * counts.cells + cells
+        keys = replicates.encode(unit_rows(rows[some]))
+        keys += offset
+        keys += level[some].astype(np.int64)[:, None] * counts.stride
         counts.update(*tally(keys.ravel()), sign)
 
 

@@ -11,7 +11,9 @@ from divscore.similarity import FloatArray
 __all__ = ["SKIPS", "SketchState"]
 
 SKIPS = ("zero", "nonfinite", "unreadable")
-REPLICATE_ITEMS = 2_048  # at most this many items are scored by every refitted direction
+# At most this many items are scored by every refitted direction. Only differences between directions on the same
+# items matter, so few will do: against 5,000 items, 300 widened the interval by 2 % (PPB skin tone) and 7 % (gender).
+REPLICATE_ITEMS = 512
 JOINT_ITEMS = 65_536  # with three groups or more: at most this many items in the joint histogram
 
 

@@ -187,7 +187,7 @@ def audit(
     found = diagnose(sketch, estimate.disparity)
     # Labels drawn from the collection itself need no assumption on the control set, and no warning about it.
     direct = estimator in ("iid", "rectified")
-    trust = "good" if direct else trust_of(found, sketch.count)
+    trust = "good" if direct else trust_of(sketch, found)
     warned = about_skipped if direct else warnings_for
     warnings = warned(sketch, found, estimate.interval.width / 2)
     warnings += _method_warnings(estimator, estimate, score, sketch, sample, confidence)
@@ -228,7 +228,7 @@ def _sketch(collection: Any, control: ControlSet, seed: int, workers: int) -> Sk
             )
         return collection
     sketch = Sketch(control, seed=seed)
-    if hasattr(collection, "__array__") or isinstance(collection, (list, tuple)):
+    if _is_table(collection):
         sketch.add(collection, workers=workers)
     else:
         for block in collection:
@@ -236,12 +236,19 @@ def _sketch(collection: Any, control: ControlSet, seed: int, workers: int) -> Sk
     return sketch
 
 
+def _is_table(collection: Any) -> bool:
+    """Tell one table of vectors from an iterable of such tables; a list may be either."""
+    if isinstance(collection, (list, tuple)):
+        return not (collection and getattr(collection[0], "ndim", 1) == 2)
+    return hasattr(collection, "__array__") or not hasattr(collection, "__iter__")
+
+
 def _whole(collection: Any) -> Any:
     if isinstance(collection, Sketch):
         raise InputError(
             "'self-training' looks at the items one by one and cannot work from a sketch; give vectors"
         )
-    if hasattr(collection, "__array__") or isinstance(collection, (list, tuple)):
+    if _is_table(collection):
         rows = as_matrix(collection, "the collection's vectors")
     else:
         rows = np.concatenate([as_matrix(block, "the collection's vectors") for block in collection])

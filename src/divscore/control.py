@@ -178,6 +178,8 @@ def _name(value: object, what: str) -> str:
 
 
 def _group_name(value: object) -> str:
+    if value is None:
+        raise ControlError("a labelled example has no group (None); label it or leave it out")
     if isinstance(value, (bool, int, float, np.number, np.bool_)):
         raise ControlError(
             f"groups must be names, got the number {value!r}; say what it stands for, "

@@ -153,9 +153,9 @@ def diagnose(sketch: Sketch, value: float) -> Diagnostics:
     )
 
 
-def trust_of(found: Diagnostics, count: int) -> str:
+def trust_of(sketch: Sketch, found: Diagnostics) -> str:
     """One word: good, caution or poor."""
-    if found.separability_p > SEPARABLE_P or found.misfit or count < FEW_ITEMS:
+    if found.separability_p > SEPARABLE_P or found.misfit or sketch.count < FEW_ITEMS or sketch.few_distinct:
         return "poor"
     return "caution" if min(found.relevance_p, found.score_fit_p) < ALARM else "good"
 
@@ -179,6 +179,8 @@ def _about_fit(sketch: Sketch, found: Diagnostics) -> list[str]:
         )
     if sketch.count < FEW_ITEMS:
         said.append(f"cannot tell: {sketch.count} items are too few; at least {FEW_ITEMS} are needed")
+    if sketch.few_distinct:
+        said.append("cannot tell: the collection consists of many copies of very few different items")
     if found.misfit:
         said.append(
             "cannot tell: the collection's scores do not look like any mixture of the labelled groups "

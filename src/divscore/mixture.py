@@ -15,8 +15,8 @@ def mixture_share(ratio: FloatArray, counts: FloatArray) -> FloatArray:
     `ratio` and `counts` are (…, cells). The derivative in p is monotone, so Newton's method inside a shrinking
     bracket finds the root that the EM algorithm would creep up to; a derivative of one sign means p is 0 or 1.
 
-    >>> float(mixture_share(np.array([9.0, 1 / 9]), np.array([30.0, 10.0])).round(3))
-    0.813
+    >>> float(mixture_share(np.array([9.0, 1 / 9]), np.array([30.0, 10.0])).round(6))
+    0.8125
     """
     gain = ratio - 1.0
     low, high = np.zeros(ratio.shape[:-1]), np.ones(ratio.shape[:-1])
@@ -61,14 +61,15 @@ def mixture_shares(likelihoods: FloatArray, counts: FloatArray) -> FloatArray:
     for _ in range(200):
         first = em(p)
         second = em(first)
-        if np.abs(second - first).max() < 1e-9:
+        # At the top no group gains; a share that is small and still growing has not arrived.
+        if np.abs(second - first).max() < 1e-9 and (second <= first * (1 + 1e-6)).all():
             return second
         r, v = first - p, second - 2 * first + p
         length = np.sqrt(
             (r**2).sum(axis=-1, keepdims=True) / np.maximum((v**2).sum(axis=-1, keepdims=True), 1e-300)
         )
         step = np.clip(length, 1.0, 1e3)
-        leap = np.maximum(p + 2 * step * r + step**2 * v, 1e-15)
+        leap = np.maximum(p + 2 * step * r + step**2 * v, 0.1 * second)
         leap = em(leap / leap.sum(axis=-1, keepdims=True))
         p = np.where(height(leap) >= height(second), leap, second)
     return p

@@ -24,10 +24,10 @@ from divscore.similarity import FloatArray
 __all__ = ["ZERO", "Scan", "scan"]
 
 CHUNK = 65_536  # rows handed to one thread; fixed, so that the answer does not depend on their number
-PIECE = 2_048  # rows whose vectors are expected to stay in the cache
+PIECE = 4_096  # rows whose vectors are expected to stay in the cache
 STRIP = 9_000  # numbers summed over at once in single precision: below where BLAS starts its own threads
 SINGLE = 32_768  # from this many float32 rows on, strips are precise enough
-SHORT = 8  # rows in a strip when rows of several collections are mixed
+FEW_OWNERS = 64  # collections in one piece up to which each is summed by a product of its own
 ZERO, NONFINITE = np.uint8(254), np.uint8(255)  # in place of a level: why a row was skipped
 
 Owners = NDArray[np.intp]
@@ -207,19 +207,21 @@ def _weighted_sum(block: NDArray[Any], inverse: NDArray[Any]) -> FloatArray:
 
 
 def _add_by(total: FloatArray, block: NDArray[Any], inverse: NDArray[Any], owner: Owners) -> None:
-    """Add rows to their owners' totals: brought together by owner, in short strips of one owner each."""
-    narrow = owner.astype(np.uint16) if len(total) <= 65_536 else owner  # numpy sorts 16 bits by radix
-    order = np.argsort(narrow, kind="stable")
-    whose = owner[order]
-    starts = np.flatnonzero(np.concatenate([[True], whose[1:] != whose[:-1]]))
-    lengths = np.diff(np.append(starts, len(order)))
-    strips = -(-lengths // SHORT)
-    # Every owner's rows are filled up to whole strips by repeating its last row with no weight.
-    first = np.repeat(np.cumsum(strips) - strips, lengths) * SHORT
-    place = first + np.arange(len(order)) - np.repeat(starts, lengths)
-    filled = np.repeat(order[starts + lengths - 1], strips * SHORT)
-    weight = np.zeros(len(filled), dtype=inverse.dtype)
-    filled[place], weight[place] = order, inverse[order]
-    gathered = np.take(block, filled, axis=0, mode="clip").reshape(-1, SHORT, block.shape[1])
-    sums = (weight.reshape(-1, 1, SHORT) @ gathered)[:, 0].astype(np.float64)
-    total[whose[starts]] += np.add.reduceat(sums, np.cumsum(strips) - strips, axis=0)
+    """Add rows to their owners' totals, after bringing them together by owner."""
+    if (owner[1:] < owner[:-1]).any():
+        narrow = owner.astype(np.uint16) if len(total) <= 65_536 else owner  # numpy sorts 16 bits by radix
+        order = np.argsort(narrow, kind="stable")
+        owner, inverse = owner[order], inverse[order]
+        block = np.take(block, order, axis=0, mode="clip")
+    starts = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]]))
+    edges = np.append(starts, len(owner))
+    if len(starts) <= FEW_OWNERS:
+        for at, start in enumerate(starts):
+            run = slice(start, edges[at + 1])
+            total[owner[start]] += _weighted_sum(block[run], inverse[run])
+    else:
+        from scipy.sparse import csr_array
+
+        columns = np.arange(len(owner))
+        picker = csr_array((inverse.astype(np.float64), columns, edges), shape=(len(starts), len(owner)))
+        total[owner[starts]] += picker @ block.astype(np.float64)

@@ -23,6 +23,8 @@ from divscore.state import SKIPS, SketchState
 
 __all__ = ["Sketch", "add_by", "fold"]
 
+FEWEST_DISTINCT = 12  # different cells, of the 129 of a coarse grid, in a sample of hundreds
+
 
 class Sketch(SketchState):
     """A summary of a collection, as seen from one control set.
@@ -61,6 +63,15 @@ class Sketch(SketchState):
         if not self.count:
             raise InputError("the sketch is empty: no item with a usable vector was added")
         return self.total / self.count
+
+    @property
+    def few_distinct(self) -> bool:
+        """Whether the items are copies of so few that the sample of them cannot stand for the rest.
+
+        Copies share one hash and enter the sample together, or not at all.
+        """
+        sampled = self.replicate_cells.floor > 0 or self.cells.floor > 0
+        return sampled and len(self.replicate_cells.table(0)[0]) < FEWEST_DISTINCT
 
     def add(self, batch: Any, *, workers: int = 1) -> None:
         """Count a batch of vectors in; zero and non-finite ones are skipped and counted."""

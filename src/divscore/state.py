@@ -14,6 +14,7 @@ SKIPS = ("zero", "nonfinite", "unreadable")
 # At most this many items are scored by every refitted direction. Only differences between directions on the same
 # items matter, so few will do: against 5,000 items, 300 widened the interval by 2 % (PPB skin tone) and 7 % (gender).
 REPLICATE_ITEMS = 512
+FEWEST_KEPT = 64
 JOINT_ITEMS = 65_536  # with three groups or more: at most this many items in the joint histogram
 
 
@@ -51,5 +52,15 @@ class SketchState:
         """Give up the levels that would make a sample too large."""
         deeper = np.cumsum(self.levels[::-1])[::-1]
         if self.groups > 2:
-            self.cells.raise_floor(int((deeper > JOINT_ITEMS).sum()))
-        self.replicate_cells.raise_floor(int((deeper > REPLICATE_ITEMS).sum()))
+            self.cells.raise_floor(_floor(deeper, JOINT_ITEMS))
+        self.replicate_cells.raise_floor(_floor(deeper, REPLICATE_ITEMS))
+
+
+def _floor(deeper: NDArray[np.int64], most: int) -> int:
+    """First level from which on at most `most` items are left, unless that would leave hardly any.
+
+    Copies of an item share its level, so a collection of many copies can lose nearly everything at one step;
+    the level before is then kept, however many items it has.
+    """
+    floor = int((deeper > most).sum())
+    return floor - 1 if floor and deeper[floor] < FEWEST_KEPT else floor

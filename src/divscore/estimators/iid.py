@@ -14,6 +14,7 @@ def iid(sample: LabelledSample, groups: int, *, confidence: float = 0.95) -> Est
     Two groups: the Clopper–Pearson interval of the first share, carried over to d = 2p − 1. More: intervals of
     all shares at once (Bonferroni), and the largest and smallest range that they allow.
 
+    >>> import numpy as np
     >>> sample = LabelledSample(np.eye(3), np.array([0, 0, 1]))
     >>> round(iid(sample, 2).disparity, 3)
     0.333

@@ -41,7 +41,7 @@ def likelihood(sketch: Sketch, *, confidence: float = 0.95, target: str = "colle
     lost = ~scorer.replicates.calibration.informative[1:]
     replicates[lost] = np.eye(len(shares))[rng.integers(len(shares), size=int(lost.sum()))]
     back = np.argsort(scorer.order)
-    if not separable(scorer):
+    if not separable(scorer) or sketch.few_distinct:
         return cannot_tell(len(shares), confidence)
     return summarise(shares[back], replicates[:, back], confidence)
 

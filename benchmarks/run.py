@@ -1,0 +1,41 @@
+"""Run every benchmark in order, then write the results into README.md.
+
+With --quick the settings are small and nothing stored is touched: results go to benchmarks/out/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+
+from record import HERE
+
+QUICK = {
+    "ppb": ["--splits", "2"],
+    "diagnostics": ["--splits", "6", "--country-splits", "1", "--noise-splits", "6"],
+    "speed": ["--rows", "100000", "--repetitions", "2", "--self-training-rows", "4000"],
+    "files": ["--rows", "50000", "--repetitions", "2"],
+}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(prog="benchmarks/run.py", description=__doc__)
+    options.add_argument("--quick", action="store_true", help="small settings, to see that all of it runs")
+    options.add_argument("--only", nargs="+", choices=QUICK, default=list(QUICK), help="which benchmarks")
+    options.add_argument("--no-quapy", action="store_true", help="leave QuaPy out of ppb.py")
+    found = options.parse_args()
+    for name in found.only:
+        command = [sys.executable, str(HERE / f"{name}.py")]
+        if found.quick:
+            command += [*QUICK[name], "--out", str(HERE / "out" / f"{name}.json")]
+        if name == "ppb" and found.no_quapy:
+            command.append("--no-quapy")
+        print(f"\n== {name}", file=sys.stderr, flush=True)
+        subprocess.run(command, check=True)
+    if not found.quick:
+        subprocess.run([sys.executable, str(HERE / "table.py")], check=True)
+
+
+if __name__ == "__main__":
+    main()

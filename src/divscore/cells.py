@@ -10,6 +10,7 @@ from divscore.errors import InputError
 __all__ = ["CellCounts", "tally"]
 
 DENSE = 1 << 22
+DENSE_SPACE = 1 << 17
 
 
 class CellCounts:
@@ -80,11 +81,15 @@ class CellCounts:
 
 
 def tally(
-    keys: NDArray[np.int64], counts: NDArray[np.int64] | None = None
+    keys: NDArray[np.int64], counts: NDArray[np.int64] | None = None, space: int | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Distinct keys in order, with their summed counts."""
+    """Distinct keys in order, with their summed counts; `space` says that keys lie below it."""
     if not len(keys):
         return keys, np.empty(0, dtype=np.int64)
+    if counts is None and space is not None and space <= DENSE_SPACE:
+        flat = np.bincount(keys, minlength=space)
+        found = np.flatnonzero(flat)
+        return found, flat[found].astype(np.int64)
     low = int(keys.min())
     width = int(keys.max()) - low + 1
     if width <= min(DENSE, 64 * len(keys)):
@@ -97,6 +102,6 @@ def tally(
         return found + low, flat[found]
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
-    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
     weights = np.ones(len(keys), dtype=np.int64) if counts is None else counts[order]
     return ordered[starts], np.add.reduceat(weights, starts)

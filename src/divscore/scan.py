@@ -24,7 +24,7 @@ from divscore.similarity import FloatArray
 __all__ = ["ZERO", "Scan", "scan"]
 
 CHUNK = 65_536  # rows handed to one thread; fixed, so that the answer does not depend on their number
-PIECE = 4_096  # rows whose vectors are expected to stay in the cache
+PIECE = 2_048  # rows whose vectors are expected to stay in the cache
 STRIP = 9_000  # numbers summed over at once in single precision: below where BLAS starts its own threads
 SINGLE = 32_768  # from this many float32 rows on, strips are precise enough
 FEW_OWNERS = 64  # collections in one piece up to which each is summed by a product of its own
@@ -63,9 +63,9 @@ def scan(
 
     def chunk(start: int) -> _Part:
         part = slice(start, min(start + CHUNK, n))
-        if owner is None:
-            return _scan_chunk(rows[part], scorer, single, level[part])
-        return _scan_mixed(rows[part], scorer, single, level[part], owner[part], owners)
+        mine = None if owner is None else owner[part]
+        with np.errstate(over="ignore", invalid="ignore"):
+            return _scan_chunk(rows[part], scorer, single, level[part], mine, owners)
 
     totals = np.zeros((owners, rows.shape[1]))
     keys, counts = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
@@ -95,36 +95,23 @@ def _in_order(task: Callable[[int], _Part], items: range, workers: int) -> Itera
         return list(pool.map(task, items))
 
 
-def _scan_chunk(rows: NDArray[Any], scorer: Scorer, single: bool, level: Levels) -> _Part:
-    """Scan rows of one collection."""
-    total = np.zeros((1, rows.shape[1]))
-    scores = np.empty((len(rows), scorer.scores), dtype=np.float32)
-    skipped: list[tuple[int, Levels]] = []
-    for at in range(0, len(rows), PIECE):
-        piece = slice(at, at + PIECE)
-        block, inverse, why = _score(rows[piece], scorer, single, scores[piece])
-        total[0] += _weighted_sum(block, inverse)
-        if why is not None:
-            skipped.append((at, why))
-    _assign_levels(scores, scorer, level, skipped)
-    return total, *_cells(scores, scorer, None, level)
-
-
-def _scan_mixed(
-    rows: NDArray[Any], scorer: Scorer, single: bool, level: Levels, owner: Owners, owners: int
+def _scan_chunk(
+    rows: NDArray[Any], scorer: Scorer, single: bool, level: Levels, owner: Owners | None, owners: int
 ) -> _Part:
-    """Scan rows of several collections."""
     total = np.zeros((owners, rows.shape[1]))
     scores = np.empty((len(rows), scorer.scores), dtype=np.float32)
     skipped: list[tuple[int, Levels]] = []
     for at in range(0, len(rows), PIECE):
         piece = slice(at, at + PIECE)
         block, inverse, why = _score(rows[piece], scorer, single, scores[piece])
-        _add_by(total, block, inverse, owner[piece])
+        if owner is None:
+            total[0] += _weighted_sum(block, inverse)
+        else:
+            _add_by(total, block, inverse, owner[piece])
         if why is not None:
             skipped.append((at, why))
     _assign_levels(scores, scorer, level, skipped)
-    return total, *_cells(scores, scorer, owner, level)
+    return total, *_cells(scores, scorer, owner, owners, level)
 
 
 def _assign_levels(
@@ -138,7 +125,7 @@ def _assign_levels(
 
 
 def _cells(
-    scores: NDArray[np.float32], scorer: Scorer, owner: Owners | None, level: Levels
+    scores: NDArray[np.float32], scorer: Scorer, owner: Owners | None, owners: int, level: Levels
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     keys = scorer.grid.encode(scores)
     # With two groups all items are counted, so their level does not matter and would only spread them out.
@@ -146,8 +133,9 @@ def _cells(
         keys += level * np.int64(scorer.grid.cells)
     if owner is not None:
         keys += owner * np.int64(scorer.stride)
-    good = level < ZERO
-    return tally(keys if good.all() else keys[good])
+    if level.max() >= ZERO:
+        keys = keys[level < ZERO]
+    return tally(keys, space=scorer.stride * owners)
 
 
 def _score(
@@ -162,9 +150,8 @@ def _score(
 
 def _normalise(rows: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32], Levels | None]:
     """Rows in single precision with their inverse norms; those that cannot be used are blanked and marked."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        block = np.ascontiguousarray(rows, dtype=np.float32)
-        square = np.vecdot(block, block)
+    block = np.ascontiguousarray(rows, dtype=np.float32)
+    square = np.vecdot(block, block)
     if square.min() > 1e-30 and square.max() < 1e30:
         return block, 1.0 / np.sqrt(square), None
     odd = np.flatnonzero(~((square > 1e-30) & (square < 1e30)))

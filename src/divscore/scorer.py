@@ -21,7 +21,7 @@ from divscore.similarity import FloatArray
 __all__ = ["REPLICATES", "Grid", "Scorer", "scorer_for"]
 
 REPLICATES = 100
-LEVELS = 33  # a hash has 32 bits
+LEVELS = 25  # leading zeros of 24 bits
 
 
 @dataclass(frozen=True)
@@ -113,18 +113,15 @@ class Scorer:
         It decides which vectors enter a bounded sample, so that adding, removing and merging agree on it.
         """
         bits = np.ascontiguousarray(scores).view(np.uint32)
-        mixed = bits[:, 0].copy()
+        mixed = bits[:, 0] * np.uint32(0x9E3779B1)
         for column in range(1, bits.shape[1]):
-            mixed = mixed * np.uint32(31) + bits[:, column]
-        mixed *= np.uint32(0x9E3779B1)
+            mixed = (mixed ^ bits[:, column]) * np.uint32(0x9E3779B1)
         mixed ^= mixed >> np.uint32(15)
         mixed *= np.uint32(0x85EBCA6B)
-        mixed ^= mixed >> np.uint32(13)
-        mixed *= np.uint32(0xC2B2AE35)
-        mixed ^= mixed >> np.uint32(16)
-        # Leading zero bits, read off the exponent of an exact float; zero itself has the exponent of nothing.
-        exponent = mixed.astype(np.float64).view(np.int64) >> 52
-        return np.where(mixed > 0, 1023 + 31 - exponent, 32).astype(np.uint8)
+        # Leading zeros of the upper 24 bits, read off the exponent of the exact float; zero has exponent zero.
+        mixed >>= np.uint32(8)
+        exponent = mixed.astype(np.float32).view(np.int32) >> 23
+        return np.asarray(np.minimum(127 + 23 - exponent, LEVELS - 1), dtype=np.uint8)
 
 
 @dataclass(frozen=True)

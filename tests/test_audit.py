@@ -496,4 +496,4 @@ def test_plans(make_control: MakeControl) -> None:
     with pytest.raises(ControlError, match="only 11 'a' in the pilot pool; planning needs 12 a group"):
         plan(make_control(0, [11, 20]))
     with pytest.raises(ControlError, match="do not separate the groups of letter"):
-        plan(noise(np.random.default_rng(1), 60))
+        plan(noise(np.random.default_rng(0), 60))

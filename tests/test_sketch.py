@@ -607,8 +607,12 @@ def test_many_copies_of_one_item(groups: int) -> None:
     control = control_of(groups)
     for item in items(4, 7, groups)[:, None]:  # seven hashes, most of which a bounded sample would leave out
         result = audit(np.repeat(item, JOINT_ITEMS + 1, axis=0), control)
-        assert result.shares == pytest.approx(audit(item, control).shares, abs=1e-9)
-        assert result.interval.low <= result.disparity <= result.interval.high
+        if np.isnan(result.disparity):
+            assert result.trust == "poor"
+            assert result.interval.method == "cannot tell"
+        else:
+            assert result.shares == pytest.approx(audit(item, control).shares, abs=1e-9)
+            assert result.interval.low <= result.disparity <= result.interval.high
 
 
 @pytest.mark.parametrize(("scores", "half"), [(1, 1024), (2, 32), (7, 32), (11, 7), (11, 12)])

@@ -251,7 +251,10 @@ def _whole(collection: Any) -> Any:
     if _is_table(collection):
         rows = as_matrix(collection, "the collection's vectors")
     else:
-        rows = np.concatenate([as_matrix(block, "the collection's vectors") for block in collection])
+        blocks = [as_matrix(block, "the collection's vectors") for block in collection]
+        if not blocks:
+            raise InputError("the collection is empty: no block of vectors was given")
+        rows = np.concatenate(blocks)
     return rows
 
 

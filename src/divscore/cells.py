@@ -11,6 +11,7 @@ __all__ = ["CellCounts", "tally"]
 
 DENSE = 1 << 22
 DENSE_SPACE = 1 << 17
+WAITING = 1 << 15
 
 
 class CellCounts:
@@ -24,18 +25,38 @@ class CellCounts:
         self.cells = cells
         self.rows = rows
         self.floor = 0
-        self.keys: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-        self.counts: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._keys: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._counts: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._waiting: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+
+    @property
+    def keys(self) -> NDArray[np.int64]:
+        """Occupied keys, in order."""
+        return self._settled()[0]
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Items at each occupied key."""
+        return self._settled()[1]
 
     @property
     def stride(self) -> int:
         """Keys a level."""
         return self.cells * self.rows
 
-    def update(self, keys: NDArray[np.int64], counts: NDArray[np.int64], sign: int = 1) -> None:
-        """Count distinct, ordered keys ``(level · rows + row) · cells + cell``; sign −1 takes them away."""
+    def update(self, keys: NDArray[np.int64], counts: NDArray[np.int64] | None = None, sign: int = 1) -> None:
+        """Count keys ``(level · rows + row) · cells + cell``, each `counts` times; sign −1 takes them away."""
+        if counts is None:
+            keys, counts = tally(keys)
         start = int(np.searchsorted(keys, self.floor * self.stride))
-        self._combine(keys[start:], counts[start:], sign)
+        keys, counts = keys[start:], counts[start:]
+        if sign < 0:
+            self._combine(keys, -counts)
+            return
+        # A stream brings many small additions; they are sorted in when there are as many as are held.
+        self._waiting.append((keys, counts))
+        if sum(len(k) for k, _ in self._waiting) > max(len(self._keys), WAITING):
+            self._settled()
 
     def merge(self, other: CellCounts, sign: int = 1) -> None:
         """Add (or take away) the counts of another."""
@@ -47,8 +68,9 @@ class CellCounts:
         if floor <= self.floor:
             return
         self.floor = floor
-        start = int(np.searchsorted(self.keys, floor * self.stride))
-        self.keys, self.counts = self.keys[start:], self.counts[start:]
+        keys, counts = self._settled()
+        start = int(np.searchsorted(keys, floor * self.stride))
+        self._keys, self._counts = keys[start:], counts[start:]
 
     def table(self, row: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Occupied cells and counts of one row, over all levels."""
@@ -66,18 +88,26 @@ class CellCounts:
     def copy(self) -> CellCounts:
         """Return an independent copy."""
         clone = CellCounts(self.cells, self.rows)
-        clone.floor, clone.keys, clone.counts = self.floor, self.keys, self.counts
+        clone.floor = self.floor
+        clone._keys, clone._counts = self._settled()
         return clone
 
-    def _combine(self, keys: NDArray[np.int64], counts: NDArray[np.int64], sign: int) -> None:
-        if not len(self.keys) and sign > 0:
-            self.keys, self.counts = keys, counts
-            return
-        both = np.concatenate([self.keys, keys])
-        keys, counts = tally(both, np.concatenate([self.counts, sign * counts]))
+    def restore(self, floor: int, keys: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+        """Take over what a file holds."""
+        self.floor, self._keys, self._counts, self._waiting = floor, keys, counts, []
+
+    def _settled(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            self._combine(np.concatenate([k for k, _ in waiting]), np.concatenate([c for _, c in waiting]))
+        return self._keys, self._counts
+
+    def _combine(self, keys: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+        held, numbers = self._settled()
+        keys, counts = tally(np.concatenate([held, keys]), np.concatenate([numbers, counts]))
         if counts.size and counts.min() < 0:
             raise InputError("items to remove were never added to this sketch; nothing was removed")
-        self.keys, self.counts = keys[counts > 0], counts[counts > 0]
+        self._keys, self._counts = keys[counts > 0], counts[counts > 0]
 
 
 def tally(

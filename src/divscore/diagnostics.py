@@ -9,6 +9,7 @@ import numpy as np
 
 from divscore.control import ControlSet
 from divscore.estimators.divscore import Reference, within_between
+from divscore.mixturefit import mixture_fit
 from divscore.relevance import GroupMoments, group_moments, relevance
 from divscore.scorefit import score_fit
 from divscore.separation import SEPARABLE_P, separation
@@ -130,7 +131,7 @@ def diagnose(sketch: Sketch, value: float) -> Diagnostics:
     """Run every check on one collection, whose disparity was estimated as `value`."""
     control = sketch.control
     facts = control_facts(control)
-    fit = relevance(sketch.mean, sketch.count, facts.moments)
+    fit = relevance(sketch.mean, sketch.count, facts.moments, mixture_fit(sketch).named)
     apart = separation(sketch.scorer)
     scores = score_fit(sketch)
     skipped = sum(sketch.skipped.values())

@@ -6,7 +6,7 @@ Partial results are folded in the order of the blocks, so the answer does not de
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +18,9 @@ from divscore.control import ControlSet
 from divscore.scan import Scan, scan
 from divscore.sketch import Sketch, fold
 
-__all__ = ["sketch_blocks"]
+__all__ = ["Coded", "sketch_blocks"]
 
-Names = list[str]
+Coded = tuple[Sequence[str], NDArray[np.intp]]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class _Job:
 
 
 def sketch_blocks(
-    blocks: Iterable[tuple[Any, Names | None]],
+    blocks: Iterable[tuple[Any, Coded | None]],
     control: ControlSet,
     *,
     name: str = "collection",
@@ -42,7 +42,8 @@ def sketch_blocks(
 ) -> dict[str, Sketch]:
     """Sketch every collection of a stream of blocks in one pass.
 
-    A block is (vectors, names): names of the collections its rows belong to, or None if all belong to `name`.
+    A block is (vectors, (names, codes)): row i belongs to the collection ``names[codes[i]]``; or (vectors, None) if
+    all rows belong to `name`.
     At most `workers` + 1 blocks are held at a time.
     """
     sketches: dict[str, Sketch] = {}
@@ -58,7 +59,7 @@ def sketch_blocks(
 
 
 def _jobs(
-    blocks: Iterable[tuple[Any, Names | None]],
+    blocks: Iterable[tuple[Any, Coded | None]],
     control: ControlSet,
     name: str,
     seed: int,
@@ -66,19 +67,20 @@ def _jobs(
     pool: ThreadPoolExecutor,
 ) -> Iterator[_Job]:
     seen = 0
-    for vectors, names in blocks:
-        found = dict.fromkeys(names if names is not None else [name])
-        for each in found:
+    for vectors, coded in blocks:
+        names: Sequence[str] = [name]
+        owner = None
+        if coded is not None:
+            present, owner = np.unique(coded[1], return_inverse=True)
+            names = [coded[0][at] for at in present]
+        for each in names:
             if each not in sketches:
                 sketches[each] = Sketch(control, seed=seed)
-        mine = [sketches[each] for each in found]
+        mine = [sketches[each] for each in names]
         if not mine:
             continue
         rows = mine[0].checked(vectors)
-        owner = None
-        if names is not None and len(found) > 1:
-            position = {each: at for at, each in enumerate(found)}
-            owner = np.fromiter((position[each] for each in names), dtype=np.intp, count=len(rows))
+        owner = owner if len(mine) > 1 else None
         scorer = mine[0].scorer
         future = pool.submit(scan, rows, scorer, owner, len(mine), seen=seen)
         seen += len(rows)

@@ -54,26 +54,43 @@ def group_moments(control: ControlSet) -> GroupMoments:
     return GroupMoments(counts, means, plane, trace, cross)
 
 
-def relevance(mean: FloatArray, count: int, moments: GroupMoments) -> Relevance:
+def relevance(mean: FloatArray, count: int, moments: GroupMoments, shares: FloatArray) -> Relevance:
     """Test whether a collection with this mean unit vector can be a mixture of the groups.
 
-    With shares p of the nearest mixture, the residual has covariance ``Σ_g c_g C_g``,
-    ``c_g = p_g / N + p_g² / n_g``: the first part is the collection's sampling noise, the second the control
-    set's. Its squared length is compared with a χ² of matching mean and variance (Satterthwaite). The traces of
+    At the true shares p (`shares`, as estimated) the mean is off the mixture by noise of covariance ``Σ_g c_g C_g``,
+    ``c_g = p_g / N + p_g² / n_g``: the collection's sampling noise and the control set's. The nearest mixture is
+    nearer still, because the estimated group means carry the same noise; that part is known and taken off. Both
+    the nearest and the estimated shares are uncertain; the one that lets noise explain more is believed. The
+    squared distance is compared with a χ² of matching mean and variance (Satterthwaite). Traces of
     squared covariances are corrected for bias, which with n < d is several times the trace itself.
     """
     from scipy.special import chdtrc
 
-    shares = _nearest_mixture(mean, moments.means)
-    residual = mean - shares @ moments.means
-    noise = shares / count + shares**2 / moments.counts
-    expected = float(noise @ moments.trace)
+    nearest = _nearest_mixture(mean, moments.means)
+    residual = mean - nearest @ moments.means
+    found = [_noise(p, count, moments) for p in (nearest, shares)]
+    expected, degrees = max(found[0], (found[1][0] - _absorbed(shares, moments), found[1][1]))
     if expected <= 0:
         return Relevance(1.0, 1.0)
-    squared = max(float(noise @ moments.cross @ noise), expected**2 / len(mean))
-    degrees = max(expected**2 / squared, 1.0)
     statistic = float(residual @ residual) / expected
     return Relevance(statistic, float(chdtrc(degrees, statistic * degrees)))
+
+
+def _noise(shares: FloatArray, count: int, moments: GroupMoments) -> tuple[float, float]:
+    """Expected squared length of the noise, and the degrees of freedom of the χ² that it resembles."""
+    part = shares / count + shares**2 / moments.counts
+    expected = float(part @ moments.trace)
+    squared = float(part @ moments.cross @ part)
+    dimension = moments.means.shape[1]
+    return expected, max(1.0, min(expected**2 / squared, dimension) if squared > 0 else dimension)
+
+
+def _absorbed(shares: FloatArray, moments: GroupMoments) -> float:
+    """Part of the squared noise that lies, for being the means' own, in the plane of the estimated means."""
+    pull = shares * moments.trace / moments.counts
+    pull = pull - pull.mean()
+    centred = moments.means - moments.means.mean(axis=0)
+    return float(pull @ np.linalg.pinv(centred @ centred.T, hermitian=True) @ pull)
 
 
 def _nearest_mixture(mean: FloatArray, means: FloatArray) -> FloatArray:

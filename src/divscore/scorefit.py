@@ -9,6 +9,7 @@ import numpy as np
 
 from divscore.calibration import fit_calibration
 from divscore.mixture import mixture_shares
+from divscore.mixturefit import mixture_fit
 from divscore.scorer import Scorer
 from divscore.similarity import FloatArray
 from divscore.sketch import Sketch
@@ -34,17 +35,16 @@ def score_fit(sketch: Sketch) -> ScoreFit:
     group, calibrated anew, a collection drawn from their mixture, shares estimated anew.
     """
     scorer = sketch.scorer
-    cells, counts = sketch.cells.table(0)
-    at = scorer.grid.decode(cells)
-    p = mixture_shares(scorer.calibration.likelihoods(at), counts.astype(float))
+    found = mixture_fit(sketch)
+    p = found.shares
     # The collection's scores are known by their cells only, so the pool's are put on the same grid: with three
     # groups or more its steps alone would look like a misfit.
     pool = scorer.grid.decode(scorer.grid.encode(scorer.fit.loo))
     sizes = np.bincount(scorer.labels)
     scale = 1.0 / np.sqrt(1.0 / sketch.count + (p**2 / sizes).sum())
-    scores = np.concatenate([at, pool])
-    seen = np.concatenate([counts / counts.sum(), np.zeros(len(pool))])
-    fitted = np.concatenate([np.zeros(len(cells)), (p / sizes)[scorer.labels]])
+    scores = np.concatenate([found.scores, pool])
+    seen = np.concatenate([found.counts / found.counts.sum(), np.zeros(len(pool))])
+    fitted = np.concatenate([np.zeros(len(found.counts)), (p / sizes)[scorer.labels]])
     statistic = scale * float(_distance(scores, (seen - fitted)[None])[0])
     simulated = scale * _simulate(scorer, pool, p, sketch.count)
     return ScoreFit(statistic, float((1 + (simulated >= statistic).sum()) / (1 + SIMULATIONS)))

@@ -23,7 +23,7 @@ from divscore.state import SKIPS, SketchState
 
 __all__ = ["Sketch", "add_by", "fold"]
 
-FEWEST_DISTINCT = 12  # different cells, of the 129 of a coarse grid, in a sample of hundreds
+FEWEST_LEVELS = 5  # levels of a sample that are not empty; hundreds of different items fill eight or more
 
 
 class Sketch(SketchState):
@@ -70,8 +70,8 @@ class Sketch(SketchState):
 
         Copies share one hash and enter the sample together, or not at all.
         """
-        sampled = self.replicate_cells.floor > 0 or self.cells.floor > 0
-        return sampled and len(self.replicate_cells.table(0)[0]) < FEWEST_DISTINCT
+        floor = max(self.replicate_cells.floor, self.cells.floor)
+        return floor > 0 and int((self.levels[floor:] > 0).sum()) < FEWEST_LEVELS
 
     def add(self, batch: Any, *, workers: int = 1) -> None:
         """Count a batch of vectors in; zero and non-finite ones are skipped and counted."""
@@ -168,16 +168,16 @@ def fold(
 ) -> None:
     """Count the result of a scan of `rows` into the sketches that it was made for."""
     listed = list(sketches)
-    scorer = listed[0].scorer
-    stride = scorer.stride
+    if not listed[0].control.similarity.collapses:
+        # First, because a similarity may refuse, and nothing must be half counted then.
+        everyone = _by_owner(np.flatnonzero(found.level < ZERO), owner, len(listed))
+        for sketch, members in zip(listed, everyone, strict=True):
+            _count_similarities(sketch, rows, members, sign)
+    stride = listed[0].scorer.stride
     edges = np.searchsorted(found.keys, stride * np.arange(len(listed) + 1))
-    for at, (sketch, members) in enumerate(zip(listed, _members(owner, found, len(listed)), strict=True)):
-        if not sketch.control.similarity.collapses:
-            _count_similarities(sketch, rows, members, sign)  # first: a similarity may refuse
+    for at, sketch in enumerate(listed):
         sketch.skipped["zero"] += sign * int(found.zero[at])
         sketch.skipped["nonfinite"] += sign * int(found.nonfinite[at])
-        if not found.levels[at].any():
-            continue
         sketch.count += sign * int(found.levels[at].sum())
         sketch.total = sketch.total + sign * found.totals[at]
         sketch.levels = sketch.levels + sign * found.levels[at]
@@ -185,30 +185,40 @@ def fold(
             sketch.raise_floors()
         mine = slice(edges[at], edges[at + 1])
         sketch.cells.update(found.keys[mine] - at * stride, found.counts[mine], sign)
-        _count_replicates(sketch, rows, members, found.level, sign)
+    _count_replicates(listed, rows, owner, found.level, sign)
 
 
-def _members(owner: NDArray[np.intp] | None, found: Scan, owners: int) -> list[NDArray[np.intp]]:
-    """Row numbers of the usable items of each collection."""
-    good = np.flatnonzero(found.level < ZERO)
+def _by_owner(
+    members: NDArray[np.intp], owner: NDArray[np.intp] | None, owners: int
+) -> list[NDArray[np.intp]]:
+    """Row numbers, split by the collection that they belong to."""
     if owner is None:
-        return [good]
-    order = good[np.argsort(owner[good], kind="stable")]
+        return [members]
+    order = members[np.argsort(owner[members], kind="stable")]
     return np.split(order, np.searchsorted(owner[order], np.arange(1, owners)))
 
 
 def _count_replicates(
-    sketch: Sketch, rows: NDArray[Any], members: NDArray[np.intp], level: NDArray[np.uint8], sign: int
+    sketches: list[Sketch],
+    rows: NDArray[Any],
+    owner: NDArray[np.intp] | None,
+    level: NDArray[np.uint8],
+    sign: int,
 ) -> None:
-    replicates, counts = sketch.scorer.replicates, sketch.replicate_cells
-    chosen = members[level[members] >= counts.floor]
-    offset = np.arange(counts.rows) * counts.cells
-    for start in range(0, len(chosen), 4096):
-        some = chosen[start : start + 4096]
-        keys = replicates.encode(unit_rows(rows[some]))
-        keys += offset
-        keys += level[some].astype(np.int64)[:, None] * counts.stride
-        counts.update(*tally(keys.ravel()), sign)
+    """Count the sampled items' cells under every refitted direction."""
+    floors = np.array([sketch.replicate_cells.floor for sketch in sketches])
+    sampled = np.flatnonzero((level >= floors.min()) & (level < ZERO))
+    if owner is not None:
+        sampled = sampled[level[sampled] >= floors[owner[sampled]]]
+    for sketch, members in zip(sketches, _by_owner(sampled, owner, len(sketches)), strict=True):
+        counts = sketch.replicate_cells
+        offset = np.arange(counts.rows) * counts.cells
+        for start in range(0, len(members), 4096):
+            some = members[start : start + 4096]
+            keys = sketch.scorer.replicates.encode(unit_rows(rows[some]))
+            keys += offset
+            keys += level[some].astype(np.int64)[:, None] * counts.stride
+            counts.update(*tally(keys.ravel()), sign)
 
 
 def _count_similarities(sketch: Sketch, rows: NDArray[Any], members: NDArray[np.intp], sign: int) -> None:

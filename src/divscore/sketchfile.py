@@ -156,9 +156,8 @@ def _state(archive: zipfile.ZipFile, at: int, entry: dict[str, Any]) -> SketchSt
         setattr(state, name, _load(archive, f"{at}/{name}.npy"))
     for name in COUNTS:
         counts = CellCounts(int(entry[name]["cells"]), int(entry[name]["rows"]))
-        counts.floor = int(entry[name]["floor"])
-        counts.keys = _load(archive, f"{at}/{name}_keys.npy")
-        counts.counts = _load(archive, f"{at}/{name}_counts.npy")
+        keys, numbers = (_load(archive, f"{at}/{name}_{part}.npy") for part in ("keys", "counts"))
+        counts.restore(int(entry[name]["floor"]), keys, numbers)
         setattr(state, name, counts)
     return state
 

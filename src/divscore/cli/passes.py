@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from divscore.cli.console import progress_bar, warn
 from divscore.control import ControlSet
-from divscore.engines import sketch_blocks
+from divscore.engines import Coded, sketch_blocks
 from divscore.errors import FileError, MismatchError
 from divscore.sketch import Sketch
 from divscore.sources import VectorSource, open_many
 from divscore.sources.pool import ENCODER_KEY
+from divscore.sources.texts import Texts
 
 __all__ = ["open_collection", "sketch_source"]
 
@@ -68,6 +69,11 @@ def sketch_source(
     return sketches
 
 
+def _coded(values: Sequence[str]) -> Coded:
+    texts = values if isinstance(values, Texts) else Texts.of(values)
+    return texts.names, texts.codes
+
+
 class _RowWatch:
     """Passes blocks on and, where someone wants to know, notes the rows that will be skipped."""
 
@@ -77,13 +83,13 @@ class _RowWatch:
         self.look = strict or verbose
         self.problems: list[str] = []
 
-    def blocks(self, by: str | None) -> Iterator[tuple[Any, list[str] | None]]:
+    def blocks(self, by: str | None) -> Iterator[tuple[Any, Coded | None]]:
         row = 0
         for block in self.source:
             if self.look:
                 self._inspect(block.vectors, row)
             row += len(block.vectors)
-            yield block.vectors, block.values[by] if by else None
+            yield block.vectors, _coded(block.values[by]) if by else None
 
     def _inspect(self, vectors: Any, first: int) -> None:
         finite = np.isfinite(vectors).all(axis=1)

@@ -11,6 +11,7 @@ import numpy as np
 
 from divscore.interval import Estimate, Interval, bounds, disparity, from_replicates
 from divscore.mixture import excess_variance, mixture_shares
+from divscore.mixturefit import mixture_fit
 from divscore.separation import separable
 from divscore.similarity import FloatArray
 from divscore.sketch import Sketch
@@ -27,15 +28,14 @@ def likelihood(sketch: Sketch, *, confidence: float = 0.95, target: str = "colle
     `target` is the composition of this collection, or of the "population" it was drawn from (wider).
     """
     scorer = sketch.scorer
-    cells, counts = sketch.cells.table(0)
-    likelihoods = scorer.calibration.likelihoods(scorer.grid.decode(cells))
-    shares = mixture_shares(likelihoods, counts.astype(float))
+    found = mixture_fit(sketch)
+    shares = found.shares
     rng = np.random.default_rng([scorer.seed, 2])
     spread = _replicate_shares(sketch)
     deviation = spread[1:] - spread[0]
-    noise = excess_variance(likelihoods, counts.astype(float), shares)
+    noise = excess_variance(found.likelihoods, found.counts, shares)
     if target == "population":
-        noise = noise + (np.diag(shares) - np.outer(shares, shares)) / counts.sum()
+        noise = noise + (np.diag(shares) - np.outer(shares, shares)) / found.counts.sum()
     own = rng.standard_normal((len(deviation), len(shares))) @ _root(noise)
     replicates = shares + deviation + own
     lost = ~scorer.replicates.calibration.informative[1:]

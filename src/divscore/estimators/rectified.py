@@ -9,7 +9,7 @@ import numpy as np
 from divscore.errors import InputError
 from divscore.estimators.iid import clopper_pearson
 from divscore.interval import Estimate, Interval, bounds, disparity
-from divscore.mixture import mixture_shares
+from divscore.mixturefit import mixture_fit
 from divscore.sample import LabelledSample
 from divscore.similarity import FloatArray
 from divscore.sketch import Sketch
@@ -69,9 +69,8 @@ def rectified(sketch: Sketch, sample: LabelledSample, *, confidence: float = 0.9
 def _posteriors(sketch: Sketch, sample: LabelledSample) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Posteriors at every cell of the collection, the cells' weights, and posteriors of the sample."""
     scorer = sketch.scorer
-    cells, counts = sketch.cells.table(0)
-    likelihoods = scorer.calibration.likelihoods(scorer.grid.decode(cells))
-    shares = np.maximum(mixture_shares(likelihoods, counts.astype(float)), 1e-3)
+    found = mixture_fit(sketch)
+    shares = np.maximum(found.shares, 1e-3)
     scores = sample.units @ scorer.fit.weights[:-1] + scorer.fit.weights[-1]
     back = np.argsort(scorer.order)
 
@@ -79,7 +78,11 @@ def _posteriors(sketch: Sketch, sample: LabelledSample) -> tuple[FloatArray, Flo
         joint = values * shares
         return np.asarray((joint / joint.sum(axis=1, keepdims=True))[:, back])
 
-    return posterior(likelihoods), counts / counts.sum(), posterior(scorer.calibration.likelihoods(scores))
+    return (
+        posterior(found.likelihoods),
+        found.counts / found.counts.sum(),
+        posterior(scorer.calibration.likelihoods(scores)),
+    )
 
 
 def _rectify(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -35,7 +35,7 @@ class Block:
     """Some vectors and, for each, the text of the requested columns (a missing value is an empty text)."""
 
     vectors: NDArray[Any]
-    values: dict[str, list[str]] = field(default_factory=dict)
+    values: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

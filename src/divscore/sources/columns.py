@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.sources.block import as_float
+from divscore.sources.texts import Texts
 
 __all__ = ["decoded", "kind_of", "lengths_of", "matrix_of", "stored", "stored_type", "texts_of"]
 
@@ -68,15 +69,15 @@ def matrix_of(column: Any, dimension: int) -> tuple[NDArray[Any], NDArray[np.boo
     return as_float(matrix), good
 
 
-def texts_of(column: Any) -> list[str]:
+def texts_of(column: Any) -> Texts:
     """Return values as text, empty for null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    texts: list[str] = pc.fill_null(column.cast(pa.string()), "").to_pylist()
-    return texts
+    coded = pc.fill_null(column.cast(pa.string()), "").dictionary_encode()
+    return Texts(coded.dictionary.to_pylist(), coded.indices.to_numpy(zero_copy_only=False).astype(np.intp))
 
 
 def decoded(metadata: dict[bytes, bytes] | None) -> dict[str, str]:

@@ -78,7 +78,7 @@ class TableSource(VectorSource):
                 values = {name: texts_of(batch.column(name)) for name in self.request.extra}
                 if good is not None:
                     self._refuse_rows(column, good, first)
-                    values = {n: [t for t, ok in zip(v, good, strict=True) if ok] for n, v in values.items()}
+                    values = {name: texts.where(good) for name, texts in values.items()}
                 first += batch.num_rows
                 if len(vectors):
                     yield Block(vectors, values)

@@ -14,11 +14,12 @@ from divscore.estimators.iid import clopper_pearson, iid
 from divscore.estimators.likelihood import likelihood
 from divscore.estimators.rectified import rectified
 from divscore.interval import Estimate
+from divscore.mixturefit import mixture_fit
 from divscore.relevance import Relevance, group_moments, relevance
 from divscore.sample import LabelledSample
 from divscore.scorefit import score_fit
 from divscore.separation import SEPARABLE_P
-from divscore.similarity import FloatArray, unit_rows
+from divscore.similarity import FloatArray
 from divscore.sketch import Sketch
 
 pytestmark = pytest.mark.slow
@@ -137,6 +138,11 @@ def test_random_labels_claim_nothing(labels: int, d: int) -> None:
     assert told <= most(reps, SEPARABLE_P)
 
 
+def relevance_of(vectors: FloatArray, control: ControlSet) -> Relevance:
+    sketch = sketch_of(vectors, control)
+    return relevance(sketch.mean, sketch.count, group_moments(control), mixture_fit(sketch).named)
+
+
 @pytest.mark.parametrize(("n", "d"), [(30, 8), (40, 100)])
 def test_false_alarms_of_relevance(n: int, d: int) -> None:
     reps, alarms, statistics = 150, 0, []
@@ -144,8 +150,8 @@ def test_false_alarms_of_relevance(n: int, d: int) -> None:
         vectors, names = draw_groups(2 * rep, [n, n], d=d)
         share = np.random.default_rng(rep).uniform(0.1, 0.9)
         counts = np.random.default_rng(rep).multinomial(400, [share, 1 - share])
-        moments = group_moments(ControlSet(vectors, names, attribute="letter"))
-        found = relevance(unit_rows(draw_groups(2 * rep + 1, counts, d=d)[0]).mean(axis=0), 400, moments)
+        control = ControlSet(vectors, names, attribute="letter")
+        found = relevance_of(draw_groups(2 * rep + 1, counts, d=d)[0], control)
         alarms += found.p_value < 0.05
         statistics.append(found.statistic)
     assert 0.01 * reps <= alarms <= 0.12 * reps
@@ -157,8 +163,7 @@ def test_relevance_sees_a_shift() -> None:
     for rep in range(50):
         vectors, names = draw_groups(2 * rep, [30, 30])
         shifted = draw_groups(2 * rep + 1, [200, 200])[0] + 0.8 * np.eye(8)[5]
-        moments = group_moments(ControlSet(vectors, names, attribute="letter"))
-        alarms += relevance(unit_rows(shifted).mean(axis=0), 400, moments).p_value < 0.01
+        alarms += relevance_of(shifted, ControlSet(vectors, names, attribute="letter")).p_value < 0.01
     assert alarms >= 45
 
 
@@ -197,12 +202,9 @@ def test_relevance_rejects_every_country(ppb: Portraits) -> None:
         order = np.random.default_rng(split).permutation(len(ppb.vectors))
         pool, rest = order[:200], order[200:]
         control = ControlSet(ppb.vectors[pool], ppb.gender[pool], attribute="gender")
-        moments = group_moments(control)
         for country in np.unique(ppb.country):
-            rows = unit_rows(ppb.vectors[rest[ppb.country[rest] == country]])
-            found[country, split] = relevance(rows.mean(axis=0), len(rows), moments)
-        anyone = unit_rows(ppb.vectors[rest[:400]])
-        assert relevance(anyone.mean(axis=0), 400, moments).statistic < 1.5
+            found[country, split] = relevance_of(ppb.vectors[rest[ppb.country[rest] == country]], control)
+        assert relevance_of(ppb.vectors[rest[:400]], control).statistic < 1.5
     assert len(found) >= 30
     assert max(r.p_value for r in found.values()) < 0.01
     assert min(r.statistic for r in found.values()) > 2.5

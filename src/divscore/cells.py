@@ -11,7 +11,7 @@ __all__ = ["CellCounts", "tally"]
 
 DENSE = 1 << 22
 DENSE_SPACE = 1 << 17
-WAITING = 1 << 15
+WAITING = 1 << 17
 
 
 class CellCounts:
@@ -27,7 +27,7 @@ class CellCounts:
         self.floor = 0
         self._keys: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._counts: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-        self._waiting: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+        self._waiting: list[NDArray[np.int64]] = []
 
     @property
     def keys(self) -> NDArray[np.int64]:
@@ -44,18 +44,15 @@ class CellCounts:
         """Keys a level."""
         return self.cells * self.rows
 
-    def update(self, keys: NDArray[np.int64], counts: NDArray[np.int64] | None = None, sign: int = 1) -> None:
-        """Count keys ``(level · rows + row) · cells + cell``, each `counts` times; sign −1 takes them away."""
-        if counts is None:
-            keys, counts = tally(keys)
+    def update(self, keys: NDArray[np.int64], counts: NDArray[np.int64], sign: int = 1) -> None:
+        """Count distinct, ordered keys ``(level · rows + row) · cells + cell``; sign −1 takes them away."""
         start = int(np.searchsorted(keys, self.floor * self.stride))
-        keys, counts = keys[start:], counts[start:]
-        if sign < 0:
-            self._combine(keys, -counts)
-            return
-        # A stream brings many small additions; they are sorted in when there are as many as are held.
-        self._waiting.append((keys, counts))
-        if sum(len(k) for k, _ in self._waiting) > max(len(self._keys), WAITING):
+        self._combine(keys[start:], sign * counts[start:])
+
+    def add(self, keys: NDArray[np.int64]) -> None:
+        """Count keys in any order, each once. They wait until they are many, or somebody looks."""
+        self._waiting.append(keys)
+        if sum(map(len, self._waiting)) > max(len(self._keys), WAITING):
             self._settled()
 
     def merge(self, other: CellCounts, sign: int = 1) -> None:
@@ -68,9 +65,8 @@ class CellCounts:
         if floor <= self.floor:
             return
         self.floor = floor
-        keys, counts = self._settled()
-        start = int(np.searchsorted(keys, floor * self.stride))
-        self._keys, self._counts = keys[start:], counts[start:]
+        start = int(np.searchsorted(self._keys, floor * self.stride))
+        self._keys, self._counts = self._keys[start:], self._counts[start:]
 
     def table(self, row: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Occupied cells and counts of one row, over all levels."""
@@ -99,7 +95,7 @@ class CellCounts:
     def _settled(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         if self._waiting:
             waiting, self._waiting = self._waiting, []
-            self._combine(np.concatenate([k for k, _ in waiting]), np.concatenate([c for _, c in waiting]))
+            self.update(*tally(np.concatenate(waiting)))
         return self._keys, self._counts
 
     def _combine(self, keys: NDArray[np.int64], counts: NDArray[np.int64]) -> None:

@@ -19,13 +19,16 @@ def mixture_share(ratio: FloatArray, counts: FloatArray) -> FloatArray:
     0.8125
     """
     gain = ratio - 1.0
-    low, high = np.zeros(ratio.shape[:-1]), np.ones(ratio.shape[:-1])
-    share = np.full(ratio.shape[:-1], 0.5)
+    # Where the slope has one sign all the way, the answer is an end and the bracket shrinks to it at once.
+    low = np.where((counts * gain / ratio).sum(axis=-1) >= 0, 1.0, 0.0)
+    high = np.where((counts * gain).sum(axis=-1) <= 0, 0.0, 1.0)
+    share = (low + high) / 2
     for _ in range(60):
         pull = gain / (1.0 + share[..., None] * gain)
         slope = (counts * pull).sum(axis=-1)
         bend = (counts * pull**2).sum(axis=-1)
-        low, high = np.where(slope > 0, share, low), np.where(slope > 0, high, share)
+        inside = low < high
+        low, high = np.where(inside & (slope > 0), share, low), np.where(inside & (slope <= 0), share, high)
         leap = share + slope / np.maximum(bend, 1e-300)
         # Newton where it stays inside the bracket, bisection where it would leave it.
         after = np.where((leap > low) & (leap < high), leap, (low + high) / 2)

@@ -28,7 +28,7 @@ __all__ = ["ZERO", "Scan", "scan"]
 
 CHUNK = 65_536  # rows handed to one thread; fixed, so that the answer does not depend on their number
 PIECE = 2_048  # rows whose vectors are expected to stay in the cache
-WINDOW = 4  # pieces whose rows are summed by collection at once
+WINDOW = 2  # pieces whose rows are summed by collection at once
 SMALLEST, LARGEST = np.float32(1e-30), np.float32(1e30)  # squared lengths that single precision can bear
 SINGLE = 32_768  # from this many float32 rows on, strips are precise enough
 FEW_OWNERS = 64  # collections in one piece up to which each is summed by a product of its own

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -210,15 +211,22 @@ def _count_replicates(
     sampled = np.flatnonzero((level >= floors.min()) & (level < ZERO))
     if owner is not None:
         sampled = sampled[level[sampled] >= floors[owner[sampled]]]
-    for sketch, members in zip(sketches, _by_owner(sampled, owner, len(sketches)), strict=True):
-        counts = sketch.replicate_cells
-        offset = np.arange(counts.rows) * counts.cells
-        for start in range(0, len(members), 4096):
-            some = members[start : start + 4096]
-            keys = sketch.scorer.replicates.encode(unit_rows(rows[some]))
-            keys += offset
-            keys += level[some].astype(np.int64)[:, None] * counts.stride
-            counts.update(*tally(keys.ravel()), sign)
+        sampled = sampled[np.argsort(owner[sampled], kind="stable")]
+    first = sketches[0].replicate_cells
+    offset = np.arange(first.rows) * first.cells
+    for start in range(0, len(sampled), 4096):
+        some = sampled[start : start + 4096]
+        keys = sketches[0].scorer.replicates.encode(unit_rows(rows[some]))
+        keys += offset
+        keys += level[some].astype(np.int64)[:, None] * first.stride
+        whose = np.zeros(len(some), dtype=np.intp) if owner is None else owner[some]
+        edges = np.flatnonzero(np.concatenate([[True], whose[1:] != whose[:-1], [True]]))
+        for low, high in pairwise(edges.tolist()):
+            counts = sketches[whose[low]].replicate_cells
+            if sign > 0:
+                counts.add(keys[low:high].ravel())
+            else:
+                counts.update(*tally(keys[low:high].ravel()), sign)
 
 
 def _count_similarities(sketch: Sketch, rows: NDArray[Any], members: NDArray[np.intp], sign: int) -> None:

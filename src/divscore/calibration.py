@@ -65,8 +65,9 @@ def fit_calibration(
 
 def _newton(design: FloatArray, member: FloatArray, v: FloatArray) -> FloatArray:
     """Coefficients (B, k − 1, k) of the penalised multinomial regression."""
-    B, _, p = design.shape
+    B, n, p = design.shape
     q = member.shape[1]
+    outer = (design[..., :, None] * design[..., None, :]).reshape(B, n, p * p)
     theta = np.zeros((B, q, p))
     penalty = np.tile(np.r_[1e-9, np.full(p - 1, SLOPE_PENALTY)], q)
     for _ in range(60):
@@ -77,8 +78,9 @@ def _newton(design: FloatArray, member: FloatArray, v: FloatArray) -> FloatArray
         gradient = np.einsum("bn,bnc,bnp->bcp", v, prob - member, design).reshape(B, -1)
         gradient += penalty * theta.reshape(B, -1)
         curvature = v[:, :, None, None] * (prob[..., :, None] * (np.eye(q) - prob[..., None, :]))
-        hessian = np.einsum("bncd,bnp,bnr->bcpdr", curvature, design, design, optimize=True)
-        hessian = hessian.reshape(B, q * p, q * p) + np.diag(penalty + 1e-12)
+        hessian = np.swapaxes(curvature.reshape(B, n, q * q), 1, 2) @ outer
+        hessian = hessian.reshape(B, q, q, p, p).transpose(0, 1, 3, 2, 4).reshape(B, q * p, q * p)
+        hessian = hessian + np.diag(penalty + 1e-12)
         step = np.linalg.solve(hessian, gradient[..., None])[..., 0]
         step *= np.minimum(1.0, 4.0 / np.maximum(np.abs(step).max(axis=1, keepdims=True), 1e-300))
         theta -= step.reshape(theta.shape)

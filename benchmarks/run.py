@@ -8,9 +8,12 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from pathlib import Path
 
+from portraits import DATA
 from record import HERE
 
+NEED_DATA = ("ppb", "diagnostics")
 QUICK = {
     "ppb": ["--splits", "2"],
     "diagnostics": ["--splits", "6", "--country-splits", "1", "--noise-splits", "6"],
@@ -24,9 +27,15 @@ def main() -> None:
     options.add_argument("--quick", action="store_true", help="small settings, to see that all of it runs")
     options.add_argument("--only", nargs="+", choices=QUICK, default=list(QUICK), help="which benchmarks")
     options.add_argument("--no-quapy", action="store_true", help="leave QuaPy out of ppb.py")
+    options.add_argument("--data", type=Path, default=DATA, help="the PPB-2017 features")
     found = options.parse_args()
     for name in found.only:
         command = [sys.executable, str(HERE / f"{name}.py")]
+        if name in NEED_DATA:
+            if not found.data.exists():
+                print(f"\n== {name}: left out, {found.data.name} is not there (see --data)", file=sys.stderr)
+                continue
+            command += ["--data", str(found.data)]
         if found.quick:
             command += [*QUICK[name], "--out", str(HERE / "out" / f"{name}.json")]
         if name == "ppb" and found.no_quapy:

@@ -7,9 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from divscore.control import ControlSet
 from divscore.similarity import FloatArray
+
+# The same examples in every run: a failure is a change, not luck.
+settings.register_profile("divscore", derandomize=True, deadline=None)
+settings.load_profile("divscore")
 
 PPB = Path(__file__).parents[2] / "shared" / "data" / "ppb2017.parquet"
 NAMES = ("a", "b", "c", "d")

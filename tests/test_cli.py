@@ -386,3 +386,55 @@ def test_demo_tells_the_truth(tmp_path):
     assert [c["interval"] for c in saved["collections"]] == [
         pytest.approx(entry["interval"], abs=1e-9) for entry in entries
     ]
+
+
+def test_a_collection_of_one_item_each_says_nothing_of_the_item(files):
+    rows = np.load("even.npy")[:6]
+    write_table("six.parquet", rows, who=list("uvwxyz"))
+    result = run("audit", "six.parquet", "--control", "labelled.parquet", "--by", "who")
+    for line in result.stdout.splitlines()[1:]:
+        assert line.split()[2] == "?"
+        assert line.split()[-1] == "poor"
+
+
+def test_odd_group_names_stay_on_one_line(files):
+    rng = np.random.default_rng(3)
+    names = ["fe|male\n<b>\x1b[31m"] * 40 + ["other"] * 40
+    write_table("odd.parquet", vectors(rng, 40, 40), letter=names)
+    result = run("audit", "even.npy", "--control", "odd.parquet", "--attribute", "letter")
+    assert len(result.stdout.splitlines()) == 4
+    assert "\x1b" not in result.stdout
+    assert "\x1b" not in run("control", "show", "odd.parquet").stdout
+
+
+def test_self_training_accounts_for_unreadable_rows(files):
+    lines = [json.dumps({"v": row.tolist()}) for row in np.load("even.npy")]
+    lines[5] = json.dumps({"v": None})
+    Path("holes.jsonl").write_text("\n".join(lines) + "\n")
+    args = ("audit", "holes.jsonl", "--control", "labelled.parquet", "--estimator", "self-training")
+    entry = json.loads(run(*args, "--json", "-").stdout)["collections"][0]
+    assert entry["skipped"]["unreadable"] == 1
+    assert "none" in run(*args).stdout
+
+
+def test_by_on_a_sketch_is_refused(files):
+    run("sketch", "even.npy", "--control", "labelled.parquet", "-o", "even.sketch")
+    args = ("audit", "even.sketch", "--control", "labelled.parquet", "--by", "place")
+    assert "no columns" in run(*args, code=2).stderr
+
+
+@pytest.mark.slow
+def test_ten_million_rows(files):
+    rng = np.random.default_rng(8)
+    pool = np.concatenate([rng.normal(1.5, 1, (60, 2)), rng.normal(-1.5, 1, (60, 2))]).astype(np.float32)
+    write_table("flat.parquet", pool, letter=["a"] * 60 + ["b"] * 60)
+    big = np.lib.format.open_memmap("big.npy", mode="w+", dtype=np.float32, shape=(10_000_000, 2))
+    for start in range(0, len(big), 1_000_000):
+        sign = np.where(np.arange(1_000_000) % 4 < 3, 1.5, -1.5)[:, None]
+        big[start : start + 1_000_000] = rng.normal(size=(1_000_000, 2)) + sign
+    big.flush()
+    entry = json.loads(run("audit", "big.npy", "--control", "flat.parquet", "--json", "-").stdout)[
+        "collections"
+    ][0]
+    assert entry["count"] == 10_000_000
+    assert entry["interval"][0] <= 0.5 <= entry["interval"][1]

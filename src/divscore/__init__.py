@@ -1,9 +1,10 @@
 """How unevenly are groups represented in an unlabelled collection, and how sure are we?"""
 
-from divscore.audit import Audit, audit
+from divscore.audit import audit
 from divscore.control import ControlSet
 from divscore.errors import DivscoreError
 from divscore.interval import Interval
+from divscore.result import Audit
 from divscore.selection import select_adaptive, select_random
 from divscore.sketch import Sketch
 

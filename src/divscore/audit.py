@@ -4,129 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from divscore.control import CROSS, ControlSet
-from divscore.diagnostics import (
-    Diagnostics,
-    about_skipped,
-    control_facts,
-    diagnose,
-    trust_of,
-    warnings_for,
-)
+from divscore.control import ControlSet
+from divscore.diagnostics import about_skipped, control_facts, diagnose, trust_of, warnings_for
 from divscore.errors import InputError, MismatchError
 from divscore.estimators.divscore import DivScore, divscore, mean_similarity
 from divscore.estimators.iid import iid
-from divscore.estimators.likelihood import likelihood, summarise
+from divscore.estimators.likelihood import cannot_tell, likelihood
 from divscore.estimators.rectified import rectified
 from divscore.estimators.self_training import self_training
 from divscore.interval import Estimate, Interval, bounds
+from divscore.result import Audit, marginals
 from divscore.sample import LabelledSample
 from divscore.similarity import FloatArray, as_matrix
 from divscore.sketch import Sketch
 from divscore.theory import theorem
+from divscore.wording import printable
 
-__all__ = ["ESTIMATORS", "Audit", "Marginal", "audit"]
+__all__ = ["ESTIMATORS", "audit"]
 
+FEW_LABELLED = 10  # labelled items of the collection below which their disparity says nothing
 ESTIMATORS = ("likelihood", "divscore", "rectified", "iid", "self-training")
-
-
-@dataclass(frozen=True)
-class Marginal:
-    """One attribute of an intersection: its shares, summed over the other, and its disparity."""
-
-    attribute: str
-    shares: dict[str, float]
-    disparity: float
-    interval: Interval
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "attribute": self.attribute,
-            "shares": {name: _number(value) for name, value in self.shares.items()},
-            "disparity": _number(self.disparity),
-            "interval": [self.interval.low, self.interval.high],
-        }
-
-
-@dataclass(frozen=True)
-class Audit:
-    """What one collection looks like from one control set.
-
-    `disparity` is share(first group) − share(second) for two groups, largest share − smallest for more; NaN
-    where the groups cannot be told apart. `divscore` is the paper's Algorithm 1 on the representatives, for
-    comparison, whichever estimator was asked for.
-    """
-
-    name: str
-    control: ControlSet
-    estimator: str
-    confidence: float
-    seed: int
-    count: int
-    skipped: dict[str, int]
-    shares: dict[str, float]
-    share_intervals: dict[str, Interval]
-    disparity: float
-    interval: Interval
-    divscore: float
-    trust: str
-    diagnostics: Diagnostics
-    warnings: tuple[str, ...]
-    marginals: tuple[Marginal, ...] = ()
-
-    @property
-    def most(self) -> str:
-        """The group with the largest share."""
-        return max(self.shares, key=lambda name: self.shares[name])
-
-    @property
-    def least(self) -> str:
-        """The group with the smallest share."""
-        return min(self.shares, key=lambda name: self.shares[name])
-
-    @property
-    def headline(self) -> str:
-        """The result in one sentence."""
-        if self.trust == "poor":
-            return (
-                f"Cannot tell how {self.control.attribute} is distributed among these {self.count:,} items."
-            )
-        first = self.control.groups[0] if len(self.shares) == 2 else self.most
-        limits = self.share_intervals[first]
-        even = 1 / len(self.shares)
-        return (
-            f"Between {limits.low:.0%} and {limits.high:.0%} of these {self.count:,} items are {first}; "
-            f"balanced would be {even:.0%}."
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entry of one collection in the JSON document `divscore.audit/1`."""
-        entry: dict[str, Any] = {
-            "name": self.name,
-            "count": self.count,
-            "skipped": dict(self.skipped),
-            "shares": {name: _number(value) for name, value in self.shares.items()},
-            "share_intervals": {name: [i.low, i.high] for name, i in self.share_intervals.items()},
-            "disparity": _number(self.disparity),
-            "interval": [self.interval.low, self.interval.high],
-            "interval_level": self.interval.level,
-            "interval_method": self.interval.method,
-            "divscore": _number(self.divscore),
-            "trust": self.trust,
-            "diagnostics": self.diagnostics.to_dict(),
-            "warnings": list(self.warnings),
-        }
-        if len(self.shares) > 2 and math.isfinite(self.disparity):
-            entry["most"], entry["least"] = self.most, self.least
-        if self.marginals:
-            entry["marginals"] = [marginal.to_dict() for marginal in self.marginals]
-        return entry
 
 
 def audit(
@@ -182,14 +83,22 @@ def audit(
     sketch = _sketch(collection, control, seed, workers)
     if not sketch.count:
         raise InputError(f"{name}: no item with a usable vector; {_skips(sketch)}")
-    score = _score(sketch)
-    estimate = _estimate(estimator, sketch, score, sample, confidence, target, collection)
-    found = diagnose(sketch, estimate.disparity)
     # Labels drawn from the collection itself need no assumption on the control set, and no warning about it.
     direct = estimator in ("iid", "rectified")
-    trust = "good" if direct else trust_of(sketch, found)
-    warned = about_skipped if direct else warnings_for
-    warnings = warned(sketch, found, estimate.interval.width / 2)
+    score = _score(sketch)
+    if sketch.individual and not direct:
+        estimate = cannot_tell(len(control.groups), confidence)
+    else:
+        estimate = _estimate(estimator, sketch, score, sample, confidence, target, collection)
+    found = diagnose(sketch, estimate.disparity)
+    half_width = estimate.interval.width / 2
+    if direct:
+        trust = "good" if sample is not None and len(sample) >= FEW_LABELLED else "poor"
+        warnings = about_skipped(sketch, found, half_width)
+    else:
+        noisy = estimator == "divscore" and any(score.noisy)
+        trust = "poor" if noisy or not math.isfinite(estimate.disparity) else trust_of(sketch, found)
+        warnings = warnings_for(sketch, found, half_width)
     warnings += _method_warnings(estimator, estimate, score, sketch, sample, confidence)
     return Audit(
         name=str(name),
@@ -203,11 +112,11 @@ def audit(
         share_intervals=dict(zip(control.groups, estimate.share_intervals, strict=True)),
         disparity=estimate.disparity,
         interval=estimate.interval,
-        divscore=score.score,
+        divscore=math.nan if sketch.individual else score.score,
         trust=trust,
         diagnostics=found,
         warnings=tuple(warnings),
-        marginals=_marginals(control, estimate, confidence),
+        marginals=marginals(control, estimate, confidence),
     )
 
 
@@ -305,10 +214,9 @@ def _from_score(score: DivScore, sketch: Sketch) -> Estimate:
     interval = Interval(low, high, bound.probability, "Theorem 3.3, worst case")
     if len(score.s) == 2:
         return _point(value, interval)
-    positive = np.clip(score.s, 0.0, None)
-    shares = positive / positive.sum() if positive.sum() > 0 else np.full(len(score.s), np.nan)
+    # The s_i of more than two groups do not sum to one, so they are no shares.
     each = tuple(Interval(0.0, 1.0, interval.level, interval.method) for _ in score.s)
-    return Estimate(shares, each, value, interval)
+    return Estimate(np.full(len(score.s), np.nan), each, value, interval)
 
 
 def _point(value: float, interval: Interval) -> Estimate:
@@ -330,16 +238,16 @@ def _method_warnings(
     if estimator == "divscore" and any(score.noisy):
         noisy = [n for n, bad in zip(sketch.control.groups, score.noisy, strict=True) if bad]
         said.append(
-            f"the representatives of {', '.join(noisy)} are hardly more similar to each other than to the other "
-            "group: the DivScore is mostly noise"
+            f"the representatives of {', '.join(map(printable, noisy))} are hardly more similar to each other "
+            "than to the other group: the DivScore is mostly noise"
         )
-    if estimator == "rectified":
+    if sample is not None and estimator != "iid" and len(sample) >= FEW_LABELLED:
         free = likelihood(sketch, confidence=confidence)
-        if math.isfinite(free.disparity) and _apart(free.interval, estimate.interval):
+        bound = rectified(sketch, sample, confidence=confidence)
+        if math.isfinite(free.disparity) and _apart(free.interval, bound.interval):
             said.append(
-                f"'likelihood' without the labelled sample says {free.disparity:+.2f} "
-                f"({free.interval.low:+.2f} to {free.interval.high:+.2f}), which does not meet this interval: "
-                "the control set does not fit this collection, trust the labelled sample"
+                f"with the labelled sample the disparity is {_range(bound)}, without it ('likelihood') "
+                f"{_range(free)}: the control set does not fit this collection, trust 'rectified'"
             )
     if sample is not None and len(sample) > sketch.count:
         said.append(
@@ -348,32 +256,16 @@ def _method_warnings(
     return said
 
 
+def _range(estimate: Estimate) -> str:
+    return f"{estimate.disparity:+.2f} ({estimate.interval.low:+.2f} to {estimate.interval.high:+.2f})"
+
+
 def _apart(a: Interval, b: Interval) -> bool:
     return a.high < b.low or b.high < a.low
 
 
-def _marginals(control: ControlSet, estimate: Estimate, confidence: float) -> tuple[Marginal, ...]:
-    """Sum an intersection's shares, and their replicates, over all but one of its attributes."""
-    attributes = control.attribute.split(CROSS)
-    parts = [name.split(CROSS) for name in control.groups]
-    if len(attributes) < 2 or any(len(p) != len(attributes) for p in parts) or estimate.replicates is None:
-        return ()
-    found = []
-    for at, attribute in enumerate(attributes):
-        names = list(dict.fromkeys(p[at] for p in parts))
-        member = np.array([[p[at] == name for p in parts] for name in names], dtype=float)
-        summed = summarise(member @ estimate.shares, estimate.replicates @ member.T, confidence)
-        shares = dict(zip(names, (float(s) for s in summed.shares), strict=True))
-        found.append(Marginal(attribute, shares, summed.disparity, summed.interval))
-    return tuple(found)
-
-
 def _named(control: ControlSet, shares: FloatArray) -> dict[str, float]:
     return {name: float(value) for name, value in zip(control.groups, shares, strict=True)}
-
-
-def _number(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 def _skips(sketch: Sketch) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +22,8 @@ LARGEST_LOG_RATIO = 30.0
 class Calibration:
     """Log likelihood ratios against the last group: ``log r_c(s) = a_c + Σ_j b_cj s_j``.
 
-    Arrays may carry a leading axis of replicates. A fit is `informative` where every group's own score is
-    higher inside the group than outside it; otherwise it says nothing about that collection.
+    Arrays may carry a leading axis of replicates. A fit is `informative` where, for every two groups, the
+    difference of their scores points the right way; otherwise it says nothing about a collection.
     """
 
     intercept: FloatArray  # (…, k − 1)
@@ -94,10 +95,16 @@ def _informative(
 ) -> NDArray[np.bool_]:
     last = -scores.sum(axis=2, keepdims=True)
     full = np.concatenate([scores, last], axis=2)
+    mean = np.stack(
+        [
+            np.einsum("bn,bnq->bq", v[:, labels == g], full[:, labels == g])
+            / v[:, labels == g].sum(axis=1)[:, None]
+            for g in range(groups)
+        ],
+        axis=1,
+    )  # (B, group of the items, score of the group)
+    own = np.einsum("bgg->bg", mean)
     verdict = np.ones(len(scores), dtype=bool)
-    for group in range(groups):
-        inside = labels == group
-        own = (full[:, inside, group] * v[:, inside]).sum(axis=1) / v[:, inside].sum(axis=1)
-        rest = (full[:, ~inside, group] * v[:, ~inside]).sum(axis=1) / v[:, ~inside].sum(axis=1)
-        verdict &= own > rest
+    for g, h in combinations(range(groups), 2):
+        verdict &= own[:, g] - mean[:, g, h] > mean[:, h, g] - own[:, h]
     return verdict

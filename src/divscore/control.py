@@ -62,7 +62,8 @@ class ControlSet:
         encoder: str | None = None,
         hand_picked: bool = False,
     ) -> None:
-        matrix = as_matrix(vectors, "the control set's vectors")
+        matrix = as_matrix(vectors, "the control set's vectors").copy()
+        matrix.setflags(write=False)
         self.vectors: NDArray[Any] = matrix
         self.attribute = _name(attribute, "attribute")
         names = [_group_name(g) for g in groups]

@@ -12,10 +12,11 @@ from divscore.estimators.divscore import Reference, within_between
 from divscore.mixturefit import mixture_fit
 from divscore.relevance import GroupMoments, group_moments, relevance
 from divscore.scorefit import score_fit
-from divscore.separation import SEPARABLE_P, separation
+from divscore.separation import separable, separation
 from divscore.similarity import Similarity
 from divscore.sketch import Sketch
 from divscore.theory import Separability, gamma_control_own, separability, theorem
+from divscore.wording import printable
 
 __all__ = [
     "ControlFacts",
@@ -156,7 +157,8 @@ def diagnose(sketch: Sketch, value: float) -> Diagnostics:
 
 def trust_of(sketch: Sketch, found: Diagnostics) -> str:
     """One word: good, caution or poor."""
-    if found.separability_p > SEPARABLE_P or found.misfit or sketch.count < FEW_ITEMS or sketch.few_distinct:
+    told = separable(sketch.scorer) and not sketch.few_distinct and not sketch.individual
+    if not told or found.misfit or sketch.count < FEW_ITEMS:
         return "poor"
     return "caution" if min(found.relevance_p, found.score_fit_p) < ALARM else "good"
 
@@ -172,15 +174,15 @@ def warnings_for(sketch: Sketch, found: Diagnostics, half_width: float) -> list[
 
 def _about_fit(sketch: Sketch, found: Diagnostics) -> list[str]:
     control, said = sketch.control, []
-    if found.separability_p > SEPARABLE_P:
+    if not separable(sketch.scorer):
         said.append(
             f"cannot tell: the {len(control)} labelled examples do not separate the groups of "
-            f"{control.attribute} (they are told apart {found.auc:.0%} of the time, 50% is chance); "
+            f"{printable(control.attribute)} (they are told apart {found.auc:.0%} of the time, 50% is chance); "
             "use vectors from a better-suited encoder, or label more examples"
         )
     if sketch.count < FEW_ITEMS:
         said.append(f"cannot tell: {sketch.count} items are too few; at least {FEW_ITEMS} are needed")
-    if sketch.few_distinct:
+    if sketch.few_distinct or (sketch.individual and sketch.count >= FEW_ITEMS):
         said.append("cannot tell: the collection consists of many copies of very few different items")
     if found.misfit:
         said.append(
@@ -213,7 +215,7 @@ def about_skipped(sketch: Sketch, found: Diagnostics, half_width: float) -> list
 
 def _about_control(control: ControlSet) -> list[str]:
     said = []
-    few = [f"{n} '{name}'" for name, n in control.counts.items() if n < FEW_LABELS]
+    few = [f"{n} '{printable(name)}'" for name, n in control.counts.items() if n < FEW_LABELS]
     if few:
         said.append(f"only {' and '.join(few)} among the labelled examples: expect a rough calibration")
     if control.hand_picked:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
@@ -57,15 +57,27 @@ def bounds(groups: int) -> tuple[float, float]:
     return (-1.0, 1.0) if groups == 2 else (0.0, 1.0)
 
 
+def _normal_quantile(probability: float) -> float:
+    return NormalDist().inv_cdf(probability)
+
+
 def from_replicates(
     value: float, replicates: FloatArray, level: float, limits: tuple[float, float]
 ) -> Interval:
     """Union of the percentile and the basic bootstrap interval, clipped to what is possible."""
     tail = (1.0 - level) / 2
-    # Order statistics, not interpolation: mirrored replicates then give exactly the mirrored interval.
+    # Both ends are interpolated from the outside in, so that mirrored replicates give exactly the mirrored interval.
     ordered = np.sort(replicates)
-    rank = max(0, math.ceil(tail * (len(ordered) + 1)) - 1)
-    low, high = float(ordered[rank]), float(ordered[-1 - rank])
+    reached = max(tail, 2 / (len(ordered) + 1))
+    below, between = divmod(reached * (len(ordered) - 1), 1)
+    at = int(below)
+    low = float(ordered[at] + between * (ordered[at + 1] - ordered[at]))
+    high = float(ordered[-1 - at] - between * (ordered[-1 - at] - ordered[-2 - at]))
+    if tail < reached:
+        # Farther out than the replicates reach: their spread is drawn out as a normal tail.
+        stretch = _normal_quantile(tail) / _normal_quantile(reached)
+        middle = (float(ordered[(len(ordered) - 1) // 2]) + float(ordered[len(ordered) // 2])) / 2
+        low, high = middle + stretch * (low - middle), middle + stretch * (high - middle)
     low, high = min(low, 2 * value - high), max(high, 2 * value - low)
     return Interval(
         min(max(low, limits[0]), limits[1]), max(min(high, limits[1]), limits[0]), level, "bayesian bootstrap"

@@ -48,7 +48,7 @@ class Plan:
         if not 0 < width < 2:
             raise InputError(f"width {width} must be between 0 and 2 (the whole range of a disparity)")
         wanted = float((self.coefficient / width) ** (1 / EXPONENT))
-        return 2 * math.ceil(round(wanted / 2, 6))
+        return max(4, 2 * math.ceil(round(wanted / 2, 6)))
 
 
 def plan(
@@ -84,13 +84,17 @@ def plan(
         measured.append((labels, width))
         if progress is not None:
             progress(at + 1, len(FRACTIONS) * ROUNDS)
-    told = [width * n**EXPONENT for n, width in measured if width < 1.8]
-    if len(told) < len(measured) / 2:
+    if sum(width < 1.8 for _, width in measured) < 0.6 * len(measured):
         raise ControlError(
             f"the pilot's {len(pool)} labelled examples do not separate the groups of {pool.attribute}; no number "
             "of labels can be promised. Try vectors from another encoder, or a larger pilot"
         )
-    return Plan(pool.attribute, len(pool), confidence, float(np.median(told)), _averaged(measured))
+    return Plan(pool.attribute, len(pool), confidence, _typical(measured), _averaged(measured))
+
+
+def _typical(measured: list[tuple[int, float]]) -> float:
+    """Median, so that the parts that could not tell count as wide, not how wide."""
+    return float(np.median([width * n**EXPONENT for n, width in measured]))
 
 
 def _measure(

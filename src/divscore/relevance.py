@@ -59,21 +59,25 @@ def relevance(mean: FloatArray, count: int, moments: GroupMoments, shares: Float
 
     At the true shares p (`shares`, as estimated) the mean is off the mixture by noise of covariance ``Σ_g c_g C_g``,
     ``c_g = p_g / N + p_g² / n_g``: the collection's sampling noise and the control set's. The nearest mixture is
-    nearer still, because the estimated group means carry the same noise; that part is known and taken off. Both
-    the nearest and the estimated shares are uncertain; the one that lets noise explain more is believed. The
-    squared distance is compared with a χ² of matching mean and variance (Satterthwaite). Traces of
-    squared covariances are corrected for bias, which with n < d is several times the trace itself.
+    nearer still, because the estimated group means carry the same noise; that part is known and taken off. The
+    estimated shares are uncertain, so the nearest mixture's own are tried as well, with nothing taken off, and
+    the milder verdict counts. The squared distance is compared with a χ² of matching mean and variance
+    (Satterthwaite). Traces of squared covariances are corrected for bias, which with n < d is several times the
+    trace itself.
     """
     from scipy.special import chdtrc
 
     nearest = _nearest_mixture(mean, moments.means)
     residual = mean - nearest @ moments.means
-    found = [_noise(p, count, moments) for p in (nearest, shares)]
-    expected, degrees = max(found[0], (found[1][0] - _absorbed(shares, moments), found[1][1]))
-    if expected <= 0:
-        return Relevance(1.0, 1.0)
-    statistic = float(residual @ residual) / expected
-    return Relevance(statistic, float(chdtrc(degrees, statistic * degrees)))
+    squared = float(residual @ residual)
+    found = []
+    for p, absorbed in ((nearest, 0.0), (shares, _absorbed(shares, moments))):
+        expected, degrees = _noise(p, count, moments)
+        if expected <= absorbed:
+            return Relevance(1.0, 1.0)
+        statistic = squared / (expected - absorbed)
+        found.append(Relevance(statistic, float(chdtrc(degrees, statistic * degrees))))
+    return max(found, key=lambda r: (r.p_value, -r.statistic))
 
 
 def _noise(shares: FloatArray, count: int, moments: GroupMoments) -> tuple[float, float]:

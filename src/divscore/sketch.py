@@ -1,4 +1,4 @@
-"""Sketch: everything an audit needs to know of a collection, in a few kilobytes.
+"""Sketch: everything an audit needs to know of a collection, in tens of kilobytes.
 
 The state (count, Σ x̂, counts of cells) is a commutative group: adding, removing and merging are exact, which is
 the paper's "variable-sized collections" and also what lets batches, threads and machines share one pass.
@@ -18,12 +18,13 @@ from divscore.cells import CellCounts, tally
 from divscore.control import ControlSet
 from divscore.errors import InputError, MismatchError, VectorError
 from divscore.scan import ZERO, Scan, scan
-from divscore.scorer import LEVELS, Scorer, scorer_for
+from divscore.scorer import LEVELS, scorer_for
 from divscore.similarity import FloatArray, as_matrix, unit_rows
 from divscore.state import SKIPS, SketchState
 
 __all__ = ["Sketch", "add_by", "fold"]
 
+SMALLEST_SET = 5
 FEWEST_LEVELS = 5  # levels of a sample that are not empty; hundreds of different items fill eight or more
 
 
@@ -43,20 +44,16 @@ class Sketch(SketchState):
     def __init__(self, control: ControlSet, *, seed: int = 0) -> None:
         self.control = control
         self.seed = seed
+        self.scorer = scorer_for(control, seed)
         self.count = 0
         self.groups = len(control.groups)
         self.total = np.zeros(control.dimension)
         self.similarity_total = np.zeros(_general(control))
         self.skipped = dict.fromkeys(SKIPS, 0)
         self.levels = np.zeros(LEVELS, dtype=np.int64)
-        scorer = self.scorer
-        self.cells = CellCounts(scorer.grid.cells)
-        self.replicate_cells = CellCounts(scorer.replicates.grid_cells, scorer.replicates.count)
-
-    @property
-    def scorer(self) -> Scorer:
-        """The directions and calibration that this sketch was made with."""
-        return scorer_for(self.control, self.seed)
+        replicates = self.scorer.replicates
+        self.cells = CellCounts(self.scorer.grid.cells)
+        self.replicate_cells = CellCounts(replicates.grid_cells, replicates.count)
 
     @property
     def mean(self) -> FloatArray:
@@ -64,6 +61,11 @@ class Sketch(SketchState):
         if not self.count:
             raise InputError("the sketch is empty: no item with a usable vector was added")
         return self.total / self.count
+
+    @property
+    def individual(self) -> bool:
+        """Whether a statement about this set would be one about single items."""
+        return self.count < SMALLEST_SET or len(self.cells.keys) < 2
 
     @property
     def few_distinct(self) -> bool:

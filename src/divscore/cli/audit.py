@@ -6,23 +6,27 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
-from divscore.audit import ESTIMATORS, Audit
+from divscore.audit import ESTIMATORS
 from divscore.audit import audit as run_audit
 from divscore.cli.console import clean_errors, say, warn
-from divscore.cli.passes import open_collection, sketch_source
+from divscore.cli.passes import open_collection, sketch_source, whole_source
 from divscore.control import ControlSet
 from divscore.errors import FileError, InputError
 from divscore.report.document import document
 from divscore.report.table import table
+from divscore.result import Audit
 from divscore.sample import LabelledSample
 from divscore.sketchfile import is_sketch, read_sketches
 from divscore.sources import open_many
 from divscore.sources.pool import read_pool
+from divscore.wording import printable
 
 __all__ = ["audit"]
 
@@ -97,7 +101,7 @@ def audit(
     audits = list(_audits(collections, control, **options))
     for found in audits:
         for warning in found.warnings:
-            warn(f"{found.name}: {warning}")
+            warn(f"{printable(found.name)}: {warning}")
     if json_path:
         _write_json(json_path, json.dumps(document(audits), indent=2, ensure_ascii=False, allow_nan=False))
     if json_path != "-":
@@ -125,6 +129,10 @@ def _audits(
     asked: dict[str, Any] = {"estimator": estimator, "confidence": confidence, "seed": seed, "sample": sample}
     for path in collections:
         if is_sketch(path):
+            if by:
+                raise InputError(
+                    f"{path} is a sketch, which has no columns any more; make it with 'sketch --by {by}'"
+                )
             sketches = read_sketches(path, control)
             for name, sketch in sketches.items():
                 yield run_audit(sketch, control, name=name or _stem(path), **asked)
@@ -133,14 +141,15 @@ def _audits(
         if estimator == "self-training":
             if by:
                 raise InputError("'self-training' audits one collection at a time; leave out --by")
-            blocks = [block.vectors for block in source]
-            yield run_audit(np.concatenate(blocks), control, name=source.name, **asked)
+            rows = whole_source(source, strict=strict, verbose=verbose)
+            found = run_audit(rows, control, name=source.name, **asked)
+            yield replace(found, skipped={**found.skipped, "unreadable": source.unreadable})
             continue
-        found = sketch_source(
+        parts = sketch_source(
             source, control, by=by, seed=seed, workers=workers, strict=strict, verbose=verbose
         )
-        for name, sketch in found.items():
-            if not sketch.count and len(found) > 1:
+        for name, sketch in parts.items():
+            if not sketch.count and len(parts) > 1:
                 warn(f"{name}: no item with a usable vector; left out")
                 continue
             yield run_audit(sketch, control, name=name, **asked)
@@ -169,7 +178,9 @@ def _text(audits: list[Audit]) -> str:
             shares = ", ".join(f"{name} {share:.1%}" for name, share in marginal.shares.items())
             low, high = marginal.interval.low, marginal.interval.high
             spread = f"disparity {marginal.disparity:+.2f} ({low:+.2f} to {high:+.2f})"
-            lines.append(f"  {found.name}, {marginal.attribute}: {shares}; {spread}")
+            lines.append(
+                f"  {printable(found.name)}, {printable(marginal.attribute)}: {printable(shares)}; {spread}"
+            )
     return "\n".join(lines)
 
 
@@ -193,10 +204,14 @@ def _write_json(path: str, text: str) -> None:
     if path == "-":
         say(text)
         return
-    temporary = f"{path}.{os.getpid()}.part"
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text + "\n")
-    os.replace(temporary, path)
+    temporary = Path(f"{path}.{os.getpid()}.part")
+    try:
+        temporary.write_text(text + "\n", encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        raise FileError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _stem(path: str) -> str:

@@ -19,6 +19,7 @@ from divscore.selection import select_adaptive, select_dpp, select_random
 from divscore.separation import SEPARABLE_P, separation
 from divscore.sources.pool import read_pool
 from divscore.theory import control_size, gamma_control, theorem
+from divscore.wording import printable
 
 __all__ = ["control"]
 
@@ -163,15 +164,16 @@ def check(path: str, attribute: str | None) -> None:
             f"the groups cannot be told apart (p = {apart.p_value:.2g}); every audit will say 'cannot tell'"
         )
     problems += [
-        f"only {n} labelled examples of '{name}'; at least 10 are wanted"
+        f"only {n} labelled examples of '{printable(name)}'; at least 10 are wanted"
         for name, n in found.counts.items()
         if n < 10
     ]
+    usual = _left_out_by_chance(found)
     rows = [["group", "representatives", "of", "median distance", "farthest", "left out"]]
     for part in coverage(found):
         rows.append(
             [
-                part.group,
+                printable(part.group),
                 str(part.representatives),
                 str(part.labelled),
                 f"{part.median:.2f}",
@@ -179,10 +181,11 @@ def check(path: str, attribute: str | None) -> None:
                 f"{part.uncovered:.0%}",
             ]
         )
-        if part.uncovered > 0.25:
+        if part.uncovered > usual[part.group] + 0.1:
             problems.append(
-                f"{part.uncovered:.0%} of '{part.group}' lies far from every representative: look at those examples, "
-                "and add representatives by hand or with a smaller --alpha"
+                f"{part.uncovered:.0%} of '{printable(part.group)}' lies far from every representative, where random "
+                f"ones leave out {usual[part.group]:.0%}: look at those examples, and add representatives by hand "
+                "or choose with a larger --alpha"
             )
     say(columns(rows))
     say(f"digest {found.digest[:16]}…  {'verified' if is_control(path) else 'not a saved control set'}")
@@ -191,6 +194,15 @@ def check(path: str, attribute: str | None) -> None:
     if not problems:
         say("No problem found. Do look at the representatives yourself.")
     sys.exit(1 if problems else 0)
+
+
+def _left_out_by_chance(found: ControlSet) -> dict[str, float]:
+    """Share of each group that as many representatives, drawn at random, leave out."""
+    if found.representative.all():
+        return dict.fromkeys(found.groups, 0.0)
+    size = int(found.representative.sum())
+    draws = [coverage(select_random(found, size, seed=seed)) for seed in range(5)]
+    return {name: sum(d[at].uncovered for d in draws) / len(draws) for at, name in enumerate(found.groups)}
 
 
 def _facts(found: ControlSet) -> dict[str, Any]:

@@ -17,7 +17,7 @@ COMMANDS = {
     "demo": ("divscore.cli.demo", "Audit three lists of first names that come with divscore."),
     "merge": ("divscore.cli.sketch", "Join sketches of parts into one."),
     "plan": ("divscore.cli.plan", "How many labels for an interval of a wanted width?"),
-    "sketch": ("divscore.cli.sketch", "Reduce a collection to a few kilobytes that can be audited later."),
+    "sketch": ("divscore.cli.sketch", "Reduce a collection to some kilobytes that can be audited later."),
 }
 
 

@@ -16,7 +16,7 @@ from divscore.sources import VectorSource, open_many
 from divscore.sources.pool import ENCODER_KEY
 from divscore.sources.texts import Texts
 
-__all__ = ["open_collection", "sketch_source"]
+__all__ = ["open_collection", "sketch_source", "whole_source"]
 
 LISTED = 20
 
@@ -63,10 +63,22 @@ def sketch_source(
             next(iter(sketches.values())).skip("unreadable", source.unreadable)
         else:
             warn(f"{source.path}: {source.unreadable} rows had no readable vector and were left out")
-    if verbose:
-        for problem in [*source.problems, *watch.problems]:
-            warn(problem)
+    watch.tell()
     return sketches
+
+
+def whole_source(source: VectorSource, *, strict: bool, verbose: bool) -> Any:
+    """All vectors of a source in memory, for the one estimator that cannot do with less."""
+    watch = _RowWatch(source, strict, verbose)
+    with progress_bar(source.name, source.rows) as advance:
+        blocks = []
+        for vectors, _ in watch.blocks(None):
+            blocks.append(vectors)
+            advance(len(vectors))
+    watch.tell()
+    if not blocks:
+        raise FileError(f"{source.path} holds no row with a usable vector")
+    return np.concatenate(blocks)
 
 
 def _coded(values: Sequence[str]) -> Coded:
@@ -80,16 +92,22 @@ class _RowWatch:
     def __init__(self, source: VectorSource, strict: bool, verbose: bool) -> None:
         self.source = source
         self.strict = strict
-        self.look = strict or verbose
+        self.verbose = verbose
         self.problems: list[str] = []
 
     def blocks(self, by: str | None) -> Iterator[tuple[Any, Coded | None]]:
         row = 0
         for block in self.source:
-            if self.look:
+            if self.strict or self.verbose:
                 self._inspect(block.vectors, row)
             row += len(block.vectors)
             yield block.vectors, _coded(block.values[by]) if by else None
+
+    def tell(self) -> None:
+        """List what was left out, if asked to."""
+        if self.verbose:
+            for problem in [*self.source.problems, *self.problems]:
+                warn(problem)
 
     def _inspect(self, vectors: Any, first: int) -> None:
         finite = np.isfinite(vectors).all(axis=1)

@@ -42,7 +42,7 @@ def sketch(
     strict: bool,
     verbose: bool,
 ) -> None:
-    """Reduce a collection to a few kilobytes that can be merged and audited elsewhere.
+    """Reduce a collection to some tens of kilobytes that can be merged and audited elsewhere.
 
     \b
     Example:

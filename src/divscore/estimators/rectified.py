@@ -71,7 +71,8 @@ def _posteriors(sketch: Sketch, sample: LabelledSample) -> tuple[FloatArray, Flo
     scorer = sketch.scorer
     found = mixture_fit(sketch)
     shares = np.maximum(found.shares, 1e-3)
-    scores = sample.units @ scorer.fit.weights[:-1] + scorer.fit.weights[-1]
+    exact = sample.units @ scorer.fit.weights[:-1] + scorer.fit.weights[-1]
+    scores = scorer.grid.decode(scorer.grid.encode(exact))  # as the collection's are known
     back = np.argsort(scorer.order)
 
     def posterior(values: FloatArray) -> FloatArray:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from divscore import __version__
-from divscore.audit import Audit
 from divscore.diagnostics import control_facts
+from divscore.result import Audit
 
 __all__ = ["SCHEMA", "document"]
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from divscore.audit import Audit
+from divscore.interval import Interval
+from divscore.result import Audit
+from divscore.wording import printable
 
 __all__ = ["columns", "table"]
 
@@ -34,32 +36,35 @@ def _two_groups(audit: Audit) -> dict[str, str]:
     first, _ = audit.control.groups
     limits = audit.share_intervals[first]
     return {
-        "collection": _one_line(audit.name),
+        "collection": printable(audit.name),
         "items": f"{audit.count:,}",
-        first: _percent(audit.shares[first]),
+        printable(first): _percent(audit.shares[first]),
         "between": f"{limits.low:.0%}–{limits.high:.0%}",
         "disparity": _signed(audit.disparity),
-        f"{audit.interval.level:.0%} interval": f"{_signed(audit.interval.low)} to {_signed(audit.interval.high)}",
+        f"{audit.interval.level:.0%} interval": _limits(audit.interval),
         "DivScore": _signed(audit.divscore),
         "trust": audit.trust,
     }
 
 
 def _many_groups(audit: Audit) -> dict[str, str]:
-    shares = {_one_line(name): _percent(share) for name, share in audit.shares.items()}
+    shares = {printable(name): _percent(share) for name, share in audit.shares.items()}
     return {
-        "collection": _one_line(audit.name),
+        "collection": printable(audit.name),
         "items": f"{audit.count:,}",
         **shares,
         "disparity": _signed(audit.disparity),
-        f"{audit.interval.level:.0%} interval": f"{_signed(audit.interval.low)} to {_signed(audit.interval.high)}",
+        f"{audit.interval.level:.0%} interval": _limits(audit.interval),
         "trust": audit.trust,
     }
 
 
-def _one_line(text: str) -> str:
-    """Keep names from breaking the table or the terminal: control characters are shown, not obeyed."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+def _limits(interval: Interval) -> str:
+    return (
+        "none"
+        if interval.method.startswith("none")
+        else f"{_signed(interval.low)} to {_signed(interval.high)}"
+    )
 
 
 def _percent(share: float) -> str:

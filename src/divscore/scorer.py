@@ -45,8 +45,10 @@ class Grid:
         """Cell numbers (…) of scores (…, q)."""
         steps = scores * (self.half / self.reach).astype(scores.dtype)
         np.rint(steps, out=steps)
-        np.clip(steps, -self.half, self.half, out=steps)
-        cell = steps[..., 0].astype(np.int64) + self.half
+        np.minimum(steps, self.half, out=steps)
+        np.maximum(steps, -self.half, out=steps)
+        cell = steps[..., 0].astype(np.int64)
+        cell += self.half
         for axis in range(1, steps.shape[-1]):
             cell = cell * self.side + steps[..., axis].astype(np.int64) + self.half
         return cell

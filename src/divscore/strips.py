@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 from typing import Any
 
@@ -12,9 +13,10 @@ from divscore.similarity import FloatArray
 
 __all__ = ["row_dots", "strip_rows", "weighted_sum"]
 
-STRIP = (
-    9_000  # numbers in a strip: below where OpenBLAS starts threads of its own for a product with a vector
-)
+# Numbers in a strip. Longer ones are faster, but from 9,216 on OpenBLAS starts threads of its own for a product with
+# a vector, which costs more than it brings, unless it was told to have one.
+ALONE = "1" in (os.environ.get("OPENBLAS_NUM_THREADS"), os.environ.get("OMP_NUM_THREADS"))
+STRIP = 20_000 if ALONE else 9_000
 
 
 @lru_cache(maxsize=64)

@@ -139,6 +139,11 @@ def report_countries(record: Record, found: list[Verdict]) -> None:
         for labels in (LABELLED, FEW):
             mine = [v for v in found if (v.kind, v.labels) == (country, labels)]
             pooled.append([country, labels, *_outcome(mine)])
+            if labels == LABELLED:
+                rate = _rate(v.relevance_p < LEVEL for v in mine)
+                record.checks.append(
+                    Check(f"relevance rejects {country} alone, {labels} labels", rate, 0.95, upper=False)
+                )
             for attribute in ATTRIBUTES:
                 some = [v for v in mine if v.attribute == attribute]
                 each_attribute.append([country, labels, attribute, *_outcome(some)])
@@ -169,6 +174,7 @@ def report_noise(record: Record, found: list[Verdict]) -> None:
         rows.append([labels, len(mine), silent, poor, cover, width])
         name = f"coverage, random labels, {labels} labelled"
         record.checks.append(Check(name, cover, NOISE_COVERAGE, upper=False))
+        record.checks.append(Check(f"trust poor, random labels, {labels} labelled", poor, 0.95, upper=False))
     columns = ["labels", "splits", "cannot tell", "trust poor", "coverage", "width"]
     record.tables.append(Table("Random labels", columns, rows))
 

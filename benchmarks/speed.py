@@ -194,13 +194,19 @@ def report_self_training(record: Record, rows: int, small: int, repetitions: int
     found = [[name, min(t), median(t), ratio(times, name, "self_training")] for name, t in times.items()]
     columns = ["self-training", "least s", "median s", "× self_training"]
     record.tables.append(Table(f"Self-training (SS-ST) on {rows:,} vectors", columns, found))
-    some = items[:small]
-    same = self_training(some, control).counts == plain_self_training(some, control, np.float64)
+    same = {
+        size: self_training(items[:size], control).counts
+        == plain_self_training(items[:size], control, np.float64)
+        for size in (small, rows)
+    }
     record.checks += [
         Check(
             "plain loop (float64) over self_training", ratio(times, plain, "self_training"), 3.0, upper=False
         ),
-        Check(f"same counts as the plain loop on {small:,}", float(same), 1.0, upper=False),
+        *(
+            Check(f"same counts as the plain loop on {n:,}", float(s), 1.0, upper=False)
+            for n, s in same.items()
+        ),
     ]
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 from record import HERE, checks_table, markdown
 
+ADAPTIVE = "DivScore, adaptive 50 of 200"
+FRONT = ("<!-- results -->", "<!-- /results -->")
 ORDER = ("ppb", "diagnostics", "speed", "files")
 BEGIN = "<!-- results: written by table.py -->"
 END = "<!-- end of results -->"
@@ -41,12 +43,71 @@ def results(folder: Path) -> str:
     return "\n\n".join(parts)
 
 
-def filled(text: str, content: str) -> str:
+def filled(text: str, content: str, begin: str = BEGIN, end: str = END) -> str:
     """Replace what stands between the markers."""
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise SystemExit(f"README.md needs the lines {BEGIN} and {END}, once each")
-    head, rest = text.split(BEGIN)
-    return f"{head}{BEGIN}\n\n{content}\n\n{END}{rest.split(END)[1]}"
+    if text.count(begin) != 1 or text.count(end) != 1:
+        raise SystemExit(f"README.md needs the lines {begin} and {end}, once each")
+    head, rest = text.split(begin)
+    return f"{head}{begin}\n\n{content}\n\n{end}{rest.split(end)[1]}"
+
+
+def front_page(folder: Path) -> str:
+    """The few numbers that the project's own README shows."""
+    documents = {
+        name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+        for name in ORDER
+        if (folder / f"{name}.json").exists()
+    }
+    parts = []
+    if "ppb" in documents:
+        rows = documents["ppb"]["tables"][0]["rows"]
+        best = {(r[0], r[1]): r[3] for r in documents["ppb"]["tables"][1]["rows"]}
+        settings = documents["ppb"]["settings"]
+        parts.append(
+            "Mean absolute error of the disparity on the paper's own data and protocol (PPB-2017, collections of about "
+            f"480 portraits, 0 to 100 % of the group, {settings['splits']} splits), and `likelihood`'s 95 % interval:"
+        )
+        parts.append(markdown(*_accuracy(rows, best)))
+    if "speed" in documents:
+        passes = {row[0]: row for row in documents["speed"]["tables"][0]["rows"]}
+        one, sketch, whole = (passes[n] for n in ("ones @ X", "sketch", "audit, new control set"))
+        parts.append(
+            f"A million 300-dimensional vectors in memory: {sketch[1]:.2f} s on one thread for the sketch, "
+            f"{sketch[3]:.1f} times the bare memory pass `ones @ X` ({one[1]:.2f} s), and {whole[1]:.2f} s for a whole "
+            "audit with its interval and all checks."
+        )
+    return "\n\n".join(parts)
+
+
+def _accuracy(rows: list[list[Any]], best: dict[tuple[str, int], float]) -> tuple[list[str], list[list[Any]]]:
+    """Errors by labels and attribute; an adaptive set of 50 is chosen from 200 labelled, so it stands there."""
+    columns = [
+        "labels",
+        "attribute",
+        "likelihood",
+        "DivScore, same labels",
+        "DivScore, adaptive",
+        "QuaPy's best",
+    ]
+    error = {(row[0], row[1], row[2]): row for row in rows}
+    found = []
+    for attribute, labels in best:
+        likelihood = error[attribute, labels, "likelihood"]
+        same = error.get((attribute, labels, "DivScore, the same 50"))
+        chosen = error[attribute, 50, ADAPTIVE] if labels == 200 else None
+        divscore = [row[3] if row else None for row in (same, chosen)]
+        found.append(
+            [
+                labels,
+                attribute,
+                likelihood[3],
+                *divscore,
+                best[attribute, labels],
+                likelihood[6],
+                likelihood[8],
+            ]
+        )
+    return [*columns, "coverage", "width"], found
 
 
 def _listed(settings: dict[str, Any]) -> str:
@@ -71,17 +132,21 @@ def _where(environment: dict[str, Any]) -> str:
 def main() -> None:
     options = argparse.ArgumentParser(prog="benchmarks/table.py", description=__doc__)
     options.add_argument("--results", type=Path, default=HERE / "results", help="folder of the stored JSON")
-    options.add_argument("--readme", type=Path, default=HERE / "README.md", help="file with the markers")
-    options.add_argument("--check", action="store_true", help="only say whether the file is up to date")
+    options.add_argument("--check", action="store_true", help="only say whether the files are up to date")
     found = options.parse_args()
-    text = found.readme.read_text(encoding="utf-8")
-    wanted = filled(text, results(found.results))
-    if found.check:
-        if wanted != text:
-            raise SystemExit(f"{found.readme.name} does not show the stored results: run benchmarks/table.py")
-        return
-    found.readme.write_text(wanted, encoding="utf-8")
-    print(f"wrote {found.readme.name}", file=sys.stderr)
+    pages = {
+        HERE / "README.md": lambda text: filled(text, results(found.results)),
+        HERE.parent / "README.md": lambda text: filled(text, front_page(found.results), *FRONT),
+    }
+    for page, fill in pages.items():
+        text = page.read_text(encoding="utf-8")
+        wanted = fill(text)
+        if found.check:
+            if wanted != text:
+                raise SystemExit(f"{page.parent.name}/{page.name} is out of date: run benchmarks/table.py")
+        else:
+            page.write_text(wanted, encoding="utf-8")
+            print(f"wrote {page.parent.name}/{page.name}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -68,6 +68,10 @@ def front_page(folder: Path) -> str:
             f"480 portraits, 0 to 100 % of the group, {settings['splits']} splits), and `likelihood`'s 95 % interval:"
         )
         parts.append(markdown(*_accuracy(rows, best)))
+        parts.append(
+            "The method was developed on these portraits, so this is not held-out data; benchmarks/README.md says what "
+            "was chosen on it. QuaPy's best is the best of 16 variants on each row."
+        )
     if "speed" in documents:
         passes = {row[0]: row for row in documents["speed"]["tables"][0]["rows"]}
         one, sketch, whole = (passes[n] for n in ("ones @ X", "sketch", "audit, new control set"))

@@ -232,7 +232,7 @@ def test_the_shares_maximise_the_likelihood(seed: int, cells: int, k: int, spars
         constraints={"type": "eq", "fun": lambda p: p.sum() - 1, "jac": np.ones_like},
         options={"ftol": 1e-14, "maxiter": 500},
     )
-    assert loss(shares) <= best.fun + 1e-7  # of a mean log likelihood: EM stops short of a boundary
+    assert loss(shares) <= best.fun + 1e-8
     # Kuhn–Tucker: no group would gain by more, and those present gain the same.
     assert (-slope(shares)).max() <= 1 + 1e-4
     assert np.abs(shares * (1 + slope(shares))).max() < 1e-6

@@ -42,8 +42,9 @@ def mixture_share(ratio: FloatArray, counts: FloatArray) -> FloatArray:
 def mixture_shares(likelihoods: FloatArray, counts: FloatArray) -> FloatArray:
     """Shares (…, k) that maximise ``Σ n_c log Σ_g p_g L_cg``, for likelihoods (…, cells, k).
 
-    Two groups by bisection; more by EM with squared extrapolation (SQUAREM, Varadhan and Roland 2008), which
-    keeps EM's certainty of climbing: a leap that does not climb is dropped.
+    Two groups by `mixture_share`; more by EM with squared extrapolation (SQUAREM, Varadhan and Roland 2008), which
+    keeps EM's certainty of climbing: a leap that does not climb is dropped. EM multiplies a share by its slope, and
+    the largest slope minus one bounds how far the mean log likelihood is from its top; it ends at 1e-9.
     """
     k = likelihoods.shape[-1]
     if k == 2:
@@ -61,11 +62,10 @@ def mixture_shares(likelihoods: FloatArray, counts: FloatArray) -> FloatArray:
         )
 
     p = np.full((*counts.shape[:-1], k), 1.0 / k)
-    for _ in range(200):
+    for _ in range(500):
         first = em(p)
         second = em(first)
-        # At the top no group gains; a share that is small and still growing has not arrived.
-        if np.abs(second - first).max() < 1e-9 and (second <= first * (1 + 1e-6)).all():
+        if (second <= first * (1 + 1e-9)).all():
             return second
         r, v = first - p, second - 2 * first + p
         length = np.sqrt(

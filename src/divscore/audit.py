@@ -107,7 +107,7 @@ def audit(
         confidence=confidence,
         seed=sketch.seed,
         count=sketch.count,
-        skipped=dict(sketch.skipped),
+        skipped={kind: n for kind, n in sketch.skipped.items() if n or kind != "empty"},
         shares=_named(control, estimate.shares),
         share_intervals=dict(zip(control.groups, estimate.share_intervals, strict=True)),
         disparity=estimate.disparity,

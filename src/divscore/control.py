@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -43,6 +43,8 @@ class ControlSet:
         What made the vectors; a collection encoded by something else is refused.
     hand_picked : bool
         Whether the whole pool was chosen by hand rather than drawn at random. Results then carry a warning.
+    left_out : mapping of group to number, optional
+        Labelled examples that could not be turned into vectors, because no face was found in them, say.
 
     >>> import numpy as np
     >>> pool = ControlSet(np.eye(4), ["b", "a", "a", "b"], attribute="letter")
@@ -61,6 +63,7 @@ class ControlSet:
         similarity: Similarity | PairwiseFunction | str = COSINE,
         encoder: str | None = None,
         hand_picked: bool = False,
+        left_out: Mapping[str, int] | None = None,
     ) -> None:
         matrix = as_matrix(vectors, "the control set's vectors").copy()
         matrix.setflags(write=False)
@@ -72,6 +75,7 @@ class ControlSet:
         self.similarity = Similarity.of(similarity)
         self.encoder = encoder
         self.hand_picked = hand_picked
+        self.left_out: dict[str, int] = {name: int(n) for name, n in (left_out or {}).items() if n}
         self.method = "all"
         _check_rows(matrix, names, self.ids)
         position = {name: i for i, name in enumerate(self.groups)}

@@ -69,6 +69,7 @@ compares a collection with them to estimate how large a share of it each group h
 - **How the representatives were chosen:** {_plain(control.method)}
 - **How the labelled examples were chosen:** {pool}
 - **What made the vectors:** {_plain(control.encoder or "not recorded")} ({control.dimension} dimensions)
+- **Left out, because they could not be encoded:** {_left_out(control)}
 - **Similarity:** {_plain(control.similarity.name)}
 - **Fingerprint:** `{control.digest}`
 
@@ -77,6 +78,10 @@ compares a collection with them to estimate how large a share of it each group h
 
 {_representatives(control)}
 """
+
+
+def _left_out(control: ControlSet) -> str:
+    return ", ".join(f"{number} of {_plain(name)}" for name, number in control.left_out.items()) or "none"
 
 
 def _representatives(control: ControlSet) -> str:

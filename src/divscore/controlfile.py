@@ -137,6 +137,7 @@ def _write_table(control: ControlSet, file: Path) -> None:
         "encoder": control.encoder,
         "method": control.method,
         "hand_picked": control.hand_picked,
+        "left_out": control.left_out,
         "digest": control.digest,
     }
     fields = [
@@ -207,6 +208,7 @@ def _control(table: Any, about: dict[str, Any], similarity: Similarity) -> Contr
         similarity=similarity,
         encoder=about["encoder"],
         hand_picked=about["hand_picked"],
+        left_out=about.get("left_out"),
     )
     rows = np.flatnonzero(table["representative"].to_numpy())
     return control.with_representatives(rows.tolist(), about["method"])

@@ -34,6 +34,7 @@ ALARM = 0.01
 MISFIT = 1.6  # a score fit beyond this goes with real errors; shifts that did no harm stayed below it
 FEW_ITEMS = 20
 FEW_LABELS = 10
+UNEVEN_P = 0.05
 
 
 @dataclass(frozen=True)
@@ -218,12 +219,37 @@ def _about_control(control: ControlSet) -> list[str]:
     few = [f"{n} '{printable(name)}'" for name, n in control.counts.items() if n < FEW_LABELS]
     if few:
         said.append(f"only {' and '.join(few)} among the labelled examples: expect a rough calibration")
+    if uneven_left_out(control) < UNEVEN_P:
+        rates = " but ".join(
+            f"{n / (n + control.counts[name]):.0%} of '{printable(name)}'"
+            for name, n in sorted(
+                ((name, control.left_out.get(name, 0)) for name in control.groups), key=lambda each: -each[1]
+            )
+        )
+        said.append(
+            f"of the labelled examples {rates} could not be encoded: the encoder overlooks some groups more "
+            "often, and shares are those among the items that it does not overlook"
+        )
     if control.hand_picked:
         said.append(
             "the labelled examples were picked by hand; the estimate is calibrated on them as if they were "
             "drawn at random, so expect a bias"
         )
     return said
+
+
+def uneven_left_out(control: ControlSet) -> float:
+    """P-value for labelled examples being lost to the encoder equally often in all groups (exact or χ² test)."""
+    if not control.left_out:
+        return 1.0
+    from scipy import stats
+
+    table = [
+        [control.left_out.get(name, 0) for name in control.groups],
+        [control.counts[name] for name in control.groups],
+    ]
+    test = stats.fisher_exact if len(control.groups) == 2 else stats.chi2_contingency
+    return float(test(table).pvalue)
 
 
 def _small(p: float) -> str:

@@ -151,7 +151,7 @@ def _read(path: str | os.PathLike[str]) -> _Stored:
 def _state(archive: zipfile.ZipFile, at: int, entry: dict[str, Any]) -> SketchState:
     state = SketchState()
     state.count, state.groups = int(entry["count"]), int(entry["groups"])
-    state.skipped = {kind: int(entry["skipped"][kind]) for kind in SKIPS}
+    state.skipped = {kind: int(entry["skipped"].get(kind, 0)) for kind in SKIPS}
     for name in ARRAYS:
         setattr(state, name, _load(archive, f"{at}/{name}.npy"))
     for name in COUNTS:

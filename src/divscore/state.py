@@ -10,7 +10,8 @@ from divscore.similarity import FloatArray
 
 __all__ = ["SKIPS", "SketchState"]
 
-SKIPS = ("zero", "nonfinite", "unreadable")
+# zero and nonfinite vectors; items that could not be read; items with nothing to encode (no face, no known word).
+SKIPS = ("zero", "nonfinite", "unreadable", "empty")
 # At most this many items are scored by every refitted direction. Only differences between directions on the same
 # items matter, so few will do: against 5,000 items, 300 widened the interval by 2 % (PPB skin tone) and 7 % (gender).
 REPLICATE_ITEMS = 512

@@ -16,16 +16,18 @@ import numpy as np
 from divscore.audit import ESTIMATORS
 from divscore.audit import audit as run_audit
 from divscore.cli.console import clean_errors, say, warn
-from divscore.cli.passes import open_collection, sketch_source, whole_source
+from divscore.cli.encoding import encoding_options, read_control
+from divscore.cli.passes import open_collection, sketch_source, skipped_in, whole_source
 from divscore.control import ControlSet
+from divscore.embedding.encoding import Encoding
+from divscore.embedding.open import open_any, open_items
 from divscore.errors import FileError, InputError
 from divscore.report.document import document
 from divscore.report.table import table
 from divscore.result import Audit
 from divscore.sample import LabelledSample
 from divscore.sketchfile import is_sketch, read_sketches
-from divscore.sources import open_many
-from divscore.sources.pool import read_pool
+from divscore.sources.items import ItemSource
 from divscore.wording import printable
 
 __all__ = ["audit"]
@@ -33,6 +35,8 @@ __all__ = ["audit"]
 EXAMPLES = """
 \b
 Examples:
+  divscore audit photos/ --control labelled/ --attribute gender
+  divscore audit posts.csv --control labelled.csv --attribute dialect --column text
   divscore audit photos.npy --control labelled.parquet --attribute gender
   divscore audit feed.parquet --control C --by country --json audit.json
   divscore audit 'shards/*.arrow' --control C --max-disparity 0.2
@@ -44,14 +48,22 @@ Examples:
 @click.command("audit", epilog=EXAMPLES)
 @click.argument("collections", nargs=-1, required=True, metavar="COLLECTION...")
 @click.option(
-    "--control", "control_path", required=True, metavar="C", help="Control set, or table of labelled vectors."
+    "--control",
+    "control_path",
+    required=True,
+    metavar="C",
+    help="Control set, or labelled examples: table or folder.",
 )
 @click.option("--attribute", metavar="NAME", help="Column of group names; 'gender×tone' for intersections.")
 @click.option("--groups", metavar="A,B", help="Order of the groups: disparity = share(A) − share(B).")
 @click.option(
-    "--by", metavar="COLUMN", help="Audit every value of this column as its own collection, in one pass."
+    "--by",
+    metavar="COLUMN",
+    help="Audit every value of this column ('folder' for images) as its own collection, in one pass.",
 )
-@click.option("--column", metavar="NAME", help="Column of vectors, where a file has several.")
+@click.option(
+    "--column", metavar="NAME", help="Column of texts, image paths or vectors, where it is not clear."
+)
 @click.option("--estimator", type=click.Choice(ESTIMATORS), default="likelihood", show_default=True)
 @click.option(
     "--labelled-sample",
@@ -78,27 +90,38 @@ Examples:
     type=click.IntRange(1),
     default=min(4, os.cpu_count() or 1),
     show_default="cores, at most 4",
-    help="Threads.",
+    help="How many work at once.",
 )
-@click.option("--verbose", is_flag=True, help="List the rows that were skipped.")
+@click.option("--verbose", is_flag=True, help="List the items that were skipped.")
 @clean_errors
+@encoding_options
 def audit(
     collections: tuple[str, ...],
     control_path: str,
+    encoding: Encoding,
     attribute: str | None,
     groups: str | None,
     json_path: str | None,
     max_disparity: float | None,
     **options: Any,
 ) -> None:
-    """Tell how unevenly groups are represented in collections of vectors.
+    """Tell how unevenly groups are represented in collections of images, texts or vectors.
 
-    COLLECTION is a file of vectors (.npy .npz .parquet .arrow .csv .tsv .jsonl), a quoted pattern of files, a
-    sketch, or '-'. Each is audited on its own, against one control set.
+    COLLECTION is a folder of images (and the folders below it), a table with a column of texts, of image paths or of
+    vectors (.csv .tsv .jsonl .parquet .arrow), a list (.txt, an item a line), vectors (.npy .npz), a sketch, a quoted
+    pattern of files, or '-'; here or remote (s3://…). Each is audited on its own, against one control set C: a
+    folder that 'control select' wrote, the same kinds of table with a column of group names, or a folder with a
+    sub-folder of images for each group.
     """
     order = [name.strip() for name in groups.split(",")] if groups else None
-    control = read_pool(control_path, attribute=attribute, order=order)
-    audits = list(_audits(collections, control, **options))
+    control = read_control(
+        control_path,
+        encoding,
+        attribute=attribute,
+        order=order,
+        fit_with=_to_fit_on(collections[0], encoding, options),
+    )
+    audits = list(_audits(collections, control, encoding, **options))
     for found in audits:
         for warning in found.warnings:
             warn(f"{printable(found.name)}: {warning}")
@@ -109,9 +132,17 @@ def audit(
     sys.exit(_verdict(audits, max_disparity))
 
 
+def _to_fit_on(path: str, encoding: Encoding, options: dict[str, Any]) -> tuple[ItemSource, ...]:
+    """With --pca N, the projection is fitted on the first collection's items as well."""
+    if encoding.pca is None or path == "-" or is_sketch(path):
+        return ()
+    return (open_items(path, column=options["column"], form=options["form"]),)
+
+
 def _audits(
     collections: tuple[str, ...],
     control: ControlSet,
+    encoding: Encoding,
     *,
     estimator: str,
     confidence: float,
@@ -122,10 +153,11 @@ def _audits(
     strict: bool,
     workers: int,
     verbose: bool,
+    form: str,
 ) -> Iterator[Audit]:
     if (labelled_sample and len(collections) > 1) or (labelled_sample and by):
         raise InputError("--labelled-sample belongs to one collection; audit one at a time with it")
-    sample = _read_sample(labelled_sample, control, column) if labelled_sample else None
+    sample = _read_sample(labelled_sample, control, encoding, column) if labelled_sample else None
     asked: dict[str, Any] = {"estimator": estimator, "confidence": confidence, "seed": seed, "sample": sample}
     for path in collections:
         if is_sketch(path):
@@ -137,13 +169,13 @@ def _audits(
             for name, sketch in sketches.items():
                 yield run_audit(sketch, control, name=name or _stem(path), **asked)
             continue
-        source = open_collection(path, control, column=column, by=by, strict=strict)
+        source = open_collection(path, control, encoding, column=column, by=by, form=form, strict=strict)
         if estimator == "self-training":
             if by:
                 raise InputError("'self-training' audits one collection at a time; leave out --by")
             rows = whole_source(source, strict=strict, verbose=verbose)
             found = run_audit(rows, control, name=source.name, **asked)
-            yield replace(found, skipped={**found.skipped, "unreadable": source.unreadable})
+            yield replace(found, skipped={**found.skipped, **skipped_in(source)})
             continue
         parts = sketch_source(
             source, control, by=by, seed=seed, workers=workers, strict=strict, verbose=verbose
@@ -155,16 +187,16 @@ def _audits(
             yield run_audit(sketch, control, name=name, **asked)
 
 
-def _read_sample(path: str, control: ControlSet, column: str | None) -> LabelledSample:
-    source = open_many(path, column=column, strict=True)
+def _read_sample(path: str, control: ControlSet, encoding: Encoding, column: str | None) -> LabelledSample:
     known = [control.attribute, "group"]
+    source = open_any(path, encoding, column=column, taken=known, strict=True)
     name = next((n for n in known if n in source.columns), None)
     if name is None:
         raise FileError(
             f"{source.path} has no column '{control.attribute}' or 'group' with the groups of the labelled "
             f"items; its columns are {', '.join(source.columns) or 'none'}"
         )
-    blocks = list(open_many(path, column=column, extra=[name], strict=True))
+    blocks = list(open_any(path, encoding, column=column, extra=[name], strict=True))
     groups = [group for block in blocks for group in block.values[name]]
     return LabelledSample.of(np.concatenate([b.vectors for b in blocks]), groups, control)
 

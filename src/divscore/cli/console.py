@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -11,10 +12,12 @@ from typing import Any, TypeVar
 import click
 
 from divscore.errors import DivscoreError
+from divscore.wording import printable
 
 __all__ = ["clean_errors", "progress_bar", "say", "warn"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+LINE_SECONDS = 30.0
 
 
 class CleanError(click.ClickException):
@@ -55,14 +58,62 @@ def warn(text: str) -> None:
 
 @contextmanager
 def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show a bar on stderr while a person watches; the yielded function advances it."""
+    """Show a bar with rate and time left on stderr while a person watches, or else a line now and then.
+
+    The yielded function advances it.
+    """
     if not sys.stderr.isatty():
-        yield lambda step: None
+        yield _Lines(what, total).advance
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.markup import escape
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-    parts = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*parts, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Any:
+            from rich.text import Text
+
+            return Text(f"{_rate(task.finished_speed or task.speed)}", style="progress.data.speed")
+
+    parts = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(), TimeElapsedColumn())
+    with Progress(
+        *parts, TextColumn("left"), TimeRemainingColumn(), console=Console(stderr=True), transient=True
+    ) as bar:
+        task = bar.add_task(escape(printable(what)), total=total)
         yield lambda step: bar.advance(task, step)
+
+
+class _Lines:
+    """Progress for a log file: a line every half minute."""
+
+    def __init__(self, what: str, total: int | None) -> None:
+        self.what, self.total, self.done = what, total, 0
+        self.start = self.told = time.monotonic()
+
+    def advance(self, step: int) -> None:
+        self.done += step
+        now = time.monotonic()
+        if now - self.told < LINE_SECONDS:
+            return
+        self.told = now
+        rate = self.done / (now - self.start)
+        of = "" if self.total is None else f" of {self.total:,}"
+        left = (
+            "" if self.total is None or not rate else f", {(self.total - self.done) / rate / 60:.0f} min left"
+        )
+        warn(f"{printable(self.what)}: {self.done:,}{of}, {_rate(rate)}{left}")
+
+
+def _rate(rate: float | None) -> str:
+    if not rate:
+        return "–/s"
+    return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"

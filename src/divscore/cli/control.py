@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
 from divscore.cli.console import clean_errors, say, warn
+from divscore.cli.encoding import encoding_options, read_control
 from divscore.control import ControlSet
 from divscore.controlfile import load_control, save_control
 from divscore.diagnostics import control_facts, coverage
+from divscore.embedding.encoding import Encoding
+from divscore.embedding.open import PROJECTION
 from divscore.errors import InputError
 from divscore.report.table import columns
 from divscore.scorer import scorer_for
@@ -38,7 +42,9 @@ def control() -> None:
 @click.option("-o", "--out", required=True, metavar="FOLDER", help="Where to write the control set.")
 @click.option("--attribute", metavar="NAME", help="Column of group names; 'gender×tone' for intersections.")
 @click.option("--groups", metavar="A,B", help="Order of the groups: disparity = share(A) − share(B).")
-@click.option("--column", metavar="NAME", help="Column of vectors, where the file has several.")
+@click.option(
+    "--column", metavar="NAME", help="Column of texts, image paths or vectors, where it is not clear."
+)
 @click.option(
     "--method",
     type=click.Choice(["adaptive", "random", "proportional", "dpp"]),
@@ -63,6 +69,7 @@ def control() -> None:
     help="The pool was picked by hand, not drawn at random; results will say so.",
 )
 @clean_errors
+@encoding_options
 def select(
     pool: str,
     out: str,
@@ -74,18 +81,26 @@ def select(
     alpha: str,
     seed: int,
     hand_picked: bool,
+    encoding: Encoding,
+    form: str,
 ) -> None:
-    """Mark representatives in a table of labelled vectors and save the control set.
+    """Mark representatives among labelled examples and save the control set.
+
+    POOL is a table of texts, image paths or vectors with a column of group names, or a folder with a sub-folder of
+    images for each group (or with a labels.csv that has the columns file and group).
 
     \b
-    Example:
+    Examples:
+      divscore control select labelled/ --attribute gender -o gender-control
       divscore control select labelled.parquet --attribute gender -o gender-control
     """
     order = [name.strip() for name in groups.split(",")] if groups else None
-    labelled = read_pool(pool, attribute=attribute, column=column, order=order)
+    labelled = read_control(pool, encoding, attribute=attribute, column=column, order=order, form=form)
     labelled.hand_picked = labelled.hand_picked or hand_picked
     chosen = _choose(labelled, method, size, alpha, seed)
     save_control(chosen, out)
+    if encoding.projection is not None:
+        encoding.projection.save(Path(out) / PROJECTION)
     warn(
         f"wrote {out}: {int(chosen.representative.sum())} representatives of {len(chosen)} labelled examples"
     )

@@ -12,9 +12,11 @@ __all__ = ["main"]
 
 # Command → (module, what `divscore --help` says), so that help needs none of the modules.
 COMMANDS = {
-    "audit": ("divscore.cli.audit", "Audit collections of vectors against a control set."),
+    "audit": ("divscore.cli.audit", "Audit images, texts or vectors against a control set."),
     "control": ("divscore.cli.control", "Choose, show and check control sets."),
     "demo": ("divscore.cli.demo", "Audit three lists of first names that come with divscore."),
+    "embed": ("divscore.cli.embed", "Turn images or texts into vectors once; goes on after an interruption."),
+    "encoders": ("divscore.cli.embed", "List what turns items into vectors, and what is ready."),
     "merge": ("divscore.cli.sketch", "Join sketches of parts into one."),
     "plan": ("divscore.cli.plan", "How many labels for an interval of a wanted width?"),
     "sketch": ("divscore.cli.sketch", "Reduce a collection to some kilobytes that can be audited later."),
@@ -48,7 +50,7 @@ def main() -> None:
 
     \b
     Try it:      divscore demo
-    Then:        divscore audit photos.npy --control labelled.parquet --attribute gender
+    Then:        divscore audit photos/ --control labelled/ --attribute gender
     In a gate:   divscore audit photos.npy --control labelled.parquet --max-disparity 0.2
 
     Exit codes: 0 fine, 1 beyond --max-disparity, 2 error, 3 inconclusive.

@@ -2,39 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from divscore.cli.console import progress_bar, warn
+from divscore.cli.encoding import watched
 from divscore.control import ControlSet
+from divscore.embedding.encoding import Encoding
+from divscore.embedding.open import open_any
+from divscore.embedding.source import EncodedSource
 from divscore.engines import Coded, sketch_blocks
 from divscore.errors import FileError, MismatchError
 from divscore.sketch import Sketch
-from divscore.sources import VectorSource, open_many
-from divscore.sources.pool import ENCODER_KEY
+from divscore.sources import VectorSource
+from divscore.sources.open import ManySource
+from divscore.sources.pool import ABOUT_KEY, ENCODER_KEY
 from divscore.sources.texts import Texts
+from divscore.wording import printable
 
-__all__ = ["open_collection", "sketch_source", "whole_source"]
+__all__ = ["open_collection", "sketch_source", "skipped_in", "whole_source"]
 
 LISTED = 20
 
 
 def open_collection(
-    path: str, control: ControlSet, *, column: str | None, by: str | None, strict: bool
+    path: str,
+    control: ControlSet,
+    encoding: Encoding,
+    *,
+    column: str | None,
+    by: str | None,
+    form: str,
+    strict: bool,
 ) -> VectorSource:
     """Open a collection and check that its vectors can be compared with the control set's."""
-    source = open_many(path, column=column, extra=[by] if by else [], strict=strict)
+    source = open_any(path, encoding, column=column, extra=[by] if by else [], form=form, strict=strict)
+    for part in _parts(source):
+        encoder = part.metadata.get(ENCODER_KEY)
+        if encoder and control.encoder and encoder != control.encoder:
+            raise MismatchError(
+                f"{part.path} was encoded by '{encoder}', the control set by '{control.encoder}'; encode both alike"
+            )
     if source.dimension != control.dimension:
         raise MismatchError(
             f"{source.path} has vectors of {source.dimension} numbers, the control set of {control.dimension}; "
             "both must come from the same encoder"
-        )
-    encoder = source.metadata.get(ENCODER_KEY)
-    if encoder and control.encoder and encoder != control.encoder:
-        raise MismatchError(
-            f"{source.path} was encoded by '{encoder}', the control set by '{control.encoder}'; encode both alike"
         )
     return source
 
@@ -51,26 +67,69 @@ def sketch_source(
 ) -> dict[str, Sketch]:
     """Sketch a source in one pass: one collection, or one for each value of the column `by`."""
     watch = _RowWatch(source, strict, verbose)
-    with progress_bar(source.name, source.rows) as advance:
+    with _bar(source) as advance:
         sketches = sketch_blocks(
             watch.blocks(by), control, name=source.name, seed=seed, workers=workers, progress=advance
         )
     if not sketches:
         raise FileError(f"{source.path} holds no row with a usable vector")
-    if source.unreadable:
-        # Which collection an unreadable row belonged to is not known; with --by it is said once, for all.
-        if len(sketches) == 1:
-            next(iter(sketches.values())).skip("unreadable", source.unreadable)
-        else:
-            warn(f"{source.path}: {source.unreadable} rows had no readable vector and were left out")
+    _count_skipped(source, sketches, by)
     watch.tell()
     return sketches
+
+
+@contextmanager
+def _bar(source: VectorSource) -> Iterator[Callable[[int], None]]:
+    """A bar of vectors, or of items where those are encoded first."""
+    if isinstance(source, EncodedSource):
+        with watched(source):
+            yield lambda rows: None
+        return
+    with progress_bar(source.name, source.rows) as advance:
+        yield advance
+
+
+def _count_skipped(source: VectorSource, sketches: dict[str, Sketch], by: str | None) -> None:
+    """Tell each collection how many of its items have no vector."""
+    if isinstance(source, EncodedSource) and by:
+        for name, sketch in sketches.items():
+            for kind, number in source.skipped(name).items():
+                sketch.skip(kind, number)
+        lost = source.items.unreadable
+        for name in sorted({values[0] for _, values in source.skips} - set(sketches)):
+            number = sum(source.skipped(name).values())
+            warn(f"{printable(name)}: none of its {number:,} items has a vector; left out")
+    elif len(sketches) == 1:
+        only = next(iter(sketches.values()))
+        for kind, number in skipped_in(source).items():
+            only.skip(kind, number)
+        return
+    else:
+        lost = sum(skipped_in(source).values())
+    if lost:
+        # Which collection such a row belonged to is not known; it is said once, for all.
+        warn(f"{source.path}: {lost:,} rows had no readable vector and were left out")
+
+
+def skipped_in(source: VectorSource) -> dict[str, int]:
+    """Items of a whole source that have no vector, by kind, also those that `embed` left out of its file."""
+    if isinstance(source, EncodedSource):
+        return source.skipped()
+    counts = {"unreadable": source.unreadable, "empty": 0}
+    for part in _parts(source):
+        for kind, number in json.loads(part.metadata.get(ABOUT_KEY, "{}")).get("skipped", {}).items():
+            counts[kind] += int(number)
+    return counts
+
+
+def _parts(source: VectorSource) -> Sequence[VectorSource]:
+    return source.parts if isinstance(source, ManySource) else [source]
 
 
 def whole_source(source: VectorSource, *, strict: bool, verbose: bool) -> Any:
     """All vectors of a source in memory, for the one estimator that cannot do with less."""
     watch = _RowWatch(source, strict, verbose)
-    with progress_bar(source.name, source.rows) as advance:
+    with _bar(source) as advance:
         blocks = []
         for vectors, _ in watch.blocks(None):
             blocks.append(vectors)

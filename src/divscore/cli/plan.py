@@ -7,9 +7,10 @@ import json
 import click
 
 from divscore.cli.console import clean_errors, progress_bar, say
+from divscore.cli.encoding import encoding_options, read_control
+from divscore.embedding.encoding import Encoding
 from divscore.errors import InputError
 from divscore.planning import plan as make_plan
-from divscore.sources.pool import read_pool
 
 __all__ = ["plan"]
 
@@ -19,14 +20,18 @@ __all__ = ["plan"]
 @click.option("--width", type=float, metavar="W", help="Wanted width of the interval, e.g. 0.1.")
 @click.option("--labels", type=int, metavar="N", help="Number of labels you can afford.")
 @click.option("--attribute", metavar="NAME", help="Column of group names.")
-@click.option("--column", metavar="NAME", help="Column of vectors, where the file has several.")
+@click.option(
+    "--column", metavar="NAME", help="Column of texts, image paths or vectors, where it is not clear."
+)
 @click.option("--confidence", type=float, default=0.95, show_default=True)
 @click.option("--collection-size", type=click.IntRange(50), default=500, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @clean_errors
+@encoding_options
 def plan(
     pool: str,
+    encoding: Encoding,
     width: float | None,
     labels: int | None,
     attribute: str | None,
@@ -35,6 +40,7 @@ def plan(
     collection_size: int,
     seed: int,
     as_json: bool,
+    form: str,
 ) -> None:
     """Say how many labels give an interval of a wanted width, or the width to expect from N labels.
 
@@ -47,7 +53,7 @@ def plan(
     """
     if (width is None) == (labels is None):
         raise InputError("give either --width W or --labels N")
-    labelled = read_pool(pool, attribute=attribute, column=column)
+    labelled = read_control(pool, encoding, attribute=attribute, column=column, form=form)
     with progress_bar("measuring", None) as advance:
         found = make_plan(
             labelled,

@@ -7,9 +7,10 @@ import os
 import click
 
 from divscore.cli.console import clean_errors, warn
+from divscore.cli.encoding import encoding_options, read_control
 from divscore.cli.passes import open_collection, sketch_source
+from divscore.embedding.encoding import Encoding
 from divscore.sketchfile import merge_sketches, write_sketches
-from divscore.sources.pool import read_pool
 
 __all__ = ["merge", "sketch"]
 
@@ -17,22 +18,30 @@ __all__ = ["merge", "sketch"]
 @click.command()
 @click.argument("collection", metavar="COLLECTION")
 @click.option(
-    "--control", "control_path", required=True, metavar="C", help="Control set, or table of labelled vectors."
+    "--control",
+    "control_path",
+    required=True,
+    metavar="C",
+    help="Control set, or labelled examples: table or folder.",
 )
 @click.option("-o", "--out", required=True, metavar="FILE", help="Sketch file to write.")
 @click.option("--attribute", metavar="NAME", help="Column of group names, if C is a table.")
 @click.option("--by", metavar="COLUMN", help="One sketch for every value of this column, in the same file.")
-@click.option("--column", metavar="NAME", help="Column of vectors, where the file has several.")
+@click.option(
+    "--column", metavar="NAME", help="Column of texts, image paths or vectors, where it is not clear."
+)
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option(
     "--workers", type=click.IntRange(1), default=min(4, os.cpu_count() or 1), show_default="cores, at most 4"
 )
 @click.option("--strict", is_flag=True, help="Stop at the first row that would be skipped.")
-@click.option("--verbose", is_flag=True, help="List the rows that were skipped.")
+@click.option("--verbose", is_flag=True, help="List the items that were skipped.")
 @clean_errors
+@encoding_options
 def sketch(
     collection: str,
     control_path: str,
+    encoding: Encoding,
     out: str,
     attribute: str | None,
     by: str | None,
@@ -41,6 +50,7 @@ def sketch(
     workers: int,
     strict: bool,
     verbose: bool,
+    form: str,
 ) -> None:
     """Reduce a collection to some tens of kilobytes that can be merged and audited elsewhere.
 
@@ -50,8 +60,8 @@ def sketch(
       divscore merge monday.sketch tuesday.sketch -o week.sketch
       divscore audit week.sketch --control C
     """
-    control = read_pool(control_path, attribute=attribute)
-    source = open_collection(collection, control, column=column, by=by, strict=strict)
+    control = read_control(control_path, encoding, attribute=attribute)
+    source = open_collection(collection, control, encoding, column=column, by=by, form=form, strict=strict)
     found = sketch_source(source, control, by=by, seed=seed, workers=workers, strict=strict, verbose=verbose)
     write_sketches(out, found)
     items = sum(each.count for each in found.values())

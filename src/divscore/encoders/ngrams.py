@@ -1,68 +1,158 @@
-"""`ngrams`: hashed character n-grams of short texts and names. No training, no download, the same everywhere."""
+"""`ngrams`: hashed letter groups and words of short texts and names. No training, no download, the same everywhere."""
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NgramEncoder"]
+from divscore.encoders.encoding import Encoded
+from divscore.errors import InputError
 
+__all__ = ["OPTIONS", "NgramEncoder", "load"]
+
+OPTIONS: dict[str, str] = {"dimension": "length of the vectors, 16 to 4096 (default 512)"}
+DIMENSIONS = range(16, 4097)
+VERSION = 1
 LONGEST = 4
 START, END = "\x02", "\x03"
 BASE = np.uint32(0x01000193)
-BATCH = 4_096
+GOLDEN = np.uint32(0x9E3779B1)
+SALTS = np.arange(1, LONGEST + 1, dtype=np.uint32) * GOLDEN
+POSITION = np.uint32(0x85EBCA77)
+WORD = np.uint32(0x51ED270B)
+LOW, HALF = np.uint32(0xFFFF), np.uint32(16)
+TEXTS, LETTERS = 256, 1 << 15  # of one batch: its table of counts stays in the processor's cache
+
+Points = NDArray[np.uint32]
+Rows = NDArray[np.int64]
 
 
 class NgramEncoder:
-    """Counts of character n-grams (1 to 4 long, ends marked), hashed with a sign into a fixed dimension.
+    """Counts of letters, letter groups (2 to 4 long, ends marked) and words, in a fixed random projection.
 
-    Hashing is integer arithmetic on code points, so the vectors are the same on every machine and version.
-    Each vector is scaled to length one; an empty text is the zero vector.
+    Every feature lands in two of the vector's places, each with a sign; both come from a hash of its code points.
+    Counting is integer arithmetic, then each vector is scaled to length one by a single square root and
+    division, so vectors are the same bit for bit on every machine, in every version and however texts are batched.
+    Texts are compared without case and in Unicode's compatibility form.
 
-    >>> NgramEncoder(64).encode(["Anna", "anna", ""]).any(axis=1).tolist()
-    [True, True, False]
+    >>> found = NgramEncoder(64).encode(["Anna", "anna", ""])
+    >>> found.vectors.shape, dict(found.reasons)
+    ((2, 64), {2: 'is empty'})
     """
 
-    name = "ngrams"
+    variant = ""
+    enough = 0
 
     def __init__(self, dimension: int = 512) -> None:
+        if dimension not in DIMENSIONS:
+            raise InputError(f"ngrams: dimension {dimension} is not between 16 and 4096; 512 is usual")
         self.dimension = dimension
+        self.identity = f"ngrams/{VERSION} dimension={dimension}"
 
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors (n, dimension) of texts."""
-        parts = [self._batch(texts[at : at + BATCH]) for at in range(0, len(texts), BATCH)]
-        return np.concatenate([np.empty((0, self.dimension), dtype=np.float32), *parts])
+    def encode(self, items: Sequence[str]) -> Encoded:
+        """Encode texts; an empty one has no vector."""
+        folded = [_fold(text) for text in items]
+        found = np.array([bool(text) for text in folded], dtype=np.intp)
+        marked = [f"{START}{text}{END}" for text in folded if text]
+        vectors = np.empty((len(marked), self.dimension), dtype=np.float32)
+        for start, stop in _batches(marked):
+            self._fill(vectors[start:stop], marked[start:stop])
+        empty = dict.fromkeys(np.flatnonzero(found == 0).tolist(), "is empty")
+        return Encoded(vectors, np.flatnonzero(found), found, empty)
 
-    def _batch(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        folded = [unicodedata.normalize("NFKC", text).strip().casefold() for text in texts]
-        marked = [f"{START}{text}{END}" if text else "" for text in folded]
-        points = np.frombuffer("".join(marked).encode("utf-32-le"), dtype=np.uint32)
-        owner = np.repeat(np.arange(len(texts)), [len(text) for text in marked])
-        table = np.zeros(len(texts) * self.dimension)
-        rolling = np.zeros(len(points), dtype=np.uint32)
+    def _fill(self, vectors: NDArray[np.float32], marked: list[str]) -> None:
+        lengths = np.array([len(text) for text in marked])
+        joined = "".join(marked).encode("utf-32-le", "surrogatepass")
+        points = np.frombuffer(joined, dtype="<u4").astype(np.uint32, copy=False)
+        # Each text has a row of counts for features of positive sign, then one for those of negative sign.
+        width = 2 * self.dimension
+        row = np.repeat(np.arange(len(marked)) * width, lengths)
+        nowhere = len(marked) * width
+        places = [*self._groups(points, row, np.cumsum(lengths), nowhere), *self._words(points, row)]
+        signed = np.bincount(np.concatenate(places), minlength=nowhere + 1)[:nowhere]
+        signed = signed.reshape(len(marked), 2, self.dimension)
+        counts = signed[:, 0] - signed[:, 1]
+        norm = np.sqrt(np.vecdot(counts, counts).astype(np.float64))
+        np.divide(counts, np.maximum(norm, 1.0)[:, None], out=vectors, dtype=np.float64, casting="same_kind")
+
+    def _groups(self, points: Points, row: Rows, ends: Rows, nowhere: int) -> Iterator[Rows]:
+        """Places of all letter groups; those that reach into the next text land nowhere."""
+        rolling = np.zeros_like(points)
         for size in range(1, LONGEST + 1):
-            if len(points) < size:
-                break
             starts = len(points) - size + 1
             rolling = rolling[:starts] * BASE + points[size - 1 :]
-            inside = owner[:starts] == owner[size - 1 :]
-            mixed = _mix(rolling[inside] ^ np.uint32(size * 0x9E3779B1 & 0xFFFFFFFF))
-            slot = owner[:starts][inside] * self.dimension + (mixed >> np.uint32(1)) % np.uint32(
-                self.dimension
-            )
-            sign = 1.0 - 2.0 * (mixed & np.uint32(1))
-            table += np.bincount(slot, weights=sign, minlength=len(table))
-        vectors = table.reshape(len(texts), self.dimension)
-        norm = np.sqrt(np.vecdot(vectors, vectors))
-        return (vectors / np.where(norm > 0, norm, 1.0)[:, None]).astype(np.float32)
+            crossing = (ends[:-1, None] - np.arange(1, size)).ravel()
+            for places in self._land(rolling ^ SALTS[size - 1], row[:starts]):
+                places[crossing] = nowhere
+                yield places
+
+    def _words(self, points: Points, row: Rows) -> Iterator[Rows]:
+        """Places of all words: a word's hash is the sum, modulo 2^32, of its letters' hashes at their positions."""
+        inside = ~SEPARATES[np.minimum(points, len(SEPARATES) - 1)]
+        edges = np.flatnonzero(np.diff(inside, prepend=False, append=False))
+        begins, lengths = edges[::2], edges[1::2] - edges[::2]
+        if not len(begins):
+            return
+        firsts = np.cumsum(lengths) - lengths
+        position = (np.arange(lengths.sum()) - np.repeat(firsts, lengths)).astype(np.uint32)
+        letters = _mix(points[inside] * GOLDEN + position * POSITION)
+        yield from self._land(np.add.reduceat(letters, firsts, dtype=np.uint32) ^ WORD, row[begins])
+
+    def _land(self, hashed: Points, row: Rows) -> Iterator[Rows]:
+        """Two places in its row for every feature; the half of the row is the sign."""
+        mixed = _mix(hashed)
+        for bits in (mixed & LOW, mixed >> HALF):
+            yield row + (bits * np.uint32(2 * self.dimension) >> HALF)
 
 
-def _mix(values: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    values = values ^ (values >> np.uint32(16))
-    values = values * np.uint32(0x85EBCA6B)
-    values = values ^ (values >> np.uint32(13))
-    values = values * np.uint32(0xC2B2AE35)
-    return np.asarray(values ^ (values >> np.uint32(16)))
+def load(kind: str, model: str | None, options: Mapping[str, str], threads: int) -> NgramEncoder:
+    """Make the encoder; it has no model file and uses one thread."""
+    given = options.get("dimension", "512")
+    if not given.isdecimal():
+        raise InputError(f"ngrams: dimension '{given}' is not a whole number; 512 is usual")
+    return NgramEncoder(int(given))
+
+
+def _batches(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Start and stop of runs of texts that are worked on together."""
+    start = letters = 0
+    for stop, text in enumerate(texts, 1):
+        letters += len(text)
+        if stop - start == TEXTS or letters >= LETTERS or stop == len(texts):
+            yield start, stop
+            start, letters = stop, 0
+
+
+def _fold(text: str) -> str:
+    if text.isascii():
+        return text.strip().lower()
+    return unicodedata.normalize("NFKC", text).strip().casefold().replace("’", "'")
+
+
+def _mix(values: Points) -> Points:
+    """Murmur3's finaliser: every bit of the input moves every bit of the outcome."""
+    mixed = values >> np.uint32(16)
+    mixed ^= values
+    mixed *= np.uint32(0x85EBCA6B)
+    mixed ^= mixed >> np.uint32(13)
+    mixed *= np.uint32(0xC2B2AE35)
+    mixed ^= mixed >> np.uint32(16)
+    return mixed
+
+
+def _separators() -> NDArray[np.bool_]:
+    """Which of the first code points part words: a fixed list, since Unicode's own grows with its versions."""
+    table = np.zeros(0x3041, dtype=bool)  # the last entry stands for all code points beyond
+    table[:0x80] = [not (chr(point).isalnum() or chr(point) == "'") for point in range(0x80)]
+    for first, last in ((0x80, 0xA9), (0xAB, 0xB4), (0xB6, 0xB9), (0xBB, 0xBF), (0x2000, 0x206F)):
+        table[first : last + 1] = True
+    for first, last in ((0x964, 0x965), (0x3000, 0x3004), (0x3008, 0x303F)):
+        table[first : last + 1] = True
+    table[[0xD7, 0xF7, 0x60C, 0x61B, 0x61F, 0x6D4, 0x1680]] = True
+    return table
+
+
+SEPARATES = _separators()

@@ -36,6 +36,7 @@ def document(audits: Sequence[Audit]) -> dict[str, Any]:
             "gamma_control": facts.gamma_control,
             "method": control.method,
             "digest": control.digest,
+            "left_out": control.left_out,
         },
         "collections": [audit.to_dict() for audit in audits],
     }

@@ -18,14 +18,14 @@ def table(audits: Sequence[Audit]) -> str:
     return columns([list(rows[0]), *([str(v) for v in row.values()] for row in rows)])
 
 
-def columns(rows: Sequence[Sequence[str]]) -> str:
-    """Align rows of text, the first a heading; numbers to the right, the first and last column to the left."""
+def columns(rows: Sequence[Sequence[str]], *, prose: bool = False) -> str:
+    """Align rows of text, the first a heading; numbers to the right, the first and last column (`prose`: all) left."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     last = len(widths) - 1
     lines = []
     for row in rows:
         cells = [
-            text.ljust(width) if i in (0, last) else text.rjust(width)
+            text.ljust(width) if prose or i in (0, last) else text.rjust(width)
             for i, (text, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  ".join(cells).rstrip())

@@ -25,6 +25,7 @@ KINDS = {
     "number": "one number a row",
     "bool": "true/false",
     "date": "dates or times",
+    "picture": "pictures",
     "object": "pickled Python objects, which divscore never loads",
     "other": "neither text nor numbers",
 }
@@ -32,20 +33,37 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Block:
-    """Some vectors and, for each, the text of the requested columns (a missing value is an empty text)."""
+    """Some vectors and, for each, the text of the requested columns (a missing value is an empty text).
+
+    Where only columns were asked for, the vectors have no numbers; `pictures` are the bytes of a column of pictures.
+    """
 
     vectors: NDArray[Any]
     values: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    pictures: Sequence[bytes] = ()
+    ids: Sequence[str] = ()  # what encoded items are called
+
+    @classmethod
+    def without_vectors(
+        cls, rows: int, values: Mapping[str, Sequence[str]], pictures: Sequence[bytes] = ()
+    ) -> Block:
+        """Rows of a table of items that are still to be encoded."""
+        return cls(np.empty((rows, 0), dtype=np.float32), values, pictures)
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to read of a file, and how."""
+    """What to read of a file, and how; without `vectors` only the `extra` columns are read.
+
+    `pictures` is a column whose cells are whole pictures, as image data sets in Parquet have them.
+    """
 
     column: str | None = None
     extra: tuple[str, ...] = ()
     strict: bool = False
     batch_rows: int = 65536
+    vectors: bool = True
+    pictures: str | None = None
 
     def rows_within(self, dimension: int, itemsize: int = 8) -> int:
         """Rows in a block that keeps memory small whatever the dimension."""
@@ -92,9 +110,8 @@ class VectorSource:
         for number in islice(numbers, PROBLEMS_KEPT - len(self.problems)):
             problem = f"{self.location.label}, {unit} {number}: {reason(number)}"
             if self.request.strict:
-                raise FileError(
-                    f"{problem}; expected {self.dimension} numbers: mend the {unit} or leave it out"
-                )
+                wanted = f"expected {self.dimension} numbers: " if self.request.vectors else ""
+                raise FileError(f"{problem}; {wanted}mend the {unit} or leave it out")
             self.problems.append(problem)
 
     def _require(self, columns: Mapping[str, str]) -> None:
@@ -102,7 +119,7 @@ class VectorSource:
         for name in self.request.extra:
             if name not in columns:
                 raise FileError(f"{self.location.label} has no column '{name}'; it has {quoted(columns)}")
-            if columns[name] in {"vector", "object", "other"}:
+            if columns[name] in {"vector", "picture", "object", "other"}:
                 raise FileError(
                     f"{self.location.label}: column '{name}' holds {KINDS[columns[name]]}; "
                     "expected a column of text or single numbers"

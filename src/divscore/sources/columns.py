@@ -10,7 +10,16 @@ from numpy.typing import NDArray
 from divscore.sources.block import as_float
 from divscore.sources.texts import Texts
 
-__all__ = ["decoded", "kind_of", "lengths_of", "matrix_of", "stored", "stored_type", "texts_of"]
+__all__ = [
+    "decoded",
+    "kind_of",
+    "lengths_of",
+    "matrix_of",
+    "pictures_of",
+    "stored",
+    "stored_type",
+    "texts_of",
+]
 
 
 def stored_type(kind: Any) -> Any:
@@ -32,6 +41,8 @@ def kind_of(kind: Any) -> str:
         return "vector" if types.is_floating(item) or types.is_integer(item) else "other"
     if types.is_dictionary(kind):
         return kind_of(kind.value_type)
+    if _is_binary(kind) or (types.is_struct(kind) and _is_binary(_bytes_field(kind))):
+        return "picture"
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return "text"
     if types.is_boolean(kind):
@@ -67,6 +78,25 @@ def matrix_of(column: Any, dimension: int) -> tuple[NDArray[Any], NDArray[np.boo
         good[good] = whole
         matrix = matrix[whole]
     return as_float(matrix), good
+
+
+def pictures_of(column: Any) -> list[bytes]:
+    """Return the bytes of pictures, empty for null; the usual form is a struct of bytes and path."""
+    import pyarrow as pa
+
+    cells = column.field("bytes") if pa.types.is_struct(column.type) else column
+    return [cell or b"" for cell in cells.to_pylist()]
+
+
+def _is_binary(kind: Any) -> bool:
+    from pyarrow import types
+
+    return kind is not None and (types.is_binary(kind) or types.is_large_binary(kind))
+
+
+def _bytes_field(kind: Any) -> Any:
+    at = kind.get_field_index("bytes")
+    return kind.field(at).type if at >= 0 else None
 
 
 def texts_of(column: Any) -> Texts:

@@ -36,6 +36,8 @@ class DelimitedSource(VectorSource):
             sample = self._sample()
         self.columns = {name: _kind(cells) for name, cells in sample.items()}
         self._require(self.columns)
+        if not request.vectors:
+            return
         numbers = [
             name
             for name, kind in self.columns.items()
@@ -48,6 +50,9 @@ class DelimitedSource(VectorSource):
 
     def _blocks(self) -> Iterator[Block]:
         self._broken = []
+        if not self.request.vectors:
+            yield from self._items()
+            return
         first = reported = 0
         columns = [*(self._numbers or [self._column]), *self.request.extra]
         with self.location.reading("CSV"):
@@ -62,6 +67,15 @@ class DelimitedSource(VectorSource):
                 first += batch.num_rows
                 if len(vectors):
                     yield Block(vectors, values)
+            self._report_broken(reported)
+
+    def _items(self) -> Iterator[Block]:
+        reported = 0
+        with self.location.reading("CSV"):
+            for batch in self._batches(self.request.extra or list(self.columns)[:1], self.request.batch_rows):
+                reported = self._report_broken(reported)
+                values = {name: batch.column(name).to_pylist() for name in self.request.extra}
+                yield Block.without_vectors(batch.num_rows, values)
             self._report_broken(reported)
 
     def _vectors(self, batch: Any) -> tuple[NDArray[Any], dict[int, str]]:

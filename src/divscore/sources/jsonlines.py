@@ -31,13 +31,15 @@ class JsonLinesSource(VectorSource):
                 'such as {"id": "a", "embedding": [0.1, 0.2]}'
             )
         self.columns = _kinds(sample)
-        self._column = self._choose(self.columns)
+        self._column = self._choose(self.columns) if request.vectors else ""
         self._require(self.columns)
+        if not request.vectors:
+            return
         lengths = (len(r[self._column]) for r in sample if _kind(r.get(self._column)) == "vector")
         self.dimension = next(lengths)
 
     def _blocks(self) -> Iterator[Block]:
-        step = self.request.rows_within(self.dimension)
+        step = self.request.rows_within(self.dimension) if self.request.vectors else self.request.batch_rows
         rows: list[NDArray[Any]] = []
         values: dict[str, list[str]] = {name: [] for name in self.request.extra}
         for line, record in self._records():
@@ -59,6 +61,8 @@ class JsonLinesSource(VectorSource):
             return f"is not JSON ({record})"
         if not isinstance(record, dict):
             return f"is a JSON {type(record).__name__}, not an object"
+        if not self.request.vectors:
+            return np.empty(0)
         if self._column not in record:
             return f"lacks the field '{self._column}'"
         return vector_or_reason(record[self._column], self.dimension)

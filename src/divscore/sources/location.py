@@ -17,8 +17,9 @@ from pathlib import PurePath
 from typing import Any, BinaryIO, cast
 
 from divscore.errors import DivscoreError, FileError
+from divscore.sources.sniff import form_of
 
-__all__ = ["Location", "locate", "locate_all", "quoted"]
+__all__ = ["Location", "filesystem_of", "is_folder", "locate", "locate_all", "quoted"]
 
 # RuntimeError and NotImplementedError are zipfile's words for encrypted and unknown members.
 DAMAGE = (
@@ -42,6 +43,7 @@ class Location:
 
     path: str
     url: str
+    form: str = ""  # taken instead of the suffix, where someone said what the file is
 
     @property
     def label(self) -> str:
@@ -56,7 +58,7 @@ class Location:
     @property
     def suffix(self) -> str:
         """The file's suffix in small letters, with its dot."""
-        return PurePath(self.url).suffix.lower()
+        return self.form or PurePath(self.url).suffix.lower()
 
     @property
     def remote(self) -> bool:
@@ -86,7 +88,7 @@ class Location:
             raise FileError(f"{self.label} is empty (0 bytes); make or fetch it again")
 
     def _check_remote(self) -> None:
-        filesystem, path = _filesystem(self.url)
+        filesystem, path = filesystem_of(self.url)
         with self.reading("a remote file"):
             if not filesystem.exists(path):
                 raise FileError(f"{self.label} does not exist; check the address and your access to it")
@@ -112,29 +114,41 @@ class Location:
             ) from error
 
 
-def locate(path: str | os.PathLike[str]) -> Location:
+def locate(path: str | os.PathLike[str], form: str = "") -> Location:
     """Find one file; ``-`` is standard input, kept in a temporary file so that it can be read twice."""
     text = os.fspath(path)
     if text == "-":
-        return _keep_standard_input()
-    location = Location(text, text)
+        return _keep_standard_input(form)
+    location = Location(text, text, form)
     location.check()
     return location
 
 
-def locate_all(pattern: str | os.PathLike[str]) -> list[Location]:
+def locate_all(pattern: str | os.PathLike[str], form: str = "") -> list[Location]:
     """Find the files of a pattern in sorted order, or the one file of a plain path."""
     text = os.fspath(pattern)
     if not WILDCARDS & set(text) or os.path.exists(text):
-        return [locate(text)]
+        return [locate(text, form)]
     if "://" in text:
-        filesystem, path = _filesystem(text)
+        filesystem, path = filesystem_of(text)
         found = [filesystem.unstrip_protocol(name) for name in filesystem.glob(path)]
     else:
         found = [name for name in glob.glob(text, recursive=True) if os.path.isfile(name)]
     if not found:
         raise FileError(f"no file matches '{text}'; check the pattern, and the folder it starts from")
-    return [locate(name) for name in sorted(found)]
+    return [locate(name, form) for name in sorted(found)]
+
+
+def is_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether this is a folder, here or on a remote file system."""
+    text = os.fspath(path)
+    if "://" not in text:
+        return os.path.isdir(text)
+    if WILDCARDS & set(text):
+        return False
+    filesystem, inside = filesystem_of(text)
+    with Location(text, text).reading("a remote folder"):
+        return bool(filesystem.isdir(inside))
 
 
 def quoted(names: Any) -> str:
@@ -142,7 +156,8 @@ def quoted(names: Any) -> str:
     return ", ".join(f"'{name}'" for name in names) or "none"
 
 
-def _filesystem(url: str) -> tuple[Any, str]:
+def filesystem_of(url: str) -> tuple[Any, str]:
+    """The remote file system of an address, and the path there."""
     from fsspec.core import url_to_fs
 
     try:
@@ -152,13 +167,14 @@ def _filesystem(url: str) -> tuple[Any, str]:
     return filesystem, path
 
 
-def _keep_standard_input() -> Location:
+def _keep_standard_input(form: str) -> Location:
     stream = sys.stdin.buffer
     head = stream.read(COPIED_AT_ONCE)
     if not head.strip():
-        raise FileError("standard input is empty; expected CSV with a header line, or JSON lines")
-    json_lines = head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
-    handle, url = tempfile.mkstemp(prefix="divscore-", suffix=".jsonl" if json_lines else ".csv")
+        raise FileError(
+            "standard input is empty; expected CSV with a header line, JSON lines, or lines of text"
+        )
+    handle, url = tempfile.mkstemp(prefix="divscore-", suffix=form or form_of(head))
     with os.fdopen(handle, "wb") as copy:
         while head:
             copy.write(head)

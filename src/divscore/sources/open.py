@@ -10,10 +10,11 @@ from divscore.sources.arrays import NpySource, NpzSource
 from divscore.sources.block import PROBLEMS_KEPT, Block, Request, VectorSource
 from divscore.sources.delimited import DelimitedSource
 from divscore.sources.jsonlines import JsonLinesSource
+from divscore.sources.lines import LinesSource
 from divscore.sources.location import Location, locate, locate_all
 from divscore.sources.tables import ArrowSource, ParquetSource
 
-__all__ = ["SUFFIXES", "ManySource", "open_located", "open_many", "open_vectors"]
+__all__ = ["SUFFIXES", "TEXT_SUFFIXES", "ManySource", "open_located", "open_many", "open_vectors"]
 
 SUFFIXES: dict[str, type[VectorSource]] = {
     ".npy": NpySource,
@@ -26,6 +27,11 @@ SUFFIXES: dict[str, type[VectorSource]] = {
     ".tsv": DelimitedSource,
     ".jsonl": JsonLinesSource,
     ".ndjson": JsonLinesSource,
+}
+TEXT_SUFFIXES: dict[str, type[VectorSource]] = {
+    ".txt": LinesSource,
+    ".text": LinesSource,
+    ".lst": LinesSource,
 }
 
 
@@ -103,7 +109,8 @@ def open_located(found: Sequence[Location], request: Request, pattern: str = "")
 
 
 def _open(location: Location, request: Request) -> VectorSource:
-    source = SUFFIXES.get(location.suffix)
+    known = SUFFIXES if request.vectors else {**SUFFIXES, **TEXT_SUFFIXES}
+    source = known.get(location.suffix)
     if source is None:
         got = f"the suffix '{location.suffix}'" if location.suffix else "no suffix"
         raise FileError(f"{location.label} has {got}; files of vectors end in {', '.join(SUFFIXES)}")

@@ -19,10 +19,12 @@ from divscore.sources.block import Request, VectorSource
 from divscore.sources.location import Location, locate_all, quoted
 from divscore.sources.open import open_located
 
-__all__ = ["ENCODER_KEY", "read_pool"]
+__all__ = ["ABOUT_KEY", "ENCODER_KEY", "GROUP", "attributes_of", "groups_of", "guess_attribute", "read_pool"]
 
 # Where a table of vectors says in its schema's metadata what made them.
 ENCODER_KEY = "divscore.encoder"
+# Where a file that `embed` wrote says what became of the items.
+ABOUT_KEY = "divscore.embedding"
 GROUP = "group"
 
 
@@ -57,7 +59,7 @@ def read_pool(
             f"{source.path} has no columns, so none with the names of groups; give labelled examples as "
             ".npz, Parquet, Arrow, CSV or JSON lines"
         )
-    names = _attributes(source, attribute) if attribute else [_guess(source, found, request)]
+    names = attributes_of(source, attribute) if attribute else [guess_attribute(source, found, request)]
     identity = next((name for name in source.columns if name.lower() == "id" and name not in names), None)
     extra = (*names, *([] if identity is None else [identity]))
     labelled = open_located(found, replace(request, extra=extra), os.fspath(path))
@@ -67,7 +69,7 @@ def read_pool(
     single = order if len(names) == 1 else None
     sets = [
         ControlSet(
-            vectors, _groups(labelled, n, values[n]), attribute=n, order=single, ids=ids, encoder=encoder
+            vectors, groups_of(labelled, n, values[n]), attribute=n, order=single, ids=ids, encoder=encoder
         )
         for n in names
     ]
@@ -89,7 +91,8 @@ def _from_control(
     return control if order is None else control.with_order(order)
 
 
-def _attributes(source: VectorSource, attribute: str) -> list[str]:
+def attributes_of(source: VectorSource, attribute: str) -> list[str]:
+    """Columns that an attribute names: one, or several for their intersections."""
     if attribute in source.columns:
         return [attribute]
     names = [name.strip() for name in re.split("[×*]", attribute)]
@@ -102,11 +105,15 @@ def _attributes(source: VectorSource, attribute: str) -> list[str]:
     return names
 
 
-def _guess(source: VectorSource, found: Sequence[Location], request: Request) -> str:
-    """Name the column of groups when nobody said."""
+def guess_attribute(
+    source: VectorSource, found: Sequence[Location], request: Request, besides: Sequence[str] = ()
+) -> str:
+    """Name the column of groups when nobody said; `besides` are known to be something else."""
     if GROUP in source.columns:
         return GROUP
-    texts = tuple(n for n, kind in source.columns.items() if kind == "text" and n.lower() != "id")
+    texts = tuple(
+        n for n, kind in source.columns.items() if kind == "text" and n.lower() != "id" and n not in besides
+    )
     seen: dict[str, set[str]] = {name: set() for name in texts}
     for block in open_located(found, replace(request, extra=texts), source.path) if texts else ():
         for name, values in block.values.items():
@@ -133,7 +140,7 @@ def _read(source: VectorSource) -> tuple[NDArray[Any], dict[str, list[str]]]:
     return vectors, {name: [text for block in blocks for text in block.values[name]] for name in names}
 
 
-def _groups(source: VectorSource, name: str, values: list[str]) -> list[Any]:
+def groups_of(source: VectorSource, name: str, values: list[str]) -> list[Any]:
     """Group of every example; numbers stay numbers, which ControlSet refuses with good advice."""
     empty = next((row for row, value in enumerate(values) if not value.strip()), None)
     if empty is not None:

@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 
 from divscore.errors import FileError
 from divscore.sources.block import Block, Request, VectorSource
-from divscore.sources.columns import decoded, kind_of, lengths_of, matrix_of, stored, stored_type, texts_of
+from divscore.sources.columns import (
+    decoded,
+    kind_of,
+    lengths_of,
+    matrix_of,
+    pictures_of,
+    stored,
+    stored_type,
+    texts_of,
+)
 from divscore.sources.location import Location, quoted
 
 __all__ = ["ArrowSource", "ParquetSource"]
@@ -36,9 +45,11 @@ class TableSource(VectorSource):
             raise FileError(f"{self.path} has more than one column named {quoted(twice)}; rename them")
         self.metadata = decoded(schema.metadata)
         self._require(self.columns)
-        self._column = self._choose(self.columns)
+        self._column = self._choose(self.columns) if request.vectors else ""
         with location.reading(self.format):
             self.rows = self._count_rows()
+        if not request.vectors:
+            return
         if self.rows != 0:
             self.dimension = self._find_dimension(stored_type(schema.field(self._column).type))
         self._check_shape()
@@ -69,6 +80,9 @@ class TableSource(VectorSource):
         return 0
 
     def _blocks(self) -> Iterator[Block]:
+        if not self.request.vectors:
+            yield from self._items()
+            return
         first = 0
         step = self.request.rows_within(self.dimension, 4)
         with self.location.reading(self.format):
@@ -82,6 +96,15 @@ class TableSource(VectorSource):
                 first += batch.num_rows
                 if len(vectors):
                     yield Block(vectors, values)
+
+    def _items(self) -> Iterator[Block]:
+        extra, picture = self.request.extra, self.request.pictures
+        read = dict.fromkeys([*extra, *([picture] if picture else [])])
+        with self.location.reading(self.format):
+            for batch in self._batches(list(read), self.request.batch_rows):
+                values = {name: texts_of(batch.column(name)) for name in extra}
+                pictures = pictures_of(batch.column(picture)) if picture else ()
+                yield Block.without_vectors(batch.num_rows, values, pictures)
 
     def _refuse_rows(self, column: Any, good: NDArray[np.bool_], first: int) -> None:
         def reason(row: int) -> str:

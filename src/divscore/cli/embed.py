@@ -1,0 +1,151 @@
+"""`divscore embed` and `divscore encoders`."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from divscore.cli.console import clean_errors, progress_bar, say, warn
+from divscore.cli.encoding import WORDS, encoding_options
+from divscore.embedding.encoding import Encoding
+from divscore.embedding.job import embed as run_embed
+from divscore.embedding.open import open_items
+from divscore.embedding.projection import Projection
+from divscore.encoders.registry import DEFAULTS, ENCODERS
+from divscore.report.table import columns
+
+__all__ = ["embed", "encoders"]
+
+
+@click.command()
+@click.argument("source", metavar="SOURCE")
+@click.option("-o", "--out", required=True, metavar="OUT.arrow", help="File of vectors to write.")
+@click.option("--column", metavar="NAME", help="Column of texts or image paths, where it is not clear.")
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    default=min(4, os.cpu_count() or 1),
+    show_default="cores, at most 4",
+    help="How many work at once.",
+)
+@click.option("--strict", is_flag=True, help="Stop at the first item that would be skipped.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+@clean_errors
+@encoding_options
+def embed(
+    source: str,
+    out: str,
+    encoding: Encoding,
+    column: str | None,
+    workers: int,
+    strict: bool,
+    as_json: bool,
+    form: str,
+) -> None:
+    """Turn items into vectors once, for any number of audits.
+
+    SOURCE is a folder of images, a table of texts or image paths, a list of texts, a quoted pattern or '-'. Columns of
+    a table are kept. Stop it at any moment, even by force: the same command goes on where it was. The finished file
+    appears at once and whole; items without a vector are listed in OUT.arrow.skipped.csv.
+
+    \b
+    Examples:
+      divscore embed photos/ -o photos.arrow
+      divscore embed posts.csv --column text -o posts.arrow
+      divscore embed photos/ -o photos.arrow --encoder vgg16 --model vgg16.safetensors --pca 300
+    """
+    items = open_items(source, column=column, extra=None, form=form, strict=strict)
+    _fit(encoding, items, Path(out))
+    try:
+        with progress_bar(items.name, items.rows) as advance:
+            done = run_embed(items, out, encoding, strict=strict, progress=advance)
+    except KeyboardInterrupt:
+        warn(f"stopped; what is finished is kept in {out}.part, and the same command goes on from there")
+        raise click.exceptions.Exit(130) from None
+    if as_json:
+        facts = {
+            key: getattr(done, key)
+            for key in ("items", "vectors", "resumed", "several", "skipped", "listing")
+        }
+        say(json.dumps({"path": done.path, "encoder": encoding.identity(items.kind), **facts}, indent=2))
+    _tell(done)
+
+
+def _fit(encoding: Encoding, items: Any, out: Path) -> None:
+    """With --pca N: fit, and keep the projection beside the vectors, also for when the job goes on later."""
+    if encoding.pca is None:
+        return
+    saved = out.with_name(f"{out.name}.pca.npz")
+    if saved.is_file() and out.with_name(f"{out.name}.part").is_file():
+        earlier = Projection.load(saved)
+        if earlier.size == encoding.pca and earlier.encoder == encoding.encoder(items.kind).identity:
+            encoding.projection = earlier
+            return
+    encoding.fit(items)
+    if encoding.projection is not None:
+        encoding.projection.save(saved)
+        warn(f"wrote {saved}: give it to --pca wherever vectors must be comparable with these")
+
+
+def _tell(done: Any) -> None:
+    again = f" ({done.resumed:,} of the items were finished before)" if done.resumed else ""
+    warn(f"wrote {done.path}: {done.vectors:,} vectors of {done.items:,} items{again}")
+    lost = [f"{number:,} {WORDS[kind]}" for kind, number in done.skipped.items() if number]
+    if lost:
+        warn(f"{', '.join(lost)}: listed in {done.listing}")
+    if done.several:
+        warn(f"{done.several:,} images show more than one face")
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@clean_errors
+def encoders(as_json: bool) -> None:
+    """List the encoders: what each is for, what it needs, and whether it is ready.
+
+    \b
+    Example:
+      divscore encoders
+    """
+    facts = [_facts(name) for name in ENCODERS]
+    if as_json:
+        say(json.dumps(facts, indent=2))
+        return
+    rows = [["encoder", "takes", "ready", "size", "what it is"]]
+    rows += [[f["name"], f["takes"], f["ready"], f["size"], f["summary"]] for f in facts]
+    say(columns(rows, prose=True))
+    say("")
+    for fact in facts:
+        if fact["model"]:
+            say(f"{fact['name']}: --model is {fact['model']}")
+        for option, help_text in fact["options"].items():
+            say(f"{fact['name']}: -E {option}=…  {help_text}")
+
+
+def _facts(name: str) -> dict[str, Any]:
+    from importlib import import_module
+
+    about = ENCODERS[name]
+    ready = (
+        f"pip install 'divscore[{about.extra}]'"
+        if about.missing
+        else "give --model"
+        if about.model
+        else "yes"
+    )
+    return {
+        "name": name,
+        "takes": ", ".join(f"{kind}s" for kind in about.kinds),
+        "default": name in DEFAULTS.values(),
+        "ready": ready,
+        "missing": about.missing,
+        "extra": about.extra or None,
+        "size": about.size,
+        "model": about.model or None,
+        "summary": about.summary,
+        "options": getattr(import_module(about.module), "OPTIONS", {}),
+    }

@@ -1,0 +1,202 @@
+"""Open whatever a user names: vectors as they are, items through an encoder, labelled or not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from divscore.control import CROSS, ControlSet
+from divscore.controlfile import is_control
+from divscore.embedding.encoding import Encoding
+from divscore.embedding.projection import Projection
+from divscore.embedding.source import EncodedSource
+from divscore.errors import ControlError, FileError
+from divscore.sources.block import Request, VectorSource
+from divscore.sources.folder import FolderItems
+from divscore.sources.items import ItemSource
+from divscore.sources.location import Location, filesystem_of, is_folder
+from divscore.sources.open import open_located
+from divscore.sources.pool import GROUP, attributes_of, groups_of, guess_attribute, read_pool
+from divscore.sources.recognise import recognise
+
+__all__ = ["PROJECTION", "open_any", "open_items", "open_pool"]
+
+PROJECTION = "projection.npz"  # inside the folder of a control set
+LABELS = "labels.csv"
+
+
+def open_any(
+    path: str | os.PathLike[str],
+    encoding: Encoding,
+    *,
+    column: str | None = None,
+    extra: Sequence[str] = (),
+    taken: Sequence[str] = (),
+    form: str = "",
+    strict: bool = False,
+) -> VectorSource:
+    """Open a collection: a file of vectors, or items that are encoded while they are read."""
+    found = recognise(
+        path,
+        column=column,
+        extra=tuple(extra),
+        taken=taken,
+        form=form,
+        strict=strict,
+        forced=encoding.forced and not encoding.followed,
+    )
+    if isinstance(found, ItemSource):
+        encoding.fit(found)
+        return EncodedSource(found, encoding, strict=strict)
+    return open_located(found, Request(column, tuple(dict.fromkeys(extra)), strict), os.fspath(path))
+
+
+def open_items(
+    path: str | os.PathLike[str],
+    *,
+    column: str | None = None,
+    extra: Sequence[str] | None = (),
+    form: str = "",
+    strict: bool = False,
+) -> ItemSource:
+    """Open a collection of items, vectors refused; `extra` None takes every column of text and numbers."""
+    found = recognise(path, column=column, extra=extra or (), form=form, strict=strict, forced=True)
+    if not isinstance(found, ItemSource):
+        raise FileError(f"{found[0].label} holds vectors, not items; there is nothing to encode")
+    if extra is None:
+        every = [name for name, kind in found.columns.items() if kind in {"text", "number", "bool", "date"}]
+        return open_items(
+            path, column=getattr(found, "column", column), extra=every, form=form, strict=strict
+        )
+    return found
+
+
+def open_pool(
+    path: str | os.PathLike[str],
+    encoding: Encoding,
+    *,
+    attribute: str | None = None,
+    column: str | None = None,
+    order: Sequence[str] | None = None,
+    form: str = "",
+    fit_with: Sequence[ItemSource] = (),
+    progress: Any = None,
+) -> ControlSet:
+    """Read labelled examples: a saved control set, or vectors, texts or pictures with the names of their groups.
+
+    Pictures lie in one sub-folder a group, or beside a ``labels.csv``. `encoding` then follows the examples: what it
+    encodes next is comparable with them. Examples that cannot be encoded are left out and counted by group in
+    ``ControlSet.left_out``.
+    """
+    if not is_control(path):
+        path = _with_labels(path)
+        items = _pool_items(path, encoding, attribute, column, form)
+        if items is not None:
+            encoding.fit(items.source, *fit_with)
+            return _encoded_pool(items, encoding, order, progress)
+    control = read_pool(path, attribute=attribute, column=column, order=order)
+    saved = Path(path) / PROJECTION
+    encoding.expect(control.encoder, Projection.load(saved) if saved.is_file() else None)
+    return control
+
+
+class _PoolItems:
+    """Items of a pool, and which columns tell their groups."""
+
+    def __init__(self, source: ItemSource, names: Sequence[str], labels: VectorSource | None) -> None:
+        self.source = source
+        self.names = names  # the attributes
+        self.labels = labels
+
+
+def _pool_items(
+    path: str | os.PathLike[str], encoding: Encoding, attribute: str | None, column: str | None, form: str
+) -> _PoolItems | None:
+    if is_folder(path):
+        return _PoolItems(FolderItems(os.fspath(path), ["folder"]), [attribute or GROUP], None)
+    guessed = attribute.replace("*", "×").split("×") if attribute else [GROUP]
+    taken = [name.strip() for name in guessed]
+    found = recognise(path, column=column, taken=taken, form=form, forced=encoding.forced)
+    if not isinstance(found, ItemSource):
+        return None
+    content = getattr(found, "column", "")
+    locations: list[Location] = getattr(found, "locations", [])
+    request = Request(vectors=False)
+    table = open_located(locations, request, os.fspath(path))
+    if attribute:
+        names = attributes_of(table, attribute)
+    else:
+        names = [guess_attribute(table, locations, request, besides=[content])]
+    items = recognise(path, column=content, extra=names, form=form, forced=True)
+    assert isinstance(items, ItemSource)
+    return _PoolItems(items, names, table)
+
+
+def _encoded_pool(
+    items: _PoolItems, encoding: Encoding, order: Sequence[str] | None, progress: Any
+) -> ControlSet:
+    source = EncodedSource(items.source, encoding, single=True)
+    if progress is not None:
+        source.on_items = progress
+    blocks = list(source)
+    if not blocks:
+        raise ControlError(
+            f"{source.path}: none of the labelled examples could be encoded; {'; '.join(source.problems[:3])}"
+        )
+    vectors = np.concatenate([block.vectors for block in blocks])
+    ids = [name for block in blocks for name in block.ids]
+    columns = {
+        name: [text for block in blocks for text in block.values[name]] for name in source.request.extra
+    }
+    identity = source.metadata["divscore.encoder"]
+    single = order if len(items.names) == 1 else None
+    sets = []
+    for name in items.names:
+        groups: list[Any] = (
+            _by_folder(source.path, ids, source.name)
+            if items.labels is None
+            else groups_of(items.labels, name, columns[name])
+        )
+        sets.append(ControlSet(vectors, groups, attribute=name, order=single, ids=ids, encoder=identity))
+    control = reduce(ControlSet.cross, sets)
+    if order is not None and len(sets) > 1:
+        control = control.with_order(order)
+    control.left_out = _left_out(source, control, items.labels is None)
+    encoding.expect(identity)
+    return control
+
+
+def _by_folder(path: str, ids: Sequence[str], root: str) -> list[str]:
+    """The group of a picture is the sub-folder it lies in."""
+    for name in ids:
+        if "/" not in name:
+            raise ControlError(
+                f"{path}: {name} lies beside the sub-folders; labelled pictures need one sub-folder a group, such as "
+                f"{root}/female and {root}/male, or a {LABELS} with the columns file and group"
+            )
+    return [name.split("/", 1)[0] for name in ids]
+
+
+def _left_out(source: EncodedSource, control: ControlSet, folders: bool) -> dict[str, int]:
+    counts = dict.fromkeys(control.groups, 0)
+    for (_, values), number in source.skips.items():
+        group = values[0].split("/", 1)[0] if folders else CROSS.join(values)
+        counts[group] = counts.get(group, 0) + number
+    return {name: number for name, number in counts.items() if number}
+
+
+def _with_labels(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """The table inside a folder of labelled pictures, where there is one."""
+    text = os.fspath(path)
+    if text == "-" or not is_folder(text):
+        return path
+    inside = f"{text.rstrip('/')}/{LABELS}"
+    if "://" in text:
+        filesystem, there = filesystem_of(inside)
+        return inside if filesystem.exists(there) else path
+    return inside if os.path.isfile(inside) else path

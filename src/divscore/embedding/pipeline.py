@@ -1,0 +1,139 @@
+"""Pipeline: items to outcomes in their order, several at work, a bounded number on the way."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+
+import numpy as np
+
+from divscore.embedding.outcome import UNREADABLE, Entry, Outcome
+from divscore.embedding.work import Task, encode_contents, loaded
+from divscore.errors import DivscoreError
+from divscore.sources.items import Items
+
+__all__ = ["Pipeline", "chunks"]
+
+# Items of one checkpoint: so many may be on the way at once, and are repeated after a kill.
+BATCH = {"image": 64, "text": 16384}
+LARGEST_CHUNK = {"image": 16, "text": 4096}
+GIVE_UP_AFTER = 3
+
+
+class Pipeline:
+    """Runs one task over items with some workers; workers start with the first items and stop with `close`.
+
+    One worker means this thread. Encoders that hold Python's lock get processes, the others threads.
+    """
+
+    def __init__(self, task: Task, workers: int = 1, executor: Executor | None = None) -> None:
+        self.task = task
+        self.workers = max(1, workers)
+        self.batch = BATCH[task.spec.kind]
+        self._given = executor
+        self._own: Executor | None = None
+        self._crashes = 0
+
+    @property
+    def chunk(self) -> int:
+        """Items that a worker takes at once; those of all workers, and as many waiting, are within one batch."""
+        return max(1, min(self.batch // (2 * self.workers), LARGEST_CHUNK[self.task.spec.kind]))
+
+    def run(
+        self, items: Iterable[Items], remember: Callable[[Outcome], None] = lambda outcome: None
+    ) -> Iterator[tuple[Items, Outcome]]:
+        """Encode chunks that were cut by `chunks`; `remember` is told of each outcome in the same order."""
+        if self.workers == 1 and self._given is None:
+            for some in items:
+                outcome = encode_contents(self.task, some.contents)
+                remember(outcome)
+                yield some, outcome
+            return
+        waiting: deque[tuple[Items, Future[Outcome]]] = deque()
+        limit = max(1, self.batch // self.chunk)
+        for some in items:
+            waiting.append((some, self._submit(some)))
+            while len(waiting) >= limit:
+                yield self._next(waiting, remember)
+        while waiting:
+            yield self._next(waiting, remember)
+
+    def close(self) -> None:
+        """Let the workers go."""
+        if self._own is not None:
+            self._own.shutdown(wait=True, cancel_futures=True)
+            self._own = None
+
+    def _next(
+        self, waiting: deque[tuple[Items, Future[Outcome]]], remember: Callable[[Outcome], None]
+    ) -> tuple[Items, Outcome]:
+        some, future = waiting[0]
+        try:
+            outcome = future.result()
+        except BrokenExecutor:
+            # A worker was killed, perhaps by one of these items: try them one by one, then hand the rest in again.
+            outcome = self._carefully(some)
+            for at in range(1, len(waiting)):
+                waiting[at] = (waiting[at][0], self._submit(waiting[at][0]))
+        waiting.popleft()
+        remember(outcome)
+        return some, outcome
+
+    def _submit(self, some: Items) -> Future[Outcome]:
+        try:
+            return self._executor().submit(encode_contents, self.task, some.contents)
+        except BrokenExecutor:
+            self.close()
+            return self._executor().submit(encode_contents, self.task, some.contents)
+
+    def _carefully(self, some: Items) -> Outcome:
+        parts = []
+        self.close()
+        for at in range(len(some)):
+            one = some.slice(at, at + 1)
+            try:
+                parts.append(self._submit(one).result().entry(0))
+                self._crashes = 0
+            except BrokenExecutor as error:
+                self._crashes += 1
+                if self._crashes >= GIVE_UP_AFTER:
+                    raise DivscoreError(
+                        f"the workers died on {self._crashes} items in a row, the last of them {one.ids[0]}; is there "
+                        "enough memory? Try --workers 1, which shows what happens"
+                    ) from error
+                none = np.empty((0, loaded(self.task).dimension), dtype=np.float32)
+                parts.append(Entry(none, 0, UNREADABLE, "made its worker crash"))
+        count = len(parts)
+        dimension = loaded(self.task).dimension
+        return Outcome.of(parts, [b""] * count, np.zeros(count, dtype=bool), dimension)
+
+    def _executor(self) -> Executor:
+        if self._given is not None:
+            return self._given
+        if self._own is None:
+            if self.task.spec.about.processes:
+                # One thread each for linear algebra; read when a worker starts.
+                os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+                # Not forked: this process may have threads, such as the progress bar's.
+                context = multiprocessing.get_context("spawn")
+                self._own = ProcessPoolExecutor(self.workers, context, _start_worker)
+            else:
+                self._own = ThreadPoolExecutor(self.workers)
+        return self._own
+
+
+def _start_worker() -> None:
+    """In a worker process: Ctrl-C is the parent's business."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def chunks(items: Iterable[Items], size: int) -> Iterator[Items]:
+    """Cut runs of items into pieces of `size`, the last of a run perhaps smaller."""
+    for run in items:
+        for start in range(0, len(run), size):
+            yield run.slice(start, start + size)

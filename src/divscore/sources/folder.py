@@ -1,0 +1,135 @@
+"""Folders of pictures, and pictures named by a pattern."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from divscore.errors import FileError
+from divscore.sources.items import Items, ItemSource, plain
+from divscore.sources.location import Location, filesystem_of, quoted
+from divscore.sources.pictures import IMAGE_SUFFIXES
+
+__all__ = ["FolderItems", "PictureFiles", "is_picture"]
+
+RUN = 1024
+COLUMNS = {"file": "text", "folder": "text"}
+
+
+def is_picture(name: str) -> bool:
+    """Whether a file's suffix is that of a picture."""
+    return os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
+
+
+class FolderItems(ItemSource):
+    """Every picture in a folder and the folders below it, in the order of their names.
+
+    Each folder is entered once, so that links that lead back do no harm; hidden files and folders are left out.
+    The column ``folder`` is where a picture lies inside the folder, ``file`` its path there.
+    """
+
+    def __init__(self, path: str, extra: Sequence[str] = ()) -> None:
+        super().__init__(path, _folder_name(path), "image", COLUMNS)
+        self.extra = _checked(extra, path)
+        self.other = 0
+        self.rows = sum(1 for _ in self._files())
+        if not self.rows:
+            seen = f"; of its {self.other:,} files none is" if self.other else "; it has no files that are"
+            raise FileError(
+                f"{path} holds no pictures{seen} a picture by its suffix ({', '.join(sorted(IMAGE_SUFFIXES))}); "
+                "for a table or a file of vectors name the file itself"
+            )
+
+    def __iter__(self) -> Iterator[Items]:
+        run: list[tuple[str, str]] = []
+        for each in self._files():
+            run.append(each)
+            if len(run) == RUN:
+                yield self._items(run)
+                run = []
+        if run:
+            yield self._items(run)
+
+    def _items(self, run: list[tuple[str, str]]) -> Items:
+        names = [plain(inside) for _, inside in run]
+        folders = [str(PurePosixPath(name).parent) for name in names]
+        columns = {"file": names, "folder": [self.name if each == "." else each for each in folders]}
+        return Items([address for address, _ in run], names, {name: columns[name] for name in self.extra})
+
+    def _files(self) -> Iterator[tuple[str, str]]:
+        """Address of each picture, and its path inside the folder with forward slashes."""
+        self.other, self.problems = 0, []
+        for address, inside in _remote(self.path) if "://" in self.path else self._local():
+            if is_picture(inside):
+                yield address, inside
+            else:
+                self.other += 1
+
+    def _local(self) -> Iterator[tuple[str, str]]:
+        entered: set[tuple[int, int]] = set()
+        waiting = [(self.path, "")]
+        while waiting:
+            folder, inside = waiting.pop()
+            try:
+                about = os.stat(folder)
+                if (about.st_dev, about.st_ino) in entered:
+                    continue
+                entered.add((about.st_dev, about.st_ino))
+                with os.scandir(folder) as listing:
+                    entries = sorted((e for e in listing if not e.name.startswith(".")), key=lambda e: e.name)
+            except OSError as error:
+                self.problems.append(f"{plain(folder)} could not be listed: {error.strerror}")
+                continue
+            below = [(entry.path, f"{inside}{entry.name}/") for entry in entries if _is_folder(entry)]
+            yield from ((e.path, inside + e.name) for e in entries if not _is_folder(e))
+            waiting.extend(reversed(below))
+
+
+class PictureFiles(ItemSource):
+    """Pictures that were named one by one or by a pattern."""
+
+    def __init__(self, pattern: str, found: Sequence[Location], extra: Sequence[str] = ()) -> None:
+        super().__init__(pattern, found[0].name if len(found) == 1 else pattern, "image", COLUMNS)
+        self.extra = _checked(extra, pattern)
+        self.found = found
+        self.rows = len(found)
+
+    def __iter__(self) -> Iterator[Items]:
+        for start in range(0, len(self.found), RUN):
+            run = [location.url for location in self.found[start : start + RUN]]
+            names = [plain(address) for address in run]
+            columns = {"file": names, "folder": [str(PurePosixPath(name).parent) for name in names]}
+            yield Items(run, names, {name: columns[name] for name in self.extra})
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _remote(url: str) -> Iterator[tuple[str, str]]:
+    filesystem, root = filesystem_of(url)
+    with Location(url, url).reading("a remote folder"):
+        found: list[Any] = sorted(filesystem.find(root))
+    for path in found:
+        inside = path.removeprefix(root.rstrip("/")).lstrip("/")
+        if not any(part.startswith(".") for part in inside.split("/")):
+            yield filesystem.unstrip_protocol(path), inside
+
+
+def _folder_name(path: str) -> str:
+    text = path.rstrip("/") if "://" in path else os.path.abspath(path)
+    return plain(os.path.basename(text)) or path
+
+
+def _checked(extra: Sequence[str], path: str) -> tuple[str, ...]:
+    unknown = [name for name in extra if name not in COLUMNS]
+    if unknown:
+        raise FileError(
+            f"{path} is a folder of pictures and has no column {quoted(unknown[:1])}; it has 'folder'"
+        )
+    return tuple(extra)

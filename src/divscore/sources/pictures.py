@@ -1,0 +1,234 @@
+"""Pictures: bytes of an image file to an RGB array, with limits that a hostile file cannot get around."""
+
+from __future__ import annotations
+
+import io
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from divscore.errors import FileError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from PIL.ImageFile import ImageFile
+
+__all__ = ["IMAGE_SUFFIXES", "MAX_BYTES", "UnreadablePicture", "decode"]
+
+IMAGE_SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".tif", ".tiff", ".bmp"}
+)
+
+MILLION = 1_000_000
+MAX_BYTES = 256 << 20  # a file is held in memory while it is decoded; no camera writes larger ones
+# Pillow takes four bytes a pixel and the array three more: 120 million pixels are about 0.8 GB.
+MAX_PIXELS = 120 * MILLION
+# While they load, Pillow's GIF and TIFF readers warn of pictures beyond 89 million; the others do so in
+# Image.open only, which is not used here: warnings cannot be silenced for one thread alone.
+FEWER_PIXELS = 80 * MILLION
+MAX_JPEG_PIXELS = 500 * MILLION  # decoded at an eighth of its sides, this is 8 million; the time is seconds
+MIN_SIDE = 2  # web pages count their readers with pictures of one pixel
+MAX_RATIO = 200  # panoramas and screenshots of long pages stay far below
+
+MAGIC = {
+    b"\xff\xd8\xff": "JPEG",
+    b"\x89PNG\r\n\x1a\n": "PNG",
+    b"GIF87a": "GIF",
+    b"GIF89a": "GIF",
+    b"II*\0": "TIFF",
+    b"MM\0*": "TIFF",
+    b"II+\0": "TIFF",
+    b"MM\0+": "TIFF",
+}
+BMP_HEADERS = (12, 40, 52, 56, 64, 108, 124)
+WIDE_GREY = ("I", "F")  # whole numbers of 16 or 32 bits (also "I;16" and the like), and fractions
+TRANSPOSED = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # EXIF orientation to Pillow's Transpose
+ORIENTATION, TILE_WIDTH, TILE_HEIGHT = 274, 322, 323  # tags of EXIF and TIFF
+
+
+class UnreadablePicture(FileError):  # noqa: N818 - it is not the program that erred
+    """A picture that cannot be decoded; the message continues a sentence that names the file ("is cut off")."""
+
+
+def decode(data: bytes, *, enough: int = 0) -> NDArray[np.uint8]:
+    """Decode a JPEG, PNG, WebP, GIF (first frame), TIFF (first page) or BMP file to RGB (height, width, 3).
+
+    The EXIF orientation is applied and transparency lies on white. Where `enough` is given, the picture may be
+    smaller than stored as long as its shorter side keeps that many pixels.
+    """
+    form = _form(data)
+    try:
+        picture = _open(data, form, enough)
+        picture.load()
+        return np.asarray(_upright(_rgb(_reduced(_plain(picture), enough)), picture))
+    except UnreadablePicture:
+        raise
+    except MemoryError:
+        raise UnreadablePicture("does not fit into memory") from None
+    except Exception as error:  # Pillow's readers raise nearly anything on damaged files
+        raise UnreadablePicture(
+            "is cut off" if _ended(error) else "is damaged or of an unusual kind"
+        ) from error
+
+
+def _form(data: bytes) -> str:
+    if not data:
+        raise UnreadablePicture("is empty")
+    if len(data) > MAX_BYTES:
+        raise UnreadablePicture(f"is larger than {MAX_BYTES >> 20} MB")
+    for start, form in MAGIC.items():
+        if data.startswith(start):
+            return form
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return "WEBP"
+    if data.startswith(b"BM") and int.from_bytes(data[14:18], "little") in BMP_HEADERS:
+        return "BMP"
+    raise UnreadablePicture("is not an image of a known format")
+
+
+def _open(data: bytes, form: str, enough: int) -> ImageFile:
+    """Read the header and refuse what it announces, before memory is taken for the pixels."""
+    from PIL import BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, TiffImagePlugin
+    from PIL.WebPImagePlugin import WebPImageFile
+
+    stream = io.BytesIO(data)
+    if form == "JPEG":
+        photo = JpegImagePlugin.JpegImageFile(stream)
+        _check(photo.size, MAX_JPEG_PIXELS if _in_one_pass(photo, data, stream.tell()) else MAX_PIXELS)
+        if enough:
+            photo.draft(None, (enough, enough))
+        _check(photo.size, MAX_PIXELS)
+        return photo
+    if form == "PNG":
+        _check(struct.unpack_from(">II", data, 16), MAX_PIXELS)
+        return PngImagePlugin.PngImageFile(stream)
+    if form == "WEBP":
+        _check(_webp_size(data), MAX_PIXELS)
+        return WebPImageFile(stream)
+    if form == "GIF":
+        _check(_gif_size(data), FEWER_PIXELS)
+        return GifImagePlugin.GifImageFile(stream)
+    if form == "BMP":
+        bitmap = BmpImagePlugin.BmpImageFile(stream)
+        _check(bitmap.size, MAX_PIXELS)
+        return bitmap
+    page = TiffImagePlugin.TiffImageFile(stream)
+    _check(page.size, FEWER_PIXELS)
+    tile = (page.tag_v2.get(TILE_WIDTH, 1), page.tag_v2.get(TILE_HEIGHT, 1))  # may exceed the picture
+    _check_pixels(tile, FEWER_PIXELS)
+    return page
+
+
+def _check(size: tuple[Any, ...], most: int) -> None:
+    short, long = min(size), max(size)
+    if short < MIN_SIDE:
+        raise UnreadablePicture(f"has sides of {size[0]:,} × {size[1]:,} pixels; {MIN_SIDE} are the least")
+    _check_pixels(size, most)
+    if long > MAX_RATIO * short:
+        raise UnreadablePicture(
+            f"is more than {MAX_RATIO} times as long as wide ({size[0]:,} × {size[1]:,} pixels)"
+        )
+
+
+def _check_pixels(size: tuple[Any, ...], most: int) -> None:
+    if size[0] * size[1] > most:
+        raise UnreadablePicture(
+            f"has {size[0]:,} × {size[1]:,} pixels, more than the {most // MILLION} million that are decoded"
+        )
+
+
+def _in_one_pass(photo: Any, data: bytes, end: int) -> bool:
+    """Whether the first scan holds all layers: the decoder keeps a JPEG of several scans whole, at full size."""
+    start = end - 8 - 2 * int(photo.layers)
+    return "progressive" not in photo.info and data[start : start + 2] == b"\xff\xda"
+
+
+def _webp_size(data: bytes) -> tuple[int, int]:
+    # Pillow's reader takes memory for the whole canvas as soon as it is made.
+    if int.from_bytes(data[4:8], "little") + 8 > len(data):
+        raise UnreadablePicture("is cut off")
+    if data[12:16] == b"VP8X":
+        return int.from_bytes(data[24:27], "little") + 1, int.from_bytes(data[27:30], "little") + 1
+    if data[12:16] == b"VP8L":
+        bits = int.from_bytes(data[21:25], "little")
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    if data[12:16] != b"VP8 ":
+        raise ValueError("unknown WebP chunk")
+    width, height = struct.unpack_from("<HH", data, 26)
+    return width & 0x3FFF, height & 0x3FFF
+
+
+def _gif_size(data: bytes) -> tuple[int, int]:
+    # Pillow enlarges the screen to hold the first frame, which need not lie inside.
+    width, height, flags = struct.unpack_from("<HHB", data, 6)
+    at = 13 + (3 << (flags & 7) + 1 if flags & 0x80 else 0)
+    while data[at] != ord(","):
+        if data[at] == ord(";"):
+            raise EOFError("no frame")
+        if data[at] != ord("!"):
+            at += 1
+            continue
+        at += 2
+        while data[at]:
+            at += 1 + data[at]
+        at += 1
+    left, top, wide, high = struct.unpack_from("<4H", data, at + 1)
+    return max(width, left + wide), max(height, top + high)
+
+
+def _plain(picture: Image) -> Image:
+    """One of the forms that can be averaged: L, RGB or RGBA."""
+    if picture.mode in WIDE_GREY or picture.mode.startswith("I;16"):
+        return _narrow(picture)
+    if picture.has_transparency_data:
+        return picture.convert("RGBA")
+    if picture.mode in ("L", "RGB"):
+        return picture
+    return picture.convert("L" if picture.mode == "1" else "RGB")
+
+
+def _narrow(picture: Image) -> Image:
+    """Grey of more than 8 bits: 16 bits as they are, any other range from its least to its largest value."""
+    from PIL import Image
+
+    values = np.asarray(picture)
+    if values.dtype.kind == "f":
+        values = np.nan_to_num(values, posinf=0, neginf=0)
+    least, largest = float(values.min()), float(values.max())
+    if values.dtype.kind == "f" or least < 0 or largest > 0xFFFF:
+        values = (values.astype(np.float64) - least) / ((largest - least) or 1.0) * 0xFFFF
+    return Image.fromarray((values.astype(np.uint16) >> 8).astype(np.uint8))
+
+
+def _reduced(picture: Image, enough: int) -> Image:
+    times = min(picture.size) // enough if enough else 1
+    return picture.reduce(times) if times > 1 else picture
+
+
+def _rgb(picture: Image) -> Image:
+    from PIL import Image
+
+    if picture.mode != "RGBA":
+        return picture.convert("RGB")
+    ground = Image.new("RGB", picture.size, "white")
+    ground.paste(picture, mask=picture.getchannel("A"))
+    return ground
+
+
+def _upright(picture: Image, stored: ImageFile) -> Image:
+    from PIL import Image
+
+    try:
+        orientation = stored.getexif().get(ORIENTATION, 1)
+    except Exception:  # damaged metadata of a picture that is whole
+        return picture
+    turn = TRANSPOSED.get(orientation)
+    return picture if turn is None else picture.transpose(Image.Transpose(turn))
+
+
+def _ended(error: BaseException) -> bool:
+    """Whether the reader met the end of the data too early."""
+    ends = (EOFError, IndexError, struct.error)
+    return "truncated" in str(error).lower() or isinstance(error, ends) or isinstance(error.__cause__, ends)

@@ -1,0 +1,189 @@
+"""Tables of items: which column holds the texts or the pictures, and its rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import PurePosixPath
+from typing import Literal
+
+from divscore.errors import FileError
+from divscore.sources.block import Block, Request
+from divscore.sources.folder import is_picture
+from divscore.sources.items import Items, ItemSource
+from divscore.sources.location import Location, quoted
+from divscore.sources.open import open_located
+
+__all__ = ["TableItems", "item_column"]
+
+# Names by which a column says that it holds the items, the surest first.
+PICTURES = (
+    "image",
+    "img",
+    "photo",
+    "picture",
+    "image_path",
+    "img_path",
+    "image_file",
+    "filepath",
+    "file_path",
+)
+PATHS = ("file", "file_name", "filename", "path")
+TEXTS = ("text", "tweet", "post", "sentence", "content", "body", "comment", "message", "caption")
+NAMES = ("name", "full_name", "first_name", "title", "headline", "description")
+# As many columns of numbers beside a path are features of the picture, not facts about it.
+FEATURES = 8
+SAMPLE = 200
+RUN = 4096
+IDENTITY = "id"
+
+
+class TableItems(ItemSource):
+    """Items of a table (or of several with the same columns); a column ``id`` names them, or else their position.
+
+    A path of a picture is taken from the folder of its table.
+    """
+
+    def __init__(
+        self, found: Sequence[Location], column: str, *, extra: Sequence[str], strict: bool, pattern: str
+    ) -> None:
+        opened = open_located(found, Request(vectors=False), pattern)
+        columns = opened.columns
+        bytes_inside = columns.get(column) == "picture"
+        kind: Literal["image", "text"] = "text"
+        if bytes_inside or _holds_pictures(found, column, pattern):
+            kind = "image"
+        super().__init__(opened.path, opened.name, kind, columns)
+        self.rows = opened.rows
+        self.locations = list(found)
+        self.extra = tuple(dict.fromkeys(extra))
+        self.column = column
+        self._identity = next((name for name in columns if name.lower() == IDENTITY and name != column), None)
+        wanted = (
+            *self.extra,
+            *([] if bytes_inside else [column]),
+            *([self._identity] if self._identity else []),
+        )
+        request = Request(
+            extra=tuple(dict.fromkeys(wanted)),
+            strict=strict,
+            batch_rows=64 if bytes_inside else RUN,
+            vectors=False,
+            pictures=column if bytes_inside else None,
+        )
+        self._parts = [(each, open_located([each], request)) for each in found]
+
+    def __iter__(self) -> Iterator[Items]:
+        self.unreadable, self.problems = 0, []
+        position = 0
+        for location, part in self._parts:
+            for block in part:
+                yield self._items(location, block, position)
+                position += len(block.vectors)
+            self.unreadable += part.unreadable
+            self.problems += part.problems
+
+    def _items(self, location: Location, block: Block, position: int) -> Items:
+        count = len(block.vectors)
+        contents: Sequence[str | bytes] = block.pictures or block.values[self.column]
+        if self.kind == "image" and not block.pictures:
+            base = _folder_of(location)
+            contents = [_address(base, str(path)) for path in contents]
+        ids: Sequence[str] = [str(row) for row in range(position, position + count)]
+        if self._identity:
+            ids = [name or row for name, row in zip(block.values[self._identity], ids, strict=True)]
+        return Items(contents, ids, {name: block.values[name] for name in self.extra})
+
+
+def item_column(
+    found: Sequence[Location],
+    pattern: str,
+    *,
+    column: str | None,
+    taken: Sequence[str] = (),
+    forced: bool = False,
+) -> str | None:
+    """Name the column of texts or pictures; None where the table holds vectors.
+
+    Parameters
+    ----------
+    found, pattern :
+        The files, and what the user called them.
+    column : str, optional
+        The one the user named.
+    taken : sequence of str
+        Columns known to be something else, such as the groups.
+    forced : bool
+        Whether the user asked for an encoder, so that vectors in the table are passed by.
+    """
+    opened = open_located(found[:1], Request(vectors=False), pattern)
+    columns = opened.columns
+    if column is not None:
+        if column not in columns:
+            raise FileError(
+                f"{opened.label} has no column '{column}'; give --column one of {quoted(columns)}"
+            )
+        return column if columns[column] in {"text", "picture"} else None
+    if "vector" in columns.values() and not forced:
+        return None
+    usual = _usual(
+        found, pattern, {name: kind for name, kind in columns.items() if name not in taken}, forced
+    )
+    if usual is not None:
+        return usual
+    if "number" in columns.values() and not forced and _features(columns):
+        return None
+    texts = [n for n, kind in columns.items() if kind == "text" and n not in taken and n.lower() != IDENTITY]
+    if len(texts) == 1:
+        return texts[0]
+    if not texts and not forced:
+        return None
+    raise FileError(
+        f"{opened.label}: cannot tell which column holds the items; it has {quoted(columns)}. Name it with --column"
+    )
+
+
+def _usual(found: Sequence[Location], pattern: str, columns: Mapping[str, str], forced: bool) -> str | None:
+    """The column whose name says that it holds items."""
+    features = 0 if forced else _features(columns)
+    for names, kinds in (
+        (PICTURES, {"picture", "text"}),
+        (PATHS, {"text"}),
+        (TEXTS, {"text"}),
+        (NAMES, {"text"}),
+    ):
+        for name in (each for wanted in names for each in columns if each.lower() == wanted):
+            if columns[name] not in kinds or (names is NAMES and features):
+                continue
+            path = names is PATHS or (names is PICTURES and columns[name] == "text")
+            if not path or (features < FEATURES and _holds_pictures(found, name, pattern)):
+                return name
+    return None
+
+
+def _features(columns: Mapping[str, str]) -> int:
+    return sum(kind == "number" and name.lower() != IDENTITY for name, kind in columns.items())
+
+
+def _holds_pictures(found: Sequence[Location], column: str, pattern: str) -> bool:
+    """Whether most of the first cells are names of pictures."""
+    opened = open_located(found[:1], Request(vectors=False, extra=(column,), batch_rows=SAMPLE), pattern)
+    for block in islice(opened, 1):
+        cells = [cell.strip() for cell in block.values[column] if cell.strip()]
+        return bool(cells) and 2 * sum(is_picture(cell) for cell in cells) > len(cells)
+    return False
+
+
+def _folder_of(location: Location) -> str:
+    if location.path == "-":
+        return ""
+    return str(location.url.rpartition("/")[0]) if location.remote else os.path.dirname(location.url)
+
+
+def _address(base: str, path: str) -> str:
+    """Where a picture named in a table lies; only its own folder's address may lead elsewhere than here."""
+    path = path.strip()
+    if "://" in base:
+        return path if path.startswith(f"{base}/") else f"{base}/{PurePosixPath(path)}"
+    return path if "://" in path else os.path.join(base, path)

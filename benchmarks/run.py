@@ -13,10 +13,12 @@ from pathlib import Path
 from portraits import DATA
 from record import HERE
 
-NEED_DATA = ("ppb", "diagnostics")
+PICTURES = "ppb2017_images"  # the portraits, beside the features
+NEED_DATA = ("ppb", "diagnostics", "faces")
 QUICK = {
     "ppb": ["--splits", "2"],
     "diagnostics": ["--splits", "6", "--country-splits", "1", "--noise-splits", "6"],
+    "faces": ["--splits", "2", "--every", "2"],
     "speed": ["--rows", "100000", "--repetitions", "2", "--self-training-rows", "4000"],
     "files": ["--rows", "50000", "--repetitions", "2"],
 }
@@ -27,15 +29,18 @@ def main() -> None:
     options.add_argument("--quick", action="store_true", help="small settings, to see that all of it runs")
     options.add_argument("--only", nargs="+", choices=QUICK, default=list(QUICK), help="which benchmarks")
     options.add_argument("--no-quapy", action="store_true", help="leave QuaPy out of ppb.py")
-    options.add_argument("--data", type=Path, default=DATA, help="the PPB-2017 features")
+    options.add_argument(
+        "--data", type=Path, default=DATA, help=f"the PPB-2017 features, {PICTURES} beside them"
+    )
     found = options.parse_args()
     for name in found.only:
         command = [sys.executable, str(HERE / f"{name}.py")]
         if name in NEED_DATA:
-            if not found.data.exists():
-                print(f"\n== {name}: left out, {found.data.name} is not there (see --data)", file=sys.stderr)
+            data = found.data.with_name(PICTURES) if name == "faces" else found.data
+            if not data.exists():
+                print(f"\n== {name}: left out, {data.name} is not there (see --data)", file=sys.stderr)
                 continue
-            command += ["--data", str(found.data)]
+            command += ["--data", str(data)]
         if found.quick:
             command += [*QUICK[name], "--out", str(HERE / "out" / f"{name}.json")]
         if name == "ppb" and found.no_quapy:

@@ -41,7 +41,8 @@ def speaker_lists(labelled: int = 200, size: int = 800, seed: int = 0) -> tuple[
     """Draw labelled examples, and three lists of other names with one, two and four women in five."""
     names, sexes = first_names()
     rng = np.random.default_rng(seed)
-    vectors = NgramEncoder().encode(names)
+    encoder = NgramEncoder()
+    vectors = encoder.encode(names).vectors
     by_sex = {s: rng.permutation([i for i, sex in enumerate(sexes) if sex == s]) for s in ("female", "male")}
     half = labelled // 2
     pool = np.concatenate([rows[:half] for rows in by_sex.values()])
@@ -51,7 +52,7 @@ def speaker_lists(labelled: int = 200, size: int = 800, seed: int = 0) -> tuple[
         attribute="sex",
         order=("female", "male"),
         ids=[names[i] for i in pool],
-        encoder=NgramEncoder.name,
+        encoder=encoder.identity,
     )
     lists = []
     for title, women in (("list A", 0.2), ("list B", 0.4), ("list C", 0.8)):

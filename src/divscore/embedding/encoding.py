@@ -69,7 +69,7 @@ class Encoding:
         self.cache = None if cache is None else os.fspath(cache)
         self.workers = workers
         self.executor = executor
-        self.followed = False  # whether the encoder is the control set's, not the user's choice
+        self.followed: str | None = None  # the control set's encoder, where the user did not name one
         self._pipelines: dict[EncoderSpec, Pipeline] = {}
 
     def __enter__(self) -> Encoding:
@@ -97,8 +97,7 @@ class Encoding:
             return
         name = identity.partition("/")[0]
         if self.name is None and name in ENCODERS:
-            self.name, self.followed = name, True
-            self.options = self.options or _settings(name, identity)
+            self.name, self.followed = name, identity.partition(" pca=")[0]
         if projection is not None and self.projection is None:
             if self.pca is not None and self.pca != projection.size:
                 raise MismatchError(
@@ -114,7 +113,15 @@ class Encoding:
 
     def encoder(self, kind: Kind) -> Encoder:
         """Load the encoder for items of a kind."""
-        return loaded(self._task(kind))
+        encoder = loaded(self._task(kind))
+        if self.followed and encoder.identity != self.followed and not self.options:
+            # The control set's settings may not be the usual ones; its identity spells them out.
+            self.options = _settings(str(self.name), self.followed)
+            try:
+                encoder = loaded(self._task(kind))
+            except InputError:
+                self.options = ()  # spelled in a way that is no option: the mismatch is told where it matters
+        return encoder
 
     def identity(self, kind: Kind) -> str:
         """What vectors of this run are called."""
@@ -197,4 +204,5 @@ def _settings(name: str, identity: str) -> tuple[tuple[str, str], ...]:
 
     allowed: Any = getattr(import_module(ENCODERS[name].module), "OPTIONS", {})
     words = (word.partition("=") for word in identity.split()[1:])
-    return tuple(sorted((key, value) for key, mark, value in words if mark and key in allowed))
+    square = {key: value.split("x")[0] if key == "size" else value for key, mark, value in words if mark}
+    return tuple(sorted((key, value) for key, value in square.items() if key in allowed))

@@ -48,7 +48,7 @@ def open_any(
         taken=taken,
         form=form,
         strict=strict,
-        forced=encoding.forced and not encoding.followed,
+        forced=encoding.forced and encoding.followed is None,
     )
     if isinstance(found, ItemSource):
         encoding.fit(found)

@@ -112,7 +112,7 @@ class Projection:
     def load(cls, path: str | os.PathLike[str]) -> Projection:
         """Read what `save` wrote."""
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
                 if str(file["format"]) != FORMAT:
                     raise ValueError(f"format {file['format']}")
                 mean, components = file["mean"], file["components"]

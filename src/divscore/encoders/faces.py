@@ -33,7 +33,7 @@ NETWORK = "dlib_face_recognition_resnet_model_v1.dat"
 DIMENSION = 128
 COARSE = 1_000_000  # pixels: faces of 80 and more are found, a twelfth of a photograph's height
 FINE = 4_000_000  # also those half as high, at four times the cost
-MARGIN = 0.25  # of the longer side
+MARGIN = 0.25  # of the shorter side
 SMALLEST = 20  # pixels: below, nothing could be told from a face
 NO_FACE = "shows no face that could be found"
 
@@ -116,15 +116,16 @@ class FaceEncoder:
         if min(picture.shape[:2]) < SMALLEST:
             return []
         for look in LOOKS[self.variant]:
-            if faces := self._look(picture, look):
+            if faces := self.look(picture, look):
                 return sorted(faces, key=lambda face: face.rank)
         return []
 
-    def _look(self, picture: Picture, look: Look) -> list[Face]:
+    def look(self, picture: Picture, look: Look) -> list[Face]:
+        """Faces that one way of looking shows."""
         height, width = picture.shape[:2]
         scale = min(look.zoom, math.sqrt(look.pixels / (height * width)))
         view = _scaled(picture, scale)
-        border = round(look.margin * max(view.shape[:2]))
+        border = round(look.margin * min(view.shape[:2]))
         if border:
             view = np.pad(view, ((border, border), (border, border), (0, 0)), mode="edge")
         boxes, scores, _ = self._detector.run(view, 0)

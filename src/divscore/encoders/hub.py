@@ -1,7 +1,7 @@
 """Models by their name on the Hugging Face hub, such as `timm/vgg16.tv_in1k` or `owner/name:file`.
 
-The hub is asked only if the user names such a model; what was fetched stays in huggingface_hub's own cache and
-is used again without a connection.
+The hub is asked only if the user names such a model. What was fetched stays in huggingface_hub's own cache and is
+used from there without asking again, so that a model does not change between two runs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from divscore.errors import FileError, InputError, MissingExtraError
 
@@ -39,33 +39,62 @@ class HubModel:
         """The file that was named with the model, or else the first of `names` that the repository has."""
         wanted = [self.file] if self.file else list(names)
         failure: _UnreachableError | None = None
+        absent = []  # as far as the cache knows, which may be out of date
         for name in wanted:
+            cached = self._cached(name)
+            if cached is False:
+                absent.append(name)
+                continue
             try:
-                if path := self._download(name):
+                if path := cached or (None if failure else self._download(name)):
                     return path
             except _UnreachableError as error:
-                failure = failure or error
-        if failure:
-            raise InputError(
-                f"--model {self.repo} is no file here, and {wanted[0]} could not be fetched from the model hub "
-                f"({failure}); without a connection, download it from {_page(self.repo)} on another machine and "
-                "give --model PATH"
-            ) from failure
-        raise InputError(
-            f"the hub's {self.repo} has no {' and no '.join(wanted)}; name the file to take: "
-            f"--model {self.repo}:FILE (its files are at {_page(self.repo)}/tree/main)"
-        )
-
-    def optional(self, name: str) -> Path | None:
-        """A file that the repository may have; None also if it is not in the cache and there is no connection."""
+                failure = error
         try:
-            return self._download(name)
-        except _UnreachableError:
-            return None
+            for name in absent if failure is None else ():
+                if path := self._download(name):
+                    return path
+        except _UnreachableError as error:
+            failure = error
+        raise self._refusal(wanted, failure) from failure
+
+    def add(self, names: Iterable[str]) -> None:
+        """Fetch what the repository has of these files; what can do without them goes on if the hub is away."""
+        for name in names:
+            if self._cached(name) is None:
+                try:
+                    self._download(name)
+                except _UnreachableError:
+                    return
 
     def at(self, fetched: Path) -> HubModel:
         """The same repository at the commit of a fetched file, so that all files are of one state."""
         return replace(self, file=None, commit=folder_of(fetched).name)
+
+    def _refusal(self, wanted: list[str], failure: _UnreachableError | None) -> InputError:
+        if failure is None:
+            return InputError(
+                f"the hub's {self.repo} has no {' and no '.join(wanted)}; name the file to take: "
+                f"--model {self.repo}:FILE (its files are at {_page(self.repo)}/tree/main)"
+            )
+        return InputError(
+            f"--model {self.repo} is no file here, and {wanted[0]} could not be fetched from the model hub "
+            f"({failure}); without a connection, download it from {_page(self.repo)} on another machine and give "
+            "--model PATH"
+        )
+
+    def _cached(self, name: str) -> Path | Literal[False] | None:
+        """A file that was fetched before, False if the hub said before that there is none, None if unknown."""
+        hub, _ = _client()
+        try:
+            found = hub.try_to_load_from_cache(self.repo, name, revision=self.commit)
+        except ValueError as error:
+            raise InputError(
+                f"--model {self.repo} is no file here, nor can it be a name on the model hub ({_first_line(error)})"
+            ) from error
+        if isinstance(found, str):
+            return Path(found)
+        return None if found is None else False
 
     def _download(self, name: str) -> Path | None:
         hub, errors = _client()

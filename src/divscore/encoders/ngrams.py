@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,9 +72,13 @@ class NgramEncoder:
         width = 2 * self.dimension
         row = np.repeat(np.arange(len(marked)) * width, lengths)
         nowhere = len(marked) * width
-        places = [*self._groups(points, row, np.cumsum(lengths), nowhere), *self._words(points, row)]
-        signed = np.bincount(np.concatenate(places), minlength=nowhere + 1)[:nowhere]
-        signed = signed.reshape(len(marked), 2, self.dimension)
+        places: Iterator[Rows] = chain(
+            self._groups(points, row, np.cumsum(lengths), nowhere), self._words(points, row)
+        )
+        if len(points) <= 2 * LETTERS:  # a very long text is counted part by part, to spare memory
+            places = iter([np.concatenate(list(places))])
+        signed = sum(np.bincount(each, minlength=nowhere + 1) for each in places)
+        signed = np.asarray(signed)[:nowhere].reshape(len(marked), 2, self.dimension)
         counts = signed[:, 0] - signed[:, 1]
         norm = np.sqrt(np.vecdot(counts, counts).astype(np.float64))
         np.divide(counts, np.maximum(norm, 1.0)[:, None], out=vectors, dtype=np.float64, casting="same_kind")

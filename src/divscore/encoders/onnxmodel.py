@@ -71,8 +71,7 @@ def model_files(model: str | None, more: Sequence[str] = ()) -> ModelFiles:
         return ModelFiles.of(find_graph(place))
     graph = place.fetch((*more, "onnx/model.onnx", "model.onnx"))
     rest, root = place.at(graph), folder_of(graph)
-    for name in SMALL:
-        rest.optional(name)
+    rest.add(SMALL)
     for name in outside_weights(graph):
         rest.fetch([(graph.parent / name).relative_to(root).as_posix()])
     return ModelFiles(graph, (graph.parent, root))

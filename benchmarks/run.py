@@ -14,11 +14,13 @@ from portraits import DATA
 from record import HERE
 
 PICTURES = "ppb2017_images"  # the portraits, beside the features
-NEED_DATA = ("ppb", "diagnostics", "faces")
+TWEETS = "tweets_dialect.parquet"  # beside them too
+NEED_DATA = ("ppb", "diagnostics", "faces", "tweets")
 QUICK = {
     "ppb": ["--splits", "2"],
     "diagnostics": ["--splits", "6", "--country-splits", "1", "--noise-splits", "6"],
-    "faces": ["--splits", "2", "--every", "2"],
+    "faces": ["--splits", "1", "--every", "4"],
+    "tweets": ["--splits", "2", "--repetitions", "1"],
     "speed": ["--rows", "100000", "--repetitions", "2", "--self-training-rows", "4000"],
     "files": ["--rows", "50000", "--repetitions", "2"],
 }
@@ -30,13 +32,13 @@ def main() -> None:
     options.add_argument("--only", nargs="+", choices=QUICK, default=list(QUICK), help="which benchmarks")
     options.add_argument("--no-quapy", action="store_true", help="leave QuaPy out of ppb.py")
     options.add_argument(
-        "--data", type=Path, default=DATA, help=f"the PPB-2017 features, {PICTURES} beside them"
+        "--data", type=Path, default=DATA, help=f"the PPB-2017 features, {PICTURES} and {TWEETS} beside them"
     )
     found = options.parse_args()
     for name in found.only:
         command = [sys.executable, str(HERE / f"{name}.py")]
         if name in NEED_DATA:
-            data = found.data.with_name(PICTURES) if name == "faces" else found.data
+            data = found.data.with_name({"faces": PICTURES, "tweets": TWEETS}.get(name, found.data.name))
             if not data.exists():
                 print(f"\n== {name}: left out, {data.name} is not there (see --data)", file=sys.stderr)
                 continue

@@ -34,6 +34,8 @@ HEAVY = [
     "onnxruntime",
     "fastapi",
 ]
+# Subclasses the unpickler to refuse every name but those of plain data; tests/test_plainpickle.py attacks it.
+ALLOWED = {"sources/plainpickle.py": {"pickle"}}
 
 
 def test_all_equals_reality() -> None:
@@ -79,7 +81,7 @@ def test_every_file_says_what_it_is_and_never_pickles(path: Path) -> None:
             "joblib",
             "shelve",
             "marshal",
-        }
+        } - ALLOWED.get(path.relative_to(ROOT).as_posix(), set())
         if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
             assert isinstance(node.value, ast.Constant)
             assert node.value.value is False

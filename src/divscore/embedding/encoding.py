@@ -101,7 +101,7 @@ class Encoding:
         if projection is not None and self.projection is None:
             if self.pca is not None and self.pca != projection.size:
                 raise MismatchError(
-                    f"the control set's vectors were shortened to {projection.size} numbers, --pca asks for {self.pca}; "
+                    f"the control set has vectors of {projection.size} numbers, --pca asks for {self.pca}; "
                     "leave --pca out"
                 )
             self.projection = projection

@@ -11,7 +11,7 @@ from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExec
 import numpy as np
 
 from divscore.embedding.outcome import UNREADABLE, Entry, Outcome
-from divscore.embedding.work import Task, encode_contents, loaded
+from divscore.embedding.work import Task, encode_contents, loaded, recall
 from divscore.errors import DivscoreError
 from divscore.sources.items import Items
 
@@ -19,7 +19,7 @@ __all__ = ["Pipeline", "chunks"]
 
 # Items of one checkpoint: so many may be on the way at once, and are repeated after a kill.
 BATCH = {"image": 64, "text": 16384}
-LARGEST_CHUNK = {"image": 16, "text": 4096}
+LARGEST_CHUNK = {"image": 8, "text": 4096}
 GIVE_UP_AFTER = 3
 
 
@@ -55,7 +55,8 @@ class Pipeline:
         waiting: deque[tuple[Items, Future[Outcome]]] = deque()
         limit = max(1, self.batch // self.chunk)
         for some in items:
-            waiting.append((some, self._submit(some)))
+            known = recall(self.task, some.contents)
+            waiting.append((some, self._submit(some) if known is None else _finished(known)))
             while len(waiting) >= limit:
                 yield self._next(waiting, remember)
         while waiting:
@@ -123,6 +124,12 @@ class Pipeline:
             else:
                 self._own = ThreadPoolExecutor(self.workers)
         return self._own
+
+
+def _finished(outcome: Outcome) -> Future[Outcome]:
+    future: Future[Outcome] = Future()
+    future.set_result(outcome)
+    return future
 
 
 def _start_worker() -> None:

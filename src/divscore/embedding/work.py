@@ -17,7 +17,7 @@ from divscore.encoders.registry import EncoderSpec
 from divscore.errors import FileError
 from divscore.sources.pictures import decode
 
-__all__ = ["Task", "encode_contents", "loaded"]
+__all__ = ["Task", "cache_of", "encode_contents", "loaded", "recall"]
 
 _LOCK = threading.Lock()
 _ENCODERS: dict[tuple[EncoderSpec, int], Encoder] = {}
@@ -54,22 +54,45 @@ def cache_of(task: Task) -> Cache | None:
 
 def encode_contents(task: Task, contents: Sequence[str | bytes]) -> Outcome:
     """Read, decode and encode; what cannot be read or holds nothing is told, never raised."""
-    encoder = loaded(task)
-    data: list[str | bytes] = list(contents)
-    entries: dict[int, Entry] = {}
-    if task.spec.kind == "image":
-        for item, content in enumerate(contents):
+    work = _Work(task, contents)
+    work.entries |= _encode(work.encoder, task.spec.kind, {item: work.data[item] for item in work.unknown()})
+    return work.outcome()
+
+
+def recall(task: Task, contents: Sequence[str | bytes]) -> Outcome | None:
+    """The outcome if all of these were encoded before, so that no worker need be bothered."""
+    if task.cache is None:
+        return None
+    work = _Work(task, contents)
+    return None if work.unknown() else work.outcome()
+
+
+class _Work:
+    """Contents that were read, their fingerprints, and what is known of them without encoding."""
+
+    def __init__(self, task: Task, contents: Sequence[str | bytes]) -> None:
+        self.encoder = loaded(task)
+        self.data: list[str | bytes] = list(contents)
+        self.entries: dict[int, Entry] = {}
+        for item, content in enumerate(contents) if task.spec.kind == "image" else ():
             try:
-                data[item] = read_picture(content)
+                self.data[item] = read_picture(content)
             except FileError as error:
-                entries[item] = _failure(encoder, UNREADABLE, str(error))
-    keys = [b"" if item in entries else fingerprint(each) for item, each in enumerate(data)]
-    cache = cache_of(task)
-    known = cache.lookup(keys) if cache else {}
-    entries |= {item: known[key] for item, key in enumerate(keys) if key in known}
-    fresh = np.array([item not in entries for item in range(len(data))], dtype=bool)
-    entries |= _encode(encoder, task.spec.kind, {i: data[i] for i in np.flatnonzero(fresh).tolist()})
-    return Outcome.of([entries[item] for item in range(len(data))], keys, fresh, encoder.dimension)
+                self.entries[item] = _failure(self.encoder, UNREADABLE, str(error))
+        self.keys = [
+            b"" if item in self.entries else fingerprint(each) for item, each in enumerate(self.data)
+        ]
+        cache = cache_of(task)
+        known = cache.lookup(self.keys) if cache else {}
+        self.entries |= {item: known[key] for item, key in enumerate(self.keys) if key in known}
+        self.fresh = np.array([item not in self.entries for item in range(len(self.data))], dtype=bool)
+
+    def unknown(self) -> list[int]:
+        return [int(item) for item in np.flatnonzero(self.fresh)]
+
+    def outcome(self) -> Outcome:
+        entries = [self.entries[item] for item in range(len(self.data))]
+        return Outcome.of(entries, self.keys, self.fresh, self.encoder.dimension)
 
 
 def _encode(encoder: Encoder, kind: str, data: dict[int, str | bytes]) -> dict[int, Entry]:

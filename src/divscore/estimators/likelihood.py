@@ -12,6 +12,7 @@ import numpy as np
 from divscore.interval import Estimate, Interval, bounds, disparity, from_replicates
 from divscore.mixture import excess_variance, mixture_shares
 from divscore.mixturefit import mixture_fit
+from divscore.scorer import Scorer
 from divscore.separation import separable
 from divscore.similarity import FloatArray
 from divscore.sketch import Sketch
@@ -37,7 +38,7 @@ def likelihood(sketch: Sketch, *, confidence: float = 0.95, target: str = "colle
     if target == "population":
         noise = noise + (np.diag(shares) - np.outer(shares, shares)) / found.counts.sum()
     own = rng.standard_normal((len(deviation), len(shares))) @ _root(noise)
-    replicates = shares + deviation + own
+    replicates = _with_unseen_errors(shares + deviation + own, scorer, rng)
     lost = ~scorer.replicates.calibration.informative[1:]
     replicates[lost] = np.eye(len(shares))[rng.integers(len(shares), size=int(lost.sum()))]
     back = np.argsort(scorer.order)
@@ -93,6 +94,26 @@ def _replicate_shares(sketch: Sketch) -> FloatArray:
         likelihoods = replicates.calibration[at].likelihoods(replicates.scores(at, cells))
         found.append(mixture_shares(likelihoods, counts.astype(float)))
     return np.array(found)
+
+
+def _with_unseen_errors(shares: FloatArray, scorer: Scorer, rng: np.random.Generator) -> FloatArray:
+    """Allow for mistakes that so few labelled examples cannot show.
+
+    Where none of 25 examples is mistaken for another group, weights on those 25 show no mistakes either, yet one in
+    25 may well be. If k of a group's n examples are mistaken (leave-one-out, as probabilities), Jeffreys' posterior of
+    the rate, Beta(k + ½, n − k + ½), has more variance than the Bayesian bootstrap's k (n − k) / n² (n + 1); the
+    difference, which vanishes as soon as a few are mistaken, is made up for by rates ε_g of a gamma distribution
+    with shape ½, less its mean, and shares p become p_g (1 + ε_g) − Σ_h≠g p_h ε_h / (groups − 1).
+    """
+    k = scorer.groups
+    likelihoods = scorer.calibration.likelihoods(scorer.fit.loo)
+    own = likelihoods[np.arange(len(scorer.labels)), scorer.labels] / likelihoods.sum(axis=1)
+    n = np.bincount(scorer.labels, minlength=k).astype(float)
+    mistaken = np.bincount(scorer.labels, weights=1.0 - own, minlength=k)
+    posterior = (mistaken + 0.5) * (n - mistaken + 0.5) / ((n + 1) ** 2 * (n + 2))
+    missing = np.maximum(posterior - mistaken * (n - mistaken) / (n**2 * (n + 1)), 0.0)
+    lost = shares * (np.sqrt(2.0 * missing) * (rng.standard_gamma(0.5, size=shares.shape) - 0.5))
+    return np.asarray(shares + lost - (lost.sum(axis=1, keepdims=True) - lost) / (k - 1))
 
 
 def _root(covariance: FloatArray) -> FloatArray:

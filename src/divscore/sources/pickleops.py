@@ -61,7 +61,7 @@ def _after(data: bytes | mmap.mmap, at: int, size: int, label: str) -> int:
         number = int.from_bytes(data[at + 1 : end], "little")
     elif opcode.arg.n == pickletools.UP_TO_NEWLINE:
         end = _line(data, _line(data, at) - 1 if opcode.name == "GLOBAL" else at)
-        number = int(data[at + 1 : at + 21].split(b"\n")[0]) if opcode.name in NUMBERED else 0
+        number = int(data[at + 1 : end]) if opcode.name in NUMBERED else 0
     else:
         prefix = PREFIX[opcode.arg.n]
         (number,) = prefix.unpack(data[at + 1 : at + 1 + prefix.size])

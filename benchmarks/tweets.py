@@ -42,7 +42,7 @@ EACH, SIZE, LABELS = 1_800, 500, (50, 100, 200)
 ERROR = {100: 0.05}
 RATE = 20_000
 LOOPED = 1_000  # texts of the plain loop
-OURS, FOLD, LOOP = "ngrams", "folding case and form alone", "the same features in a plain loop"
+OURS, FOLD, LOOP = "ngrams", "folding case and form alone", "letter groups and words in a plain loop"
 LIBRARY = "letter groups alone, scikit-learn's HashingVectorizer"
 METHODS = ("likelihood", "DivScore")
 

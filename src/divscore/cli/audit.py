@@ -28,6 +28,7 @@ from divscore.result import Audit
 from divscore.sample import LabelledSample
 from divscore.sketchfile import is_sketch, read_sketches
 from divscore.sources.items import ItemSource
+from divscore.sources.recognise import recognise
 from divscore.wording import printable
 
 __all__ = ["audit"]
@@ -114,6 +115,7 @@ def audit(
     sub-folder of images for each group.
     """
     order = [name.strip() for name in groups.split(",")] if groups else None
+    _look_ahead(collections, encoding, options)
     control = read_control(
         control_path,
         encoding,
@@ -130,6 +132,16 @@ def audit(
     if json_path != "-":
         say(_text(audits))
     sys.exit(_verdict(audits, max_disparity))
+
+
+def _look_ahead(collections: tuple[str, ...], encoding: Encoding, options: dict[str, Any]) -> None:
+    """Find out what is missing or named wrongly before labelled examples are encoded, which may take minutes."""
+    extra = [options["by"]] if options["by"] else []
+    for path in collections:
+        if path != "-" and not is_sketch(path):
+            recognise(
+                path, column=options["column"], extra=extra, form=options["form"], forced=encoding.forced
+            )
 
 
 def _to_fit_on(path: str, encoding: Encoding, options: dict[str, Any]) -> tuple[ItemSource, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 
 import click
@@ -55,3 +56,5 @@ def main() -> None:
 
     Exit codes: 0 fine, 1 beyond --max-disparity, 2 error, 3 inconclusive.
     """
+    # Pillow warns of odd metadata inside pictures, which is nobody's concern here.
+    warnings.filterwarnings("ignore", module="PIL")

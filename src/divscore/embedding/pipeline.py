@@ -133,9 +133,11 @@ def _finished(outcome: Outcome) -> Future[Outcome]:
 
 
 def _start_worker() -> None:
-    """In a worker process: Ctrl-C is the parent's business."""
+    """In a worker process: Ctrl-C is the parent's business, Pillow's talk of odd metadata nobody's."""
     import signal
+    import warnings
 
+    warnings.filterwarnings("ignore", module="PIL")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

@@ -72,7 +72,7 @@ ENCODERS: dict[str, About] = {
         "the model's",
         "onnx",
         ("onnxruntime", "tokenizers", "PIL"),
-        "model.onnx (for texts with tokenizer.json beside it)",
+        "an .onnx file or its folder (for texts with tokenizer.json beside it), or a name on the model hub",
     ),
     "sentence": About(
         "divscore.encoders.sentence",

@@ -1,0 +1,322 @@
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+from click.testing import CliRunner, Result
+
+from divscore.cli import main
+from divscore.datasets.names import first_names
+from divscore.embedding.cache import default_cache
+from divscore.encoders.registry import ENCODERS
+
+
+def run(*arguments: object, **options: object) -> Result:
+    return CliRunner().invoke(main, [str(each) for each in arguments], **options)  # type: ignore[arg-type]
+
+
+def fine(*arguments: object, **options: object) -> Result:
+    done = run(*arguments, **options)
+    assert done.exit_code == 0, done.output
+    return done
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pool of 200 labelled names, a list of 400 others (100 of women), and the same as a table of two feeds."""
+    root = tmp_path_factory.mktemp("names")
+    rng = np.random.default_rng(0)
+    every, sexes = first_names()
+    women = rng.permutation([n for n, s in zip(every, sexes, strict=True) if s == "female"])
+    men = rng.permutation([n for n, s in zip(every, sexes, strict=True) if s == "male"])
+    with open(root / "pool.csv", "w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["name", "sex"])
+        writer.writerows([[name, "female"] for name in women[:100]] + [[name, "male"] for name in men[:100]])
+    listed = rng.permutation(np.concatenate([women[100:200], men[100:400]])).tolist()
+    (root / "list.txt").write_text("\n".join(listed) + "\n", encoding="utf-8")
+    with open(root / "feeds.csv", "w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["id", "text", "likes", "feed"])
+        writer.writerows([[at, name, at % 9, "ab"[at % 2]] for at, name in enumerate(listed)])
+        writer.writerow([400, "", 0, "a"])
+    return root
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("pictures")
+    tiny.image_model(root / "tiny.onnx")
+    tiny.folder(root / "labelled", {"red": 40, "blue": 40}, 2)
+    tiny.folder(root / "photos", {"red": 60, "blue": 40}, 3)
+    (root / "photos" / "red" / "bad.png").write_bytes(b"no picture")
+    return root
+
+
+def test_a_list_of_names_is_audited(names: Path) -> None:
+    done = fine(
+        "audit", names / "list.txt", "--control", names / "pool.csv", "--attribute", "sex", "--json", "-"
+    )
+    found = json.loads(done.stdout)
+    assert found["encoder"].startswith("ngrams/1")
+    entry = found["collections"][0]
+    assert (entry["name"], entry["count"]) == ("list", 400)
+    assert entry["interval"][0] <= -0.5 <= entry["interval"][1]
+
+
+def test_standard_input_gives_the_same(names: Path) -> None:
+    common = ("--control", names / "pool.csv", "--attribute", "sex", "--json", "-")
+    text = (names / "list.txt").read_text(encoding="utf-8")
+    piped = json.loads(fine("audit", "-", *common, input=text).stdout)["collections"][0]
+    read = json.loads(fine("audit", names / "list.txt", *common).stdout)["collections"][0]
+    assert piped["name"] == "stdin"
+    assert piped["interval"] == read["interval"]
+
+
+def test_a_table_by_feed_counts_what_each_lost(names: Path) -> None:
+    done = fine(
+        "audit",
+        names / "feeds.csv",
+        "--control",
+        names / "pool.csv",
+        "--attribute",
+        "sex",
+        "--by",
+        "feed",
+        "--json",
+        "-",
+    )
+    entries = {entry["name"]: entry for entry in json.loads(done.stdout)["collections"]}
+    assert {name: entry["count"] for name, entry in entries.items()} == {"a": 200, "b": 200}
+    assert entries["a"]["skipped"]["empty"] == 1
+    assert "empty" not in entries["b"]["skipped"]
+    assert "400 of 401 items encoded; 1 had nothing to encode" in done.stderr
+    told = run(
+        "audit", names / "feeds.csv", "--control", names / "pool.csv", "--attribute", "sex", "--verbose"
+    ).stderr
+    assert "feeds.csv, 400: is empty" in told
+    strict = run(
+        "audit", names / "feeds.csv", "--control", names / "pool.csv", "--attribute", "sex", "--strict"
+    )
+    assert strict.exit_code == 2
+    assert "feeds.csv, 400: is empty; mend it" in strict.stderr
+
+
+def test_embedding_first_gives_the_same_audit(names: Path, tmp_path: Path) -> None:
+    done = fine("embed", names / "feeds.csv", "-o", tmp_path / "feeds.arrow", "--json")
+    facts = json.loads(done.stdout)
+    assert (facts["items"], facts["vectors"], facts["skipped"]["empty"]) == (401, 400, 1)
+    assert "wrote" in done.stderr
+    assert (
+        (tmp_path / "feeds.arrow.skipped.csv").read_text().splitlines()[1].startswith("400,empty,is empty,")
+    )
+    common = ("--control", names / "pool.csv", "--attribute", "sex", "--json", "-")
+    for by in ((), ("--by", "feed")):
+        direct = json.loads(fine("audit", names / "feeds.csv", *common, *by).stdout)
+        stored = json.loads(fine("audit", tmp_path / "feeds.arrow", *common, *by).stdout)
+        for one, other in zip(direct["collections"], stored["collections"], strict=True):
+            assert one["interval"] == other["interval"]
+            assert one["divscore"] == other["divscore"]
+            if not by:
+                assert (
+                    one["skipped"]
+                    == other["skipped"]
+                    == {"zero": 0, "nonfinite": 0, "unreadable": 0, "empty": 1}
+                )
+
+
+def test_a_control_set_remembers_its_encoder(names: Path, tmp_path: Path) -> None:
+    fine(
+        "control",
+        "select",
+        names / "pool.csv",
+        "--attribute",
+        "sex",
+        "-o",
+        tmp_path / "C",
+        "-E",
+        "dimension=256",
+    )
+    found = json.loads(fine("audit", names / "list.txt", "--control", tmp_path / "C", "--json", "-").stdout)
+    assert "256" in found["encoder"]
+    other = run("audit", names / "list.txt", "--control", tmp_path / "C", "-E", "dimension=128")
+    assert other.exit_code == 2
+    assert (
+        "was encoded by 'ngrams/1 dimension=128', the control set by 'ngrams/1 dimension=256'" in other.stderr
+    )
+
+
+def test_other_commands_take_items(names: Path, tmp_path: Path) -> None:
+    fine(
+        "sketch",
+        names / "list.txt",
+        "--control",
+        names / "pool.csv",
+        "--attribute",
+        "sex",
+        "-o",
+        tmp_path / "s",
+    )
+    from_sketch = fine(
+        "audit", tmp_path / "s", "--control", names / "pool.csv", "--attribute", "sex", "--json", "-"
+    )
+    direct = fine(
+        "audit", names / "list.txt", "--control", names / "pool.csv", "--attribute", "sex", "--json", "-"
+    )
+    one, other = (json.loads(done.stdout)["collections"][0] for done in (from_sketch, direct))
+    assert one["interval"] == other["interval"]
+    assert (
+        "labelled examples for a 95% interval"
+        in fine("plan", names / "pool.csv", "--attribute", "sex", "--labels", "300").stdout
+    )
+
+
+def test_a_labelled_sample_of_texts(names: Path, tmp_path: Path) -> None:
+    every = dict(zip(*first_names(), strict=True))
+    sample = (names / "list.txt").read_text(encoding="utf-8").split("\n")[:60]
+    rows = "\n".join(f"{name},{every[name]}" for name in sample)
+    (tmp_path / "sample.csv").write_text(f"name,sex\n{rows}\n", encoding="utf-8")
+    common = ("--control", names / "pool.csv", "--attribute", "sex", "--json", "-")
+    done = fine(
+        "audit",
+        names / "list.txt",
+        *common,
+        "--estimator",
+        "rectified",
+        "--labelled-sample",
+        tmp_path / "sample.csv",
+    )
+    low, high = json.loads(done.stdout)["collections"][0]["interval"]
+    assert low <= -0.5 <= high
+
+
+def test_folders_of_pictures_by_folder_with_a_cache(pictures: Path, tmp_path: Path) -> None:
+    common = ("--encoder", "onnx", "--model", pictures / "tiny.onnx", "--cache", tmp_path / "cache")
+    asked = (
+        "audit",
+        pictures / "photos",
+        "--control",
+        pictures / "labelled",
+        "--attribute",
+        "colour",
+        *common,
+    )
+    done = fine(*asked, "--by", "folder", "--json", "-")
+    entries = {entry["name"]: entry for entry in json.loads(done.stdout)["collections"]}
+    assert entries["red"]["skipped"]["unreadable"] == 1
+    assert entries["blue"]["skipped"]["unreadable"] == 0
+    assert entries["red"]["disparity"] < -0.8
+    assert entries["blue"]["disparity"] > 0.8
+    assert len(list((tmp_path / "cache").glob("onnx-*.sqlite"))) == 1
+    again = json.loads(fine(*asked, "--by", "folder", "--json", "-").stdout)
+    assert again["collections"] == json.loads(done.stdout)["collections"]
+
+
+def test_projection_travels_with_the_control_set(pictures: Path, tmp_path: Path) -> None:
+    common = ("--encoder", "onnx", "--model", pictures / "tiny.onnx", "--no-cache")
+    fine(
+        "control", "select", pictures / "labelled", "--attribute", "colour", "-o", tmp_path / "C", "--size", "20",
+        "--pca", "4", *common,
+    )  # fmt: skip
+    assert (tmp_path / "C" / "projection.npz").is_file()
+    audited = fine("audit", pictures / "photos", "--control", tmp_path / "C", "--json", "-", *common[2:])
+    assert " pca=4:" in json.loads(audited.stdout)["encoder"]
+    embedded = ("embed", pictures / "photos", "-o", tmp_path / "p.arrow", *common)
+    fine(*embedded, "--pca", tmp_path / "C" / "projection.npz")
+    stored = fine("audit", tmp_path / "p.arrow", "--control", tmp_path / "C", "--json", "-")
+    one, other = (json.loads(done.stdout)["collections"][0]["interval"] for done in (audited, stored))
+    assert one == other
+    done = fine(*embedded[:3], tmp_path / "q.arrow", *common, "--pca", "3")
+    assert "q.arrow.pca.npz" in done.stderr
+    wrong = run("audit", tmp_path / "q.arrow", "--control", tmp_path / "C")
+    assert wrong.exit_code == 2
+    assert "encode both alike" in wrong.stderr
+    both = fine(
+        "audit", pictures / "photos", "--control", pictures / "labelled", "--pca", "5", "--json", "-", *common
+    )
+    assert " pca=5:" in json.loads(both.stdout)["encoder"]
+
+
+def test_encoders_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = fine("encoders").stdout
+    facts = {fact["name"]: fact for fact in json.loads(fine("encoders", "--json").stdout)}
+    assert list(facts) == list(ENCODERS)
+    assert all(name in shown for name in ENCODERS)
+    assert facts["ngrams"]["ready"] == "yes"
+    assert facts["vgg16"]["ready"] == "give --model"
+    monkeypatch.setattr("divscore.encoders.registry.find_spec", lambda name: None)
+    facts = {fact["name"]: fact for fact in json.loads(fine("encoders", "--json").stdout)}
+    assert facts["faces"]["ready"] == "pip install 'divscore[faces]'"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--encoder", "ngrams"), "the encoder 'ngrams' takes texts, not images"),
+        (("--encoder", "onnx"), "the encoder 'onnx' needs --model"),
+        (("--encoder", "onnx", "--model", "no/such.onnx"), "no/such.onnx"),
+        (("-E", "colour"), "--encoder-option takes NAME=VALUE, got 'colour'"),
+        (("--by", "country"), "has no column 'country'"),
+        (("--pca", "none.npz"), "none.npz does not exist"),
+    ],
+)
+def test_mistakes_are_one_clean_line(pictures: Path, arguments: tuple[str, ...], said: str) -> None:
+    done = run("audit", pictures / "photos", "--control", pictures / "labelled", "--no-cache", *arguments)
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") <= 3
+    assert "Traceback" not in done.stderr
+
+
+def test_the_cache_is_in_the_users_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("DIVSCORE_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert default_cache() == tmp_path / "divscore"
+    monkeypatch.setenv("DIVSCORE_CACHE", str(tmp_path / "mine"))
+    assert default_cache() == tmp_path / "mine"
+
+
+def test_an_interrupted_job_says_how_to_go_on(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("divscore.cli.embed.run_embed", stop)
+    done = run(
+        "embed",
+        pictures / "photos",
+        "-o",
+        tmp_path / "x.arrow",
+        "--encoder",
+        "onnx",
+        "--model",
+        pictures / "tiny.onnx",
+    )
+    assert done.exit_code == 130
+    assert "the same command goes on from there" in done.stderr
+
+
+def test_progress_in_a_log_is_a_line_now_and_then(names: Path, tmp_path: Path) -> None:
+    code = (
+        "import divscore.cli.console as c; c.LINE_SECONDS = 0.0\n"
+        "from divscore.cli import main\n"
+        f"main(['embed', {str(names / 'list.txt')!r}, '-o', {str(tmp_path / 'x.arrow')!r}])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "200"},
+        check=True,
+    )
+    assert "list: 400, " in done.stderr
+    assert done.stdout == ""

@@ -15,7 +15,7 @@ from record import HERE
 
 PICTURES = "ppb2017_images"  # the portraits, beside the features
 TWEETS = "tweets_dialect.parquet"  # beside them too
-NEED_DATA = ("ppb", "diagnostics", "faces", "tweets")
+NEED_DATA = ("ppb", "diagnostics", "faces", "tweets", "pipeline")
 QUICK = {
     "ppb": ["--splits", "2"],
     "diagnostics": ["--splits", "6", "--country-splits", "1", "--noise-splits", "6"],
@@ -23,6 +23,7 @@ QUICK = {
     "tweets": ["--splits", "2", "--repetitions", "1"],
     "speed": ["--rows", "100000", "--repetitions", "2", "--self-training-rows", "4000"],
     "files": ["--rows", "50000", "--repetitions", "2"],
+    "pipeline": ["--pictures", "8", "--texts", "20000", "--repetitions", "2"],
 }
 
 
@@ -38,7 +39,7 @@ def main() -> None:
     for name in found.only:
         command = [sys.executable, str(HERE / f"{name}.py")]
         if name in NEED_DATA:
-            data = found.data.with_name({"faces": PICTURES, "tweets": TWEETS}.get(name, found.data.name))
+            data = found.data.with_name({"faces": PICTURES, "pipeline": PICTURES, "tweets": TWEETS}.get(name, found.data.name))
             if not data.exists():
                 print(f"\n== {name}: left out, {data.name} is not there (see --data)", file=sys.stderr)
                 continue

@@ -39,7 +39,9 @@ def main() -> None:
     for name in found.only:
         command = [sys.executable, str(HERE / f"{name}.py")]
         if name in NEED_DATA:
-            data = found.data.with_name({"faces": PICTURES, "pipeline": PICTURES, "tweets": TWEETS}.get(name, found.data.name))
+            data = found.data.with_name(
+                {"faces": PICTURES, "pipeline": PICTURES, "tweets": TWEETS}.get(name, found.data.name)
+            )
             if not data.exists():
                 print(f"\n== {name}: left out, {data.name} is not there (see --data)", file=sys.stderr)
                 continue

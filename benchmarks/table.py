@@ -72,6 +72,21 @@ def front_page(folder: Path) -> str:
             "The method was developed on these portraits, so this is not held-out data; benchmarks/README.md says what "
             "was chosen on it. QuaPy's best is the best of 16 variants on each row."
         )
+    rows = [
+        row for name in ("faces", "tweets") if name in documents for row in _from_items(name, documents[name])
+    ]
+    if rows:
+        parts.append(
+            "The same from image files (`faces`) and from texts (`ngrams`: dialect of tweets, 500 at a time):"
+        )
+        parts.append(markdown(["items", "labels", "attribute", "likelihood", "coverage", "width"], rows))
+    if "faces" in documents:
+        found = {(row[0], row[1]): row for row in documents["faces"]["tables"][0]["rows"]}
+        tones = " and ".join(f"{found['skin tone', tone][6]:.1%} of {tone}" for tone in ("lighter", "darker"))
+        parts.append(
+            f"A face is found in {found['all', 'all'][6]:.1%} of the portraits, in {tones}-skinned people's: what a "
+            "detector overlooks is not random, and divscore says how far it could move the answer."
+        )
     if "speed" in documents:
         passes = {row[0]: row for row in documents["speed"]["tables"][0]["rows"]}
         one, sketch, whole = (passes[n] for n in ("ones @ X", "sketch", "audit, new control set"))
@@ -81,6 +96,25 @@ def front_page(folder: Path) -> str:
             "audit with its interval and all checks."
         )
     return "\n\n".join(parts)
+
+
+def _from_items(name: str, document: dict[str, Any]) -> list[list[Any]]:
+    """Lines of the default estimator, from images or texts."""
+    table = next(t for t in document["tables"] if t["title"].startswith("Mean absolute error"))
+    columns = table["columns"]
+    lines = [dict(zip(columns, row, strict=True)) for row in table["rows"]]
+    return [
+        [
+            {"faces": "portraits", "tweets": "tweets"}[name],
+            line["labels"],
+            line.get("attribute", "dialect"),
+            line["error"],
+            line["coverage"],
+            line["width"],
+        ]
+        for line in sorted(lines, key=lambda line: -int(line["labels"]))
+        if line["method"] == "likelihood"
+    ]
 
 
 def _accuracy(rows: list[list[Any]], best: dict[tuple[str, int], float]) -> tuple[list[str], list[list[Any]]]:

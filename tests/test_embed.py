@@ -172,13 +172,13 @@ def test_killed_by_force_the_same_command_goes_on(tmp_path: Path, model: Path) -
     for records in (4, 20):
         running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         until = time.monotonic() + 60
-        while _records(part) < resumed / 16 + records and time.monotonic() < until and running.poll() is None:
+        while _records(part) < resumed / 8 + records and time.monotonic() < until and running.poll() is None:
             time.sleep(0.002)
         running.send_signal(signal.SIGKILL)
         running.wait()
         assert not out.exists()
-        resumed = 16 * _records(part)
-        assert resumed >= 16 * records
+        resumed = 8 * _records(part)
+        assert resumed >= 8 * records
     finished = subprocess.run(command, capture_output=True, text=True, check=True)
     facts = json.loads(finished.stdout)
     assert facts["resumed"] >= resumed > 0

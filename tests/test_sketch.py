@@ -297,7 +297,7 @@ def test_a_large_block_in_single_precision(groups: int) -> None:
     batched = merged(sketch_of(control, part) for part in np.array_split(rows, 9))  # in double precision
     assert_same_state(batched, whole, tolerance=1e-9 * whole.count)
     assert_same_audit(audit(batched, control), audit(whole, control))
-    assert whole.skipped == {"zero": 1, "nonfinite": 1, "unreadable": 0}
+    assert whole.skipped == {"zero": 1, "nonfinite": 1, "unreadable": 0, "empty": 0}
 
 
 @pytest.mark.parametrize("groups", [2, 3])
@@ -523,7 +523,7 @@ def test_extreme_rows_are_scaled_and_bad_ones_counted(dtype: type, huge: float, 
     rows[8], rows[8, 0] = tiny, huge
     sketch = sketch_of(control, rows)
     assert sketch.count == 4
-    assert sketch.skipped == {"zero": 2, "nonfinite": 3, "unreadable": 0}
+    assert sketch.skipped == {"zero": 2, "nonfinite": 3, "unreadable": 0, "empty": 0}
     expected = 3 * np.ones(D) / np.sqrt(D) + np.eye(D)[0]
     np.testing.assert_allclose(sketch.total, expected, rtol=0, atol=1e-9)
     # Ones, huge and tiny ones point the same way and fall into the same cell.

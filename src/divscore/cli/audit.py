@@ -16,7 +16,7 @@ import numpy as np
 from divscore.audit import ESTIMATORS
 from divscore.audit import audit as run_audit
 from divscore.cli.console import clean_errors, say, warn
-from divscore.cli.encoding import encoding_options, read_control
+from divscore.cli.encoding import encoding_options, read_control, workers_option
 from divscore.cli.passes import open_collection, sketch_source, skipped_in, whole_source
 from divscore.control import ControlSet
 from divscore.embedding.encoding import Encoding
@@ -86,13 +86,7 @@ Examples:
     help="Exit 1 if the interval lies beyond ±X, 3 if it straddles it.",
 )
 @click.option("--strict", is_flag=True, help="Stop at the first row that would be skipped.")
-@click.option(
-    "--workers",
-    type=click.IntRange(1),
-    default=min(4, os.cpu_count() or 1),
-    show_default="cores, at most 4",
-    help="How many work at once.",
-)
+@workers_option
 @click.option("--verbose", is_flag=True, help="List the items that were skipped.")
 @clean_errors
 @encoding_options

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import click
 
 from divscore.cli.console import clean_errors, progress_bar, say, warn
-from divscore.cli.encoding import WORDS, encoding_options
+from divscore.cli.encoding import WORDS, encoding_options, workers_option
 from divscore.embedding.encoding import Encoding
 from divscore.embedding.job import embed as run_embed
 from divscore.embedding.open import open_items
@@ -25,13 +24,7 @@ __all__ = ["embed", "encoders"]
 @click.argument("source", metavar="SOURCE")
 @click.option("-o", "--out", required=True, metavar="OUT.arrow", help="File of vectors to write.")
 @click.option("--column", metavar="NAME", help="Column of texts or image paths, where it is not clear.")
-@click.option(
-    "--workers",
-    type=click.IntRange(1),
-    default=min(4, os.cpu_count() or 1),
-    show_default="cores, at most 4",
-    help="How many work at once.",
-)
+@workers_option
 @click.option("--strict", is_flag=True, help="Stop at the first item that would be skipped.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 @clean_errors

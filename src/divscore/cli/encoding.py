@@ -22,10 +22,18 @@ from divscore.sources.items import ItemSource
 from divscore.sources.sniff import FORMS
 from divscore.wording import printable
 
-__all__ = ["encoding_options", "read_control", "tell_encoded", "watched"]
+__all__ = ["encoding_options", "read_control", "tell_encoded", "watched", "workers_option"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-SUFFIX_OF = {**FORMS, "": ""}
+
+
+workers_option = click.option(
+    "--workers",
+    type=click.IntRange(1),
+    default=min(4, os.cpu_count() or 1),
+    show_default="cores, at most 4",
+    help="How many work at once.",
+)
 
 
 def encoding_options(command: F) -> F:

@@ -7,7 +7,7 @@ import os
 import click
 
 from divscore.cli.console import clean_errors, warn
-from divscore.cli.encoding import encoding_options, read_control
+from divscore.cli.encoding import encoding_options, read_control, workers_option
 from divscore.cli.passes import open_collection, sketch_source
 from divscore.embedding.encoding import Encoding
 from divscore.sketchfile import merge_sketches, write_sketches
@@ -31,9 +31,7 @@ __all__ = ["merge", "sketch"]
     "--column", metavar="NAME", help="Column of texts, image paths or vectors, where it is not clear."
 )
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option(
-    "--workers", type=click.IntRange(1), default=min(4, os.cpu_count() or 1), show_default="cores, at most 4"
-)
+@workers_option
 @click.option("--strict", is_flag=True, help="Stop at the first row that would be skipped.")
 @click.option("--verbose", is_flag=True, help="List the items that were skipped.")
 @clean_errors

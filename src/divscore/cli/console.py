@@ -27,7 +27,7 @@ class CleanError(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Print the message alone."""
-        click.echo(f"divscore: {self.format_message()}", err=True)
+        warn(f"divscore: {self.format_message()}")
 
 
 def clean_errors(command: F) -> F:
@@ -52,8 +52,8 @@ def say(text: str) -> None:
 
 
 def warn(text: str) -> None:
-    """Talk: to standard error."""
-    click.echo(text, err=True)
+    """Talk: one line to standard error, in which names from the outside cannot command the terminal."""
+    click.echo(printable(text), err=True)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from conftest import draw_groups
+from conftest import MakeControl, draw_groups
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -21,7 +21,9 @@ from divscore.direction import (
     refit_directions,
     targets,
 )
+from divscore.estimators.likelihood import _with_unseen_errors
 from divscore.mixture import excess_variance, mixture_share, mixture_shares
+from divscore.scorer import scorer_for
 from divscore.similarity import FloatArray, unit_rows
 
 Labels = NDArray[np.intp]
@@ -288,3 +290,20 @@ def test_excess_variance_is_what_is_left_given_the_composition() -> None:
     # The variance of 600 draws has a relative standard error of √(2/600) = 0.06; four of them.
     assert np.var(estimates) == pytest.approx(np.mean(excess), rel=0.25)
     assert np.mean(estimates) == pytest.approx(own / N, abs=4 * np.std(estimates) / np.sqrt(reps) + 0.002)
+
+
+@pytest.mark.parametrize(("gap", "mistakes"), [(40.0, 0.0), (0.8, None)])
+def test_mistakes_that_few_examples_cannot_show_widen_the_replicates(
+    make_control: MakeControl, gap: float, mistakes: float | None
+) -> None:
+    scorer = scorer_for(make_control(3, (25, 25), gap=gap))
+    same = np.tile([0.5, 0.5], (40_000, 1))
+    noisy = _with_unseen_errors(same, scorer, np.random.default_rng(0))
+    np.testing.assert_allclose(noisy.sum(axis=1), 1.0)
+    np.testing.assert_allclose(noisy.mean(axis=0), 0.5, atol=1e-3)
+    # Jeffreys' posterior with no mistake among 25: Beta(0.5, 25.5).
+    jeffreys = 0.5 * 25.5 / (26**2 * 27)
+    if mistakes == 0.0:
+        assert noisy[:, 0].var() == pytest.approx(0.25 * 2 * jeffreys, rel=0.1)
+    else:
+        assert noisy[:, 0].var() < 0.1 * 0.25 * 2 * jeffreys

@@ -192,12 +192,19 @@ def _about_fit(sketch: Sketch, found: Diagnostics) -> list[str]:
             "Label about 50 random items of the collection itself and use estimator 'rectified', "
             "or draw the control set from the same kind of source"
         )
-    elif min(found.relevance_p, found.score_fit_p) < ALARM:
+    elif found.relevance_p < ALARM:
         said.append(
             "the collection differs from the control set in more than its composition "
             f"({found.relevance:.1f} times the expected distance, p {_small(found.relevance_p)}): another "
             "source, time or place, perhaps. The estimate holds if that difference is the same for all groups; "
             "30 to 50 labelled random items of the collection ('rectified') would settle it"
+        )
+    elif found.score_fit_p < ALARM:
+        said.append(
+            "the collection's scores are not quite those of a mixture of the labelled groups (misfit "
+            f"{found.score_fit:.1f}, p {_small(found.score_fit_p)}; beyond {MISFIT} it would be 'cannot tell'): "
+            "perhaps items of no group, or copies; 30 to 50 labelled random items of the collection ('rectified') "
+            "would settle it"
         )
     return said
 
@@ -220,15 +227,15 @@ def _about_control(control: ControlSet) -> list[str]:
     if few:
         said.append(f"only {' and '.join(few)} among the labelled examples: expect a rough calibration")
     if uneven_left_out(control) < UNEVEN_P:
-        rates = " but ".join(
+        rates = ", ".join(
             f"{n / (n + control.counts[name]):.0%} of '{printable(name)}'"
             for name, n in sorted(
                 ((name, control.left_out.get(name, 0)) for name in control.groups), key=lambda each: -each[1]
             )
         )
         said.append(
-            f"of the labelled examples {rates} could not be encoded: the encoder overlooks some groups more "
-            "often, and shares are those among the items that it does not overlook"
+            f"labelled examples could not be encoded in unequal parts ({rates}): the encoder overlooks some groups "
+            "more often, and shares are those among the items that it does not overlook"
         )
     if control.hand_picked:
         said.append(

@@ -268,4 +268,6 @@ def _check_quotas(pool: ControlSet, quotas: list[int], size: int) -> None:
         if quota < 2:
             raise InputError(f"size {size} gives group '{name}' {quota}; {k} groups take at least {2 * k}")
         if quota > count:
-            raise InputError(f"size {size} asks for {quota} of group '{name}', which has {count} examples")
+            raise InputError(
+                f"size {size} asks for {quota} of group '{name}', which has {count} examples; take a smaller size"
+            )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,11 +28,14 @@ from divscore.report.table import table
 from divscore.result import Audit
 from divscore.sample import LabelledSample
 from divscore.sketchfile import is_sketch, read_sketches
+from divscore.sources.folder import is_picture
 from divscore.sources.items import ItemSource
 from divscore.sources.recognise import recognise
 from divscore.wording import printable
 
 __all__ = ["audit"]
+
+LISTED = 12
 
 EXAMPLES = """
 \b
@@ -115,22 +119,27 @@ def audit(
         encoding,
         attribute=attribute,
         order=order,
+        likely_column=options["column"],
         fit_with=_to_fit_on(collections[0], encoding, options),
     )
     audits = list(_audits(collections, control, encoding, **options))
-    for found in audits:
-        for warning in found.warnings:
-            warn(f"{printable(found.name)}: {warning}")
+    _warn_of(audits)
     if json_path:
         _write_json(json_path, json.dumps(document(audits), indent=2, ensure_ascii=False, allow_nan=False))
     if json_path != "-":
         say(_text(audits))
+    _tell_verdicts(audits, max_disparity)
     sys.exit(_verdict(audits, max_disparity))
 
 
 def _look_ahead(collections: tuple[str, ...], encoding: Encoding, options: dict[str, Any]) -> None:
     """Find out what is missing or named wrongly before labelled examples are encoded, which may take minutes."""
     extra = [options["by"]] if options["by"] else []
+    if len(collections) > 1 and all(is_picture(path) for path in collections):
+        raise InputError(
+            f"{len(collections)} pictures were named one by one, and each would be a collection of its own; quote "
+            "the pattern ('photos/*.jpg') or name their folder"
+        )
     for path in collections:
         if path != "-" and not is_sketch(path):
             recognise(
@@ -224,18 +233,40 @@ def _text(audits: list[Audit]) -> str:
 
 def _verdict(audits: list[Audit], limit: float | None) -> int:
     """0 fine, 1 beyond the limit, 3 inconclusive; the gravest of several collections."""
-    if limit is None:
-        return 0
-    verdicts = set()
-    for found in audits:
-        low, high = found.interval.low, found.interval.high
-        if found.trust == "poor":
-            verdicts.add(3)
-        elif low > limit or high < -limit:
-            verdicts.add(1)
-        else:
-            verdicts.add(0 if -limit <= low and high <= limit else 3)
+    verdicts = {0 if limit is None else _verdict_of(found, limit) for found in audits}
     return 1 if 1 in verdicts else 3 if 3 in verdicts else 0
+
+
+def _verdict_of(found: Audit, limit: float) -> int:
+    low, high = found.interval.low, found.interval.high
+    if found.trust == "poor":
+        return 3
+    if low > limit or high < -limit:
+        return 1
+    return 0 if -limit <= low and high <= limit else 3
+
+
+def _tell_verdicts(audits: list[Audit], limit: float | None) -> None:
+    """Say which collections a gate would not let pass."""
+    for found in audits if limit is not None else ():
+        verdict = _verdict_of(found, limit or 0.0)
+        if verdict:
+            told = "beyond" if verdict == 1 else "not surely within"
+            warn(f"{found.name}: {told} the limit of ±{limit:g}")
+
+
+def _warn_of(audits: list[Audit]) -> None:
+    """Warnings; those of several collections that differ in their figures only are said once."""
+    alike: dict[str, list[tuple[str, str]]] = {}
+    for found in audits:
+        for warning in found.warnings:
+            kind = re.sub(r"\(.*?\)|[\d.<=]", "", warning)
+            alike.setdefault(kind, []).append((found.name, warning))
+    for told in alike.values():
+        names = [name for name, _ in told]
+        more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+        figures = " (with the first one's figures)" if len({text for _, text in told}) > 1 else ""
+        warn(f"{', '.join(names[:LISTED])}{more}{figures}: {told[0][1]}")
 
 
 def _write_json(path: str, text: str) -> None:

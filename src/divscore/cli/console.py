@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,6 +42,10 @@ def clean_errors(command: F) -> F:
             return command(*args, **kwargs)
         except DivscoreError as error:
             raise CleanError(str(error)) from error
+        except BrokenPipeError:
+            # Whoever read the output, such as `head`, has had enough.
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+            raise click.exceptions.Exit(0) from None
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             raise CleanError(f"{where}{error.strerror or error}") from error
@@ -53,7 +60,12 @@ def say(text: str) -> None:
 
 def warn(text: str) -> None:
     """Talk: one line to standard error, in which names from the outside cannot command the terminal."""
-    click.echo(printable(text), err=True)
+    line = printable(text)
+    if sys.stderr.isatty():
+        line = "\n".join(
+            textwrap.wrap(line, shutil.get_terminal_size().columns, break_on_hyphens=False) or [""]
+        )
+    click.echo(line, err=True)
 
 
 @contextmanager
@@ -84,10 +96,9 @@ def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]
 
             return Text(f"{_rate(task.finished_speed or task.speed)}", style="progress.data.speed")
 
-    parts = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(), TimeElapsedColumn())
-    with Progress(
-        *parts, TextColumn("left"), TimeRemainingColumn(), console=Console(stderr=True), transient=True
-    ) as bar:
+    parts = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate())
+    times = (TimeElapsedColumn(), TextColumn("gone,"), TimeRemainingColumn(), TextColumn("left"))
+    with Progress(*parts, *times, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(escape(printable(what)), total=total)
         yield lambda step: bar.advance(task, step)
 

@@ -27,6 +27,8 @@ from divscore.wording import printable
 
 __all__ = ["control"]
 
+USUAL_SIZE = 50
+
 
 @click.group()
 def control() -> None:
@@ -55,8 +57,7 @@ def control() -> None:
 @click.option(
     "--size",
     type=click.IntRange(4),
-    default=50,
-    show_default=True,
+    show_default="50, or as many as the smallest group allows",
     help="Representatives, all groups together.",
 )
 @click.option(
@@ -77,7 +78,7 @@ def select(
     groups: str | None,
     column: str | None,
     method: str,
-    size: int,
+    size: int | None,
     alpha: str,
     seed: int,
     hand_picked: bool,
@@ -97,6 +98,8 @@ def select(
     order = [name.strip() for name in groups.split(",")] if groups else None
     labelled = read_control(pool, encoding, attribute=attribute, column=column, order=order, form=form)
     labelled.hand_picked = labelled.hand_picked or hand_picked
+    if size is None:
+        size = min(USUAL_SIZE, len(labelled.groups) * min(labelled.counts.values()))
     chosen = _choose(labelled, method, size, alpha, seed)
     save_control(chosen, out)
     if encoding.projection is not None:

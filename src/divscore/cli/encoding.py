@@ -18,6 +18,7 @@ from divscore.embedding.open import open_pool
 from divscore.embedding.source import EncodedSource
 from divscore.encoders.registry import ENCODERS
 from divscore.errors import InputError
+from divscore.sources.folder import FolderItems
 from divscore.sources.items import ItemSource
 from divscore.sources.sniff import FORMS
 from divscore.wording import printable
@@ -116,8 +117,7 @@ def read_control(
     **asked: Any,
 ) -> ControlSet:
     """Read labelled examples with a progress bar, and tell what could not be encoded."""
-    with progress_bar("labelled examples", None) as advance:
-        control = open_pool(path, encoding, fit_with=fit_with, progress=advance, **asked)
+    control = open_pool(path, encoding, fit_with=fit_with, watch=_labelled_bar, **asked)
     if control.left_out:
         told = ", ".join(
             f"{control.counts[name]} of {control.counts[name] + control.left_out.get(name, 0)} '{printable(name)}'"
@@ -128,29 +128,38 @@ def read_control(
 
 
 @contextmanager
-def watched(source: EncodedSource) -> Iterator[None]:
+def _labelled_bar(source: EncodedSource) -> Iterator[None]:
+    with progress_bar("labelled examples", source.rows) as advance:
+        source.on_items = advance
+        yield
+
+
+@contextmanager
+def watched(source: EncodedSource, verbose: bool = False) -> Iterator[None]:
     """Show a bar of items, and at the end what was seen in them."""
     with progress_bar(source.name, source.rows) as advance:
         source.on_items = advance
         yield
-    tell_encoded(source)
+    tell_encoded(source, verbose)
 
 
-def tell_encoded(source: EncodedSource) -> None:
+def tell_encoded(source: EncodedSource, verbose: bool = False) -> None:
     """Say on stderr how many items gave vectors, and why the others did not."""
     skipped = source.skipped()
     lost = sum(skipped.values())
     total = source.encoded + source.items.unreadable
-    kinds = [f"{number:,} {WORDS[kind]}" for kind, number in skipped.items() if number]
+    words = WORDS if source.encoding.name != "faces" else {**WORDS, "empty": "showed no face"}
+    kinds = [f"{number:,} {words[kind]}" for kind, number in skipped.items() if number]
     if lost:
-        warn(
-            f"{source.path}: {total - lost:,} of {total:,} items encoded; {', '.join(kinds)} (--verbose lists them)"
-        )
+        hint = "" if verbose else " (--verbose lists them)"
+        warn(f"{source.path}: {total - lost:,} of {total:,} items encoded; {', '.join(kinds)}{hint}")
     if source.several:
-        kept = (
-            "all of them counted" if source.encoding.spec("image").options else "the largest of each counted"
-        )
-        warn(f"{source.path}: {source.several:,} images show more than one face, {kept}")
+        kept = "all counted" if source.encoding.spec("image").options else "the largest counted"
+        warn(f"{source.path}: more than one face was seen in {source.several:,} of the images, {kept}")
+    if isinstance(source.items, FolderItems) and source.items.other:
+        most = source.items.other.most_common(5)
+        listed = ", ".join(f"{number:,} {suffix or 'without suffix'}" for suffix, number in most)
+        warn(f"{source.path}: passed over files that are no images divscore reads ({listed})")
 
 
 WORDS = {"unreadable": "could not be read", "empty": "had nothing to encode"}

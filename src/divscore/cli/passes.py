@@ -67,7 +67,7 @@ def sketch_source(
 ) -> dict[str, Sketch]:
     """Sketch a source in one pass: one collection, or one for each value of the column `by`."""
     watch = _RowWatch(source, strict, verbose)
-    with _bar(source) as advance:
+    with _bar(source, verbose) as advance:
         sketches = sketch_blocks(
             watch.blocks(by), control, name=source.name, seed=seed, workers=workers, progress=advance
         )
@@ -79,10 +79,10 @@ def sketch_source(
 
 
 @contextmanager
-def _bar(source: VectorSource) -> Iterator[Callable[[int], None]]:
+def _bar(source: VectorSource, verbose: bool) -> Iterator[Callable[[int], None]]:
     """A bar of vectors, or of items where those are encoded first."""
     if isinstance(source, EncodedSource):
-        with watched(source):
+        with watched(source, verbose):
             yield lambda rows: None
         return
     with progress_bar(source.name, source.rows) as advance:
@@ -99,7 +99,15 @@ def _count_skipped(source: VectorSource, sketches: dict[str, Sketch], by: str | 
         for name in sorted({values[0] for _, values in source.skips} - set(sketches)):
             number = sum(source.skipped(name).values())
             warn(f"{printable(name)}: none of its {number:,} items has a vector; left out")
-    elif len(sketches) == 1:
+    elif by and (known := _skipped_by(source, by)) is not None:
+        for name, kinds in known.items():
+            if name in sketches:
+                for kind, number in kinds.items():
+                    sketches[name].skip(kind, number)
+            else:
+                warn(f"{name}: none of its {sum(kinds.values()):,} items has a vector; left out")
+        lost = source.unreadable
+    elif not by and len(sketches) == 1:
         only = next(iter(sketches.values()))
         for kind, number in skipped_in(source).items():
             only.skip(kind, number)
@@ -108,7 +116,7 @@ def _count_skipped(source: VectorSource, sketches: dict[str, Sketch], by: str | 
         lost = sum(skipped_in(source).values())
     if lost:
         # Which collection such a row belonged to is not known; it is said once, for all.
-        warn(f"{source.path}: {lost:,} rows had no readable vector and were left out")
+        warn(f"{source.path}: {lost:,} items have no vector and were left out")
 
 
 def skipped_in(source: VectorSource) -> dict[str, int]:
@@ -122,6 +130,21 @@ def skipped_in(source: VectorSource) -> dict[str, int]:
     return counts
 
 
+def _skipped_by(source: VectorSource, by: str) -> dict[str, dict[str, int]] | None:
+    """What `embed` noted of the items without a vector, by the values of a column; None where it did not."""
+    found: dict[str, dict[str, int]] = {}
+    for part in _parts(source):
+        about = json.loads(part.metadata.get(ABOUT_KEY, "{}"))
+        lost, noted = sum(about.get("skipped", {}).values()), about.get("skipped_by", {}).get(by, {})
+        if lost != sum(sum(kinds.values()) for kinds in noted.values()):
+            return None
+        for name, kinds in noted.items():
+            mine = found.setdefault(name, {})
+            for kind, number in kinds.items():
+                mine[kind] = mine.get(kind, 0) + int(number)
+    return found
+
+
 def _parts(source: VectorSource) -> Sequence[VectorSource]:
     return source.parts if isinstance(source, ManySource) else [source]
 
@@ -129,7 +152,7 @@ def _parts(source: VectorSource) -> Sequence[VectorSource]:
 def whole_source(source: VectorSource, *, strict: bool, verbose: bool) -> Any:
     """All vectors of a source in memory, for the one estimator that cannot do with less."""
     watch = _RowWatch(source, strict, verbose)
-    with _bar(source) as advance:
+    with _bar(source, verbose) as advance:
         blocks = []
         for vectors, _ in watch.blocks(None):
             blocks.append(vectors)

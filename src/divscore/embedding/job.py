@@ -20,6 +20,9 @@ from divscore.sources.items import Items, ItemSource
 
 __all__ = ["EmbedResult", "embed"]
 
+MOST_VALUES = 1000
+NOT_KEPT = {"path", "resumed", "listing"}
+
 
 @dataclass(frozen=True)
 class EmbedResult:
@@ -61,6 +64,29 @@ def embed(
         return job.finish(target, resumed)
     finally:
         job.journal.close()
+
+
+class _Lost:
+    """Items without a vector by the values of each column, for audits --by that column later."""
+
+    def __init__(self, columns: tuple[str, ...]) -> None:
+        self._columns = columns
+        self._by: dict[str, Counter[tuple[str, str]]] = {name: Counter() for name in columns}
+
+    def add(self, kind: str, values: list[str]) -> None:
+        for name, value in zip(self._columns, values, strict=True):
+            found = self._by.get(name)
+            if found is not None:
+                found[value, kind] += 1
+                if len(found) > MOST_VALUES:
+                    del self._by[name]  # nearly every item its own: no column to audit by
+
+    def counts(self) -> dict[str, dict[str, dict[str, int]]]:
+        told: dict[str, dict[str, dict[str, int]]] = {}
+        for name, found in self._by.items():
+            for (value, kind), number in found.items():
+                told.setdefault(name, {}).setdefault(value, {})[kind] = number
+        return told
 
 
 @dataclass(frozen=True)
@@ -108,7 +134,8 @@ class _Job:
     def finish(self, target: Path, resumed: int) -> EmbedResult:
         """Write the list of skipped items and the vectors, then drop the journal."""
         listing = target.with_name(f"{target.name}.skipped.csv")
-        counts = self._list_skipped(listing)
+        lost = _Lost(self.layout.columns)
+        counts = self._list_skipped(listing, lost)
         counts["unreadable"] += self.source.unreadable
         if not counts["vectors"]:
             raise FileError(
@@ -120,22 +147,26 @@ class _Job:
         result = EmbedResult(
             os.fspath(target), items, counts["vectors"], resumed, counts["several"], skipped, listed
         )
-        about = {
-            key: value for key, value in asdict(result).items() if key not in {"path", "resumed", "listing"}
-        }
+        about = {key: value for key, value in asdict(result).items() if key not in NOT_KEPT}
+        about["skipped_by"] = lost.counts()
         identity = self.encoding.identity(self.source.kind)
         self.layout.write(target, self.journal.payloads(), identity, {"source": self.source.name, **about})
         self.journal.close()
         self.journal.path.unlink(missing_ok=True)
         return result
 
-    def _list_skipped(self, listing: Path) -> Counter[str]:
+    def _list_skipped(self, listing: Path, lost: _Lost) -> Counter[str]:
         fresh = listing.with_name(f".{listing.name}.{os.getpid()}")
         try:
             with open(fresh, "w", encoding="utf-8", newline="") as stream:
                 writer = csv.writer(stream)
                 writer.writerow([IDENTITY, "kind", "reason", *self.layout.columns])
-                counts = self.layout.tally(self.journal.payloads(), writer.writerow)
+
+                def note(row: list[str]) -> None:
+                    writer.writerow(row)
+                    lost.add(row[1], row[3:])
+
+                counts = self.layout.tally(self.journal.payloads(), note)
                 for problem in self.source.problems:
                     writer.writerow(["", "unreadable", problem])
             if counts["unreadable"] + counts["empty"] + len(self.source.problems):

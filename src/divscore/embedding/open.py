@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,16 @@ from divscore.errors import ControlError, FileError
 from divscore.sources.block import Request, VectorSource
 from divscore.sources.folder import FolderItems
 from divscore.sources.items import ItemSource
-from divscore.sources.location import Location, filesystem_of, is_folder
+from divscore.sources.location import Location, filesystem_of, is_folder, locate_all
 from divscore.sources.open import open_located
 from divscore.sources.pool import GROUP, attributes_of, groups_of, guess_attribute, read_pool
-from divscore.sources.recognise import recognise
+from divscore.sources.recognise import ARRAYS, recognise
 
 __all__ = ["PROJECTION", "open_any", "open_items", "open_pool"]
 
 PROJECTION = "projection.npz"  # inside the folder of a control set
 LABELS = "labels.csv"
+Watch = Callable[[EncodedSource], AbstractContextManager[None]]
 
 
 def open_any(
@@ -84,21 +86,23 @@ def open_pool(
     column: str | None = None,
     order: Sequence[str] | None = None,
     form: str = "",
+    likely_column: str | None = None,
     fit_with: Sequence[ItemSource] = (),
-    progress: Any = None,
+    watch: Watch = lambda source: nullcontext(),
 ) -> ControlSet:
     """Read labelled examples: a saved control set, or vectors, texts or pictures with the names of their groups.
 
-    Pictures lie in one sub-folder a group, or beside a ``labels.csv``. `encoding` then follows the examples: what it
+    Pictures lie in one sub-folder a group, or beside a ``labels.csv``. `likely_column` holds the items if it is there. `encoding` then follows the examples: what it
     encodes next is comparable with them. Examples that cannot be encoded are left out and counted by group in
     ``ControlSet.left_out``.
     """
     if not is_control(path):
         path = _with_labels(path)
+        column = column or _item_column_named(path, likely_column, form)
         items = _pool_items(path, encoding, attribute, column, form)
         if items is not None:
             encoding.fit(items.source, *fit_with)
-            return _encoded_pool(items, encoding, order, progress)
+            return _encoded_pool(items, encoding, order, watch)
     control = read_pool(path, attribute=attribute, column=column, order=order)
     saved = Path(path) / PROJECTION
     encoding.expect(control.encoder, Projection.load(saved) if saved.is_file() else None)
@@ -138,12 +142,11 @@ def _pool_items(
 
 
 def _encoded_pool(
-    items: _PoolItems, encoding: Encoding, order: Sequence[str] | None, progress: Any
+    items: _PoolItems, encoding: Encoding, order: Sequence[str] | None, watch: Watch
 ) -> ControlSet:
     source = EncodedSource(items.source, encoding, single=True)
-    if progress is not None:
-        source.on_items = progress
-    blocks = list(source)
+    with watch(source):
+        blocks = list(source)
     if not blocks:
         raise ControlError(
             f"{source.path}: none of the labelled examples could be encoded; {'; '.join(source.problems[:3])}"
@@ -188,6 +191,17 @@ def _left_out(source: EncodedSource, control: ControlSet, folders: bool) -> dict
         group = values[0].split("/", 1)[0] if folders else CROSS.join(values)
         counts[group] = counts.get(group, 0) + number
     return {name: number for name, number in counts.items() if number}
+
+
+def _item_column_named(path: str | os.PathLike[str], name: str | None, form: str) -> str | None:
+    """The collection's column of items, where the labelled examples have one of the same name."""
+    if name is None or is_folder(path):
+        return None
+    found = locate_all(path, form)
+    if found[0].suffix in ARRAYS:
+        return None
+    columns = open_located(found[:1], Request(vectors=False)).columns
+    return name if columns.get(name) in {"text", "picture"} else None
 
 
 def _with_labels(path: str | os.PathLike[str]) -> str | os.PathLike[str]:

@@ -135,10 +135,20 @@ def _finished(outcome: Outcome) -> Future[Outcome]:
 def _start_worker() -> None:
     """In a worker process: Ctrl-C is the parent's business, Pillow's talk of odd metadata nobody's."""
     import signal
+    import threading
     import warnings
 
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     warnings.filterwarnings("ignore", module="PIL")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _end_with_parent() -> None:
+    """A parent that was killed by force cannot tell its workers to stop."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def chunks(items: Iterable[Items], size: int) -> Iterator[Items]:

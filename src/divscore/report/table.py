@@ -35,28 +35,42 @@ def columns(rows: Sequence[Sequence[str]], *, prose: bool = False) -> str:
 def _two_groups(audit: Audit) -> dict[str, str]:
     first, _ = audit.control.groups
     limits = audit.share_intervals[first]
-    return {
-        "collection": printable(audit.name),
-        "items": f"{audit.count:,}",
-        printable(first): _percent(audit.shares[first]),
-        "between": f"{limits.low:.0%}–{limits.high:.0%}",
-        "disparity": _signed(audit.disparity),
-        f"{audit.interval.level:.0%} interval": _limits(audit.interval),
-        "DivScore": _signed(audit.divscore),
-        "trust": audit.trust,
-    }
+    return _aside(
+        audit,
+        {
+            "collection": printable(audit.name),
+            "items": f"{audit.count:,}",
+            printable(first): _percent(audit.shares[first]),
+            "between": f"{limits.low:.0%}–{limits.high:.0%}",
+            "disparity": _signed(audit.disparity),
+            f"{audit.interval.level:.0%} interval": _limits(audit.interval),
+            "DivScore": _signed(audit.divscore),
+            "trust": audit.trust,
+        },
+    )
 
 
 def _many_groups(audit: Audit) -> dict[str, str]:
     shares = {printable(name): _percent(share) for name, share in audit.shares.items()}
-    return {
-        "collection": printable(audit.name),
-        "items": f"{audit.count:,}",
-        **shares,
-        "disparity": _signed(audit.disparity),
-        f"{audit.interval.level:.0%} interval": _limits(audit.interval),
-        "trust": audit.trust,
-    }
+    return _aside(
+        audit,
+        {
+            "collection": printable(audit.name),
+            "items": f"{audit.count:,}",
+            **shares,
+            "disparity": _signed(audit.disparity),
+            f"{audit.interval.level:.0%} interval": _limits(audit.interval),
+            "trust": audit.trust,
+        },
+    )
+
+
+def _aside(audit: Audit, row: dict[str, str]) -> dict[str, str]:
+    """Where the headline is "cannot tell", numbers stand in brackets."""
+    if audit.trust != "poor":
+        return row
+    plain = {"collection", "items", "trust"}
+    return {key: text if key in plain or text == "?" else f"({text})" for key, text in row.items()}
 
 
 def _limits(interval: Interval) -> str:

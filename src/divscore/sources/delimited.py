@@ -33,6 +33,7 @@ class DelimitedSource(VectorSource):
         super().__init__(location, request)
         self._broken: list[tuple[int, int]] = []
         with location.reading("CSV"):
+            self._delimiter = "\t" if location.suffix == ".tsv" else _delimiter(location)
             sample = self._sample()
         self.columns = {name: _kind(cells) for name, cells in sample.items()}
         self._require(self.columns)
@@ -129,7 +130,7 @@ class DelimitedSource(VectorSource):
             # Only the serial reader tells the numbers of broken rows.
             read_options=pc.ReadOptions(block_size=READ_AT_ONCE, use_threads=False),
             parse_options=pc.ParseOptions(
-                delimiter="\t" if self.location.suffix == ".tsv" else ",",
+                delimiter=self._delimiter,
                 newlines_in_values=True,
                 invalid_row_handler=set_aside,
             ),
@@ -165,6 +166,13 @@ class _Utf8(io.BufferedIOBase):
         except UnicodeDecodeError as error:
             raise FileError(f"{self._label} is not UTF-8 text ({error.reason}); save it as UTF-8") from error
         return data
+
+
+def _delimiter(location: Location) -> str:
+    """The comma, unless the header has none and is divided by semicolons (as spreadsheets often do) or tabs."""
+    with location.open() as stream:
+        header = stream.readline(READ_AT_ONCE)
+    return "," if b"," in header else ";" if b";" in header else "\t" if b"\t" in header else ","
 
 
 def _check_header(names: list[str], label: str) -> None:

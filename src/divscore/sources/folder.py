@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
@@ -33,10 +34,11 @@ class FolderItems(ItemSource):
     def __init__(self, path: str, extra: Sequence[str] = ()) -> None:
         super().__init__(path, _folder_name(path), "image", COLUMNS)
         self.extra = _checked(extra, path)
-        self.other = 0
+        self.other: Counter[str] = Counter()  # files that are no pictures, by suffix
         self.rows = sum(1 for _ in self._files())
         if not self.rows:
-            seen = f"; of its {self.other:,} files none is" if self.other else "; it has no files that are"
+            files = self.other.total()
+            seen = f"; of its {files:,} files none is" if files else "; it has no files that are"
             raise FileError(
                 f"{path} holds no pictures{seen} a picture by its suffix ({', '.join(sorted(IMAGE_SUFFIXES))}); "
                 "for a table or a file of vectors name the file itself"
@@ -60,12 +62,12 @@ class FolderItems(ItemSource):
 
     def _files(self) -> Iterator[tuple[str, str]]:
         """Address of each picture, and its path inside the folder with forward slashes."""
-        self.other, self.problems = 0, []
+        self.other, self.problems = Counter(), []
         for address, inside in _remote(self.path) if "://" in self.path else self._local():
             if is_picture(inside):
                 yield address, inside
             else:
-                self.other += 1
+                self.other[os.path.splitext(inside)[1].lower()] += 1
 
     def _local(self) -> Iterator[tuple[str, str]]:
         entered: set[tuple[int, int]] = set()

@@ -11,7 +11,7 @@ from divscore.sources.items import ItemSource
 from divscore.sources.location import Location, is_folder, locate_all
 from divscore.sources.tableitems import TableItems, item_column
 
-__all__ = ["recognise"]
+__all__ = ["ARRAYS", "recognise"]
 
 ARRAYS = frozenset({".npy", ".npz"})
 

@@ -163,7 +163,9 @@ def _usual(found: Sequence[Location], pattern: str, columns: Mapping[str, str], 
 
 
 def _features(columns: Mapping[str, str]) -> int:
-    return sum(kind == "number" and name.lower() != IDENTITY for name, kind in columns.items())
+    """Columns that may be the parts of a vector; a single one, such as an age, is a fact about the item."""
+    numbers = sum(kind == "number" and name.lower() != IDENTITY for name, kind in columns.items())
+    return numbers if numbers > 1 else 0
 
 
 def _holds_pictures(found: Sequence[Location], column: str, pattern: str) -> bool:

@@ -45,7 +45,7 @@ def test_python_blocks_run(page, tmp_path, monkeypatch, capsys):
 def test_shell_blocks_run(page, tmp_path, monkeypatch):
     prepared(page, monkeypatch)
     monkeypatch.chdir(tmp_path)
-    if "PPB" in os.environ:
+    if page.name in {"images.md", "texts.md"}:  # their commands work on what the Python block writes
         for code in blocks(page, "python"):
             exec(compile(code, str(page), "exec"), {})
     printed = ""
@@ -57,8 +57,8 @@ def test_shell_blocks_run(page, tmp_path, monkeypatch):
         )
         assert done.returncode == 0, f"{code}\n{done.stderr}"
         printed += done.stderr + done.stdout
-    for shown in blocks(page, "text")[1:] if "PPB" in os.environ else ():
-        assert shown in printed
+    for shown in blocks(page, "text") if page.parent.name == "docs" else ():
+        assert shown in printed or shown.startswith("labelled/")
 
 
 def test_readme_shows_what_the_demo_prints():

@@ -207,6 +207,7 @@ def test_pictures_inside_a_table(tmp_path: Path) -> None:
         ("text,embedding", 'Hello,"[1, 2]"', {"column": "embedding"}, None),
         ("bio,sex", "Hello,f", {"taken": ["sex"]}, "bio"),
         ("x,y", "0.5,1", {}, None),
+        ("name,age,sex", "Anna,7,f", {"taken": ["sex"]}, "name"),
         ("path,note", "a.docx,Hello", {"taken": ["note"]}, "path"),
     ],
 )
@@ -223,6 +224,13 @@ def test_two_columns_of_text_are_not_guessed_between(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("bio,motto\nHello,there\n", encoding="utf-8")
     with pytest.raises(FileError, match=r"cannot tell which column holds the items; it has 'bio', 'motto'"):
         recognise(tmp_path / "a.csv")
+
+
+def test_semicolons_and_tabs_are_understood(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id;text;feed\n1;Hello, you;x\n2;there;y\n", encoding="utf-8")
+    assert contents(items_of(tmp_path / "a.csv")) == ["Hello, you", "there"]
+    (tmp_path / "b.csv").write_text("id\ttext\n1\tHello, you\n", encoding="utf-8")
+    assert contents(items_of(tmp_path / "b.csv")) == ["Hello, you"]
 
 
 def test_broken_rows_are_counted(tmp_path: Path) -> None:
@@ -319,5 +327,7 @@ def test_loopback_http(tmp_path: Path, server: str) -> None:
     assert ids(source) == ["a.png", "sub/b.jpg"]
     assert [fsspec.open(address).open().read() for address in contents(source)] == [PIXEL, PIXEL]
     assert contents(items_of(f"{server}/posts.csv")) == ["Hello", "there"]
+    (tmp_path / "posts.txt").write_text("Hello\nthere\n", encoding="utf-8")
+    assert contents(items_of(f"{server}/posts.txt")) == ["Hello", "there"]
     with pytest.raises(FileError, match="does not exist"):
         recognise(f"{server}/none.csv")

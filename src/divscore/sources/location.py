@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import io
 import os
 import struct
 import sys
@@ -71,7 +72,8 @@ class Location:
             return open(self.url, "rb")
         import fsspec
 
-        return cast(BinaryIO, fsspec.open(self.url, "rb").open())
+        # What fsspec opens is not quite a binary stream: readline takes no limit there.
+        return cast(BinaryIO, io.BufferedReader(fsspec.open(self.url, "rb").open()))
 
     def check(self) -> None:
         """Refuse what is missing, a folder, or empty."""

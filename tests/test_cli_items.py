@@ -57,6 +57,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny.folder(root / "labelled", {"red": 40, "blue": 40}, 2)
     tiny.folder(root / "photos", {"red": 60, "blue": 40}, 3)
     (root / "photos" / "red" / "bad.png").write_bytes(b"no picture")
+    (root / "photos" / "red" / "phone.HEIC").write_bytes(b"not read")
     return root
 
 
@@ -124,12 +125,59 @@ def test_embedding_first_gives_the_same_audit(names: Path, tmp_path: Path) -> No
         for one, other in zip(direct["collections"], stored["collections"], strict=True):
             assert one["interval"] == other["interval"]
             assert one["divscore"] == other["divscore"]
-            if not by:
-                assert (
-                    one["skipped"]
-                    == other["skipped"]
-                    == {"zero": 0, "nonfinite": 0, "unreadable": 0, "empty": 1}
-                )
+            assert one["skipped"] == other["skipped"]
+            assert one["diagnostics"]["skipped_shift"] == other["diagnostics"]["skipped_shift"]
+        assert direct["collections"][0]["skipped"]["empty"] == 1
+
+
+def test_a_gate_says_which_collections_it_stops(names: Path) -> None:
+    common = (
+        "audit",
+        names / "feeds.csv",
+        "--control",
+        names / "pool.csv",
+        "--attribute",
+        "sex",
+        "--by",
+        "feed",
+    )
+    done = run(*common, "--max-disparity", "0.01")
+    assert done.exit_code in {1, 3}
+    assert "a: beyond the limit of ±0.01" in done.stderr or "a: not surely within the limit" in done.stderr
+    assert "limit of" not in run(*common, "--max-disparity", "1").stderr
+
+
+def test_the_same_warning_of_several_collections_is_said_once(names: Path, tmp_path: Path) -> None:
+    listed = (names / "list.txt").read_text(encoding="utf-8").split("\n")[:30]
+    rows = "\n".join(f"{name},{'abc'[at % 3]}" for at, name in enumerate(listed))
+    (tmp_path / "few.csv").write_text(f"name,feed\n{rows}\n", encoding="utf-8")
+    done = fine(
+        "audit", tmp_path / "few.csv", "--control", names / "pool.csv", "--attribute", "sex", "--by", "feed"
+    )
+    assert "a, b, c: cannot tell: 10 items are too few" in done.stderr
+    assert done.stderr.count("too few") == 1
+    assert "(" in done.stdout.splitlines()[1]  # numbers that do not count stand in brackets
+
+
+def test_a_small_pool_gives_as_many_representatives_as_it_can(names: Path, tmp_path: Path) -> None:
+    lines = (names / "pool.csv").read_text(encoding="utf-8").splitlines()
+    (tmp_path / "small.csv").write_text("\n".join([lines[0], *lines[1:13], *lines[101:121]]) + "\n")
+    asked = ("control", "select", tmp_path / "small.csv", "--attribute", "sex", "-o", tmp_path / "C")
+    assert "24 representatives of 32" in fine(*asked).stderr
+    refused = run(*asked, "--size", "50")
+    assert refused.exit_code == 2
+    assert "take a smaller size" in refused.stderr
+
+
+def test_the_pools_column_may_be_named_as_the_collections(names: Path, tmp_path: Path) -> None:
+    lines = (names / "pool.csv").read_text(encoding="utf-8").splitlines()
+    cells = [line.split(",") for line in lines[1:]]
+    rows = "\n".join(f"{name},{at % 90},{at % 7},town,{sex}" for at, (name, sex) in enumerate(cells))
+    (tmp_path / "pool.csv").write_text(f"label,age,size,city,sex\n{rows}\n", encoding="utf-8")
+    (tmp_path / "list.csv").write_text("label\n" + (names / "list.txt").read_text(encoding="utf-8"))
+    common = ("--control", tmp_path / "pool.csv", "--attribute", "sex", "--json", "-")
+    done = fine("audit", tmp_path / "list.csv", "--column", "label", *common)
+    assert json.loads(done.stdout)["encoder"].startswith("ngrams/1")
 
 
 def test_a_control_set_remembers_its_encoder(names: Path, tmp_path: Path) -> None:
@@ -215,6 +263,7 @@ def test_folders_of_pictures_by_folder_with_a_cache(pictures: Path, tmp_path: Pa
     assert entries["red"]["disparity"] < -0.8
     assert entries["blue"]["disparity"] > 0.8
     assert len(list((tmp_path / "cache").glob("onnx-*.sqlite"))) == 1
+    assert "passed over files that are no images divscore reads (1 .heic)" in done.stderr
     again = json.loads(fine(*asked, "--by", "folder", "--json", "-").stdout)
     assert again["collections"] == json.loads(done.stdout)["collections"]
 
@@ -273,6 +322,13 @@ def test_mistakes_are_one_clean_line(pictures: Path, arguments: tuple[str, ...],
     assert said in done.stderr
     assert done.stderr.count("\n") <= 3
     assert "Traceback" not in done.stderr
+
+
+def test_pictures_named_one_by_one_are_no_collections(pictures: Path) -> None:
+    some = sorted((pictures / "photos" / "red").glob("0*.png"))[:3]
+    done = run("audit", *some, "--control", pictures / "labelled")
+    assert done.exit_code == 2
+    assert "3 pictures were named one by one" in done.stderr
 
 
 def test_the_cache_is_in_the_users_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -201,6 +201,46 @@ def _records(part: Path) -> int:
     return len(journal.marks)
 
 
+def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:
+    photos = tiny.folder(tmp_path / "photos", {"red": 200}, 3, sub_folders=False)
+    command = [
+        *PYTHON,
+        "embed",
+        str(photos),
+        "-o",
+        str(tmp_path / "out.arrow"),
+        "--no-cache",
+        "--workers",
+        "2",
+    ]
+    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 60
+    while len(_children(running.pid)) < 3 and time.monotonic() < until:  # two workers and their tracker
+        time.sleep(0.02)
+    workers = _children(running.pid)
+    assert workers
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    until = time.monotonic() + 30
+    while any(_alive(pid) for pid in workers) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not [pid for pid in workers if _alive(pid)]
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 HOSTILE = {
     "cut.png": lambda good: good[: len(good) // 2],
     "text.jpg": lambda good: b"this is no picture\n" * 10,
@@ -397,7 +437,7 @@ def test_unevenly_left_out_examples_warn(labelled: Path, model: Path, tmp_path: 
     control.left_out = {"red": 12}
     warned = [text for text in audit(vectors, control).warnings if "could not be encoded" in text]
     assert warned
-    assert "23% of 'red' but 0% of 'blue'" in warned[0]
+    assert "23% of 'red', 0% of 'blue'" in warned[0]
     control.left_out = {"red": 2, "blue": 1}
     assert not [text for text in audit(vectors, control).warnings if "could not be encoded" in text]
     save_control(select_random(control, 20), tmp_path / "C")

@@ -376,3 +376,114 @@ def test_progress_in_a_log_is_a_line_now_and_then(names: Path, tmp_path: Path) -
     )
     assert "list: 400, " in done.stderr
     assert done.stdout == ""
+
+
+def test_standard_input_serves_every_command(names: Path, tmp_path: Path) -> None:
+    text = (names / "feeds.csv").read_text(encoding="utf-8")
+    facts = json.loads(fine("embed", "-", "-o", tmp_path / "x.arrow", "--json", input=text).stdout)
+    assert facts["vectors"] == 400
+    pool = (names / "pool.csv").read_text(encoding="utf-8")
+    done = fine(
+        "audit", names / "list.txt", "--control", "-", "--attribute", "sex", "--json", "-", input=pool
+    )
+    assert json.loads(done.stdout)["control"]["labelled"] == 200
+
+
+def test_a_broken_pipe_does_not_open_the_gate(names: Path) -> None:
+    command = (
+        f"{sys.executable} -m divscore audit {names / 'list.txt'} --control {names / 'pool.csv'} --attribute sex "
+        "--max-disparity 0.01 2>/dev/null"
+    )
+    plain = subprocess.run(command, shell=True, stdout=subprocess.DEVNULL, check=False).returncode
+    piped = subprocess.run(
+        ["bash", "-c", f"{command} | true; echo ${{PIPESTATUS[0]}}"], capture_output=True, text=True
+    )
+    assert plain in {1, 3}
+    assert int(piped.stdout.split()[-1]) == plain
+
+
+def test_figures_beside_texts_are_not_taken_for_vectors(names: Path, tmp_path: Path) -> None:
+    every, sexes = first_names()
+    rows = [
+        f"my name is {n} you know,{i},{i * 2},{s}" for i, (n, s) in enumerate(zip(every, sexes, strict=True))
+    ]
+    (tmp_path / "pool.csv").write_text(
+        "bio,likes,shares,sex\n" + "\n".join(rows[:300]) + "\n", encoding="utf-8"
+    )
+    (tmp_path / "posts.csv").write_text(
+        "bio,likes,shares,sex\n" + "\n".join(rows[300:700]) + "\n", encoding="utf-8"
+    )
+    done = fine(
+        "audit",
+        tmp_path / "posts.csv",
+        "--control",
+        tmp_path / "pool.csv",
+        "--attribute",
+        "sex",
+        "--json",
+        "-",
+    )
+    assert json.loads(done.stdout)["encoder"].startswith("ngrams/1")
+
+
+def test_vectors_of_an_unknown_encoder_are_not_compared_with_texts(names: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "pool.npz", embedding=rng.normal(size=(40, 512)), group=np.array(["a", "b"] * 20))
+    done = run("audit", names / "list.txt", "--control", tmp_path / "pool.npz")
+    assert done.exit_code == 2
+    assert "does not say what encoded its vectors" in done.stderr
+    np.save(tmp_path / "v.npy", rng.normal(size=(40, 512)))
+    told = run("audit", tmp_path / "v.npy", "--control", names / "pool.csv", "--attribute", "sex")
+    assert "does not say what encoded it; taken to be ngrams/1" in told.stderr
+
+
+def test_a_model_that_is_not_used_is_refused(names: Path) -> None:
+    done = run(
+        "audit",
+        names / "list.txt",
+        "--control",
+        names / "pool.csv",
+        "--attribute",
+        "sex",
+        "--model",
+        "words.bin",
+    )
+    assert done.exit_code == 2
+    assert "the encoder 'ngrams' has no model" in done.stderr
+
+
+def test_half_a_character_in_a_column(names: Path, tmp_path: Path) -> None:
+    listed = (names / "list.txt").read_text(encoding="utf-8").split("\n")[:40]
+    rows = "\n".join(json.dumps({"text": name, "feed": chr(0xDC00) + "x"}) for name in listed)
+    (tmp_path / "a.jsonl").write_text(rows + "\n", encoding="utf-8")
+    common = ("--control", names / "pool.csv", "--attribute", "sex", "--by", "feed")
+    fine("audit", tmp_path / "a.jsonl", *common, "--json", tmp_path / "out.json")
+    assert json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["collections"][0]["name"] == "?x"
+
+
+def test_a_stale_projection_goes(pictures: Path, tmp_path: Path) -> None:
+    asked = (
+        "control",
+        "select",
+        pictures / "labelled",
+        "-o",
+        tmp_path / "C",
+        "--size",
+        "20",
+        "--encoder",
+        "onnx",
+    )
+    common = ("--model", pictures / "tiny.onnx", "--no-cache")
+    fine(*asked, *common, "--pca", "4")
+    fine(*asked, *common)
+    assert not (tmp_path / "C" / "projection.npz").exists()
+    fine("audit", pictures / "photos", "--control", tmp_path / "C", *common)
+
+
+def test_an_empty_picture_among_others_of_a_pattern(pictures: Path, tmp_path: Path) -> None:
+    for path in sorted((pictures / "photos" / "red").glob("00*.png")):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "none.png").touch()
+    common = ("--encoder", "onnx", "--model", pictures / "tiny.onnx", "--no-cache", "--json", "-")
+    done = fine("audit", f"{tmp_path}/*.png", "--control", pictures / "labelled", *common)
+    assert json.loads(done.stdout)["collections"][0]["skipped"]["unreadable"] == 1

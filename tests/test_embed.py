@@ -21,6 +21,7 @@ from divscore.audit import audit
 from divscore.controlfile import save_control
 from divscore.embedding import Encoding, Projection, embed, open_any, open_pool
 from divscore.embedding.cache import Cache
+from divscore.embedding.contents import fingerprint
 from divscore.embedding.job import EmbedResult
 from divscore.embedding.journal import Journal
 from divscore.embedding.open import open_items
@@ -573,3 +574,149 @@ def test_every_encoder_is_described() -> None:
         assert about.summary, name
         assert about.kinds
         assert bool(about.needs) <= bool(about.extra)
+
+
+def write_posts(path: Path, feed: str, rows: int = 40_000, empty: int = -1) -> Path:
+    lines = ["text,feed", *(f"{'' if row == empty else f'post number {row}'},{feed}" for row in range(rows))]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def interrupted(source: Path, out: Path) -> None:
+    """Leave a journal in which all chunks are finished."""
+    with Encoding() as plain, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("divscore.embedding.arrowfile.Layout.write", _stop)
+        with pytest.raises(KeyboardInterrupt):
+            run_embed(source, out, plain)
+
+
+def test_a_changed_column_is_not_taken_from_the_journal(tmp_path: Path) -> None:
+    source, out = write_posts(tmp_path / "posts.csv", "old"), tmp_path / "out.arrow"
+    interrupted(source, out)
+    write_posts(source, "new")
+    with Encoding() as plain:
+        assert run_embed(source, out, plain).resumed == 0
+    assert set(table_of(out)["feed"].to_pylist()) == {"new"}
+
+
+def test_strict_holds_for_what_was_finished_before(tmp_path: Path) -> None:
+    source, out = write_posts(tmp_path / "posts.csv", "x", rows=100, empty=5), tmp_path / "out.arrow"
+    interrupted(source, out)
+    with Encoding() as plain, pytest.raises(FileError, match="5: is empty; mend it"):
+        run_embed(source, out, plain, strict=True)
+    assert not out.exists()
+
+
+def test_two_jobs_do_not_share_a_journal(tmp_path: Path) -> None:
+    first = Journal(tmp_path / "a.part", {"source": "x"})
+    with pytest.raises(FileError, match="in use by another job"):
+        Journal(tmp_path / "a.part", {"source": "y"})
+    first.append(b"s" * 16, b"payload")
+    assert list(first.payloads()) == [b"payload"]
+    first.close()
+    again = Journal(tmp_path / "a.part", {"source": "y"})
+    assert again.replaced
+    again.close()
+
+
+def test_the_source_itself_is_not_overwritten(tmp_path: Path) -> None:
+    with Encoding() as plain:
+        run_embed(write_posts(tmp_path / "posts.csv", "x", rows=10), tmp_path / "a.arrow", plain)
+        before = (tmp_path / "a.arrow").read_bytes()
+        with pytest.raises(FileError, match="is the source itself"):
+            embed(open_items(tmp_path / "a.arrow", column="text"), tmp_path / "a.arrow", plain)
+    assert (tmp_path / "a.arrow").read_bytes() == before
+
+
+def test_paths_that_cannot_be_paths_are_unreadable_items(tmp_path: Path, model: Path) -> None:
+    (tmp_path / "ok.png").write_bytes(tiny.png(tiny.picture(np.random.default_rng(0), "red")))
+    rows = ['{"image": "a\\u0000b.png"}', '{"image": "\\ud800.png"}', '{"image": "ok.png"}']
+    (tmp_path / "list.jsonl").write_text("\n".join(rows) + "\n")
+    with encoding(model) as some:
+        done = run_embed(tmp_path / "list.jsonl", tmp_path / "out.arrow", some)
+    assert (done.vectors, done.skipped["unreadable"]) == (1, 2)
+
+
+def test_a_cache_that_breaks_does_not_stop_the_work(tmp_path: Path, photos: Path, model: Path) -> None:
+    with encoding(model, cache=tmp_path) as some:
+        whole = np.concatenate([block.vectors for block in open_any(photos, some)])
+        file = next(tmp_path.glob("onnx-*.sqlite"))
+        data = file.read_bytes()
+    file.write_bytes(data[:4096] + bytes(len(data) - 4096))
+    for rest in (*tmp_path.glob("*-wal"), *tmp_path.glob("*-shm")):
+        rest.unlink()
+    with encoding(model, cache=tmp_path) as some:
+        again = np.concatenate([block.vectors for block in open_any(photos, some)])
+        assert "is not used any more" in some.troubles()[0]
+    np.testing.assert_allclose(again, whole, atol=1e-6)
+
+
+def test_what_could_not_be_read_is_not_remembered(tmp_path: Path, model: Path) -> None:
+    bad = tmp_path / "photos" / "a.png"
+    bad.parent.mkdir()
+    bad.write_bytes(b"no picture")
+    with encoding(model, cache=tmp_path / "cache") as some:
+        list(open_any(bad.parent, some))
+        cache = Cache(tmp_path / "cache", "", 8)
+        cache.path = next((tmp_path / "cache").glob("*.sqlite"))
+        assert not cache.lookup([fingerprint(b"no picture")])
+        cache.close()
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_pictures_in_memory_reach_the_workers(tmp_path: Path, model: Path, cached: bool) -> None:
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    rng = np.random.default_rng(0)
+    for number in range(40):
+        memory.pipe(f"/shelf/{number:02}.png", tiny.png(tiny.picture(rng, "red")))
+    try:
+        with encoding(model, workers=2, cache=tmp_path if cached else None) as some:
+            blocks = list(open_any("memory://shelf", some))
+        assert sum(len(block.vectors) for block in blocks) == 40
+        with Encoding("faces", workers=2, cache=tmp_path if cached else None) as faces:  # processes
+            source = open_any("memory://shelf", faces)
+            assert not list(source)
+        assert source.skipped() == {"unreadable": 0, "empty": 40}  # read, and no face in it
+    finally:
+        memory.rm("/shelf", recursive=True)
+
+
+def test_an_encoder_that_fails_on_one_item_spares_the_others(
+    photos: Path, model: Path, monkeypatch: Any
+) -> None:
+    with encoding(model) as some:
+        kind = type(some.encoder("image"))
+        encode = kind.encode
+        marked = np.asarray(tiny.Image.open(sorted(photos.iterdir())[3]))
+
+        def failing(self: Any, items: Any) -> Any:
+            if any(np.array_equal(item, marked) for item in items):
+                raise MemoryError("too much")
+            return encode(self, items)
+
+        monkeypatch.setattr(kind, "encode", failing)
+        source = open_any(photos, some)
+        assert sum(len(block.vectors) for block in source) == 199
+    assert "made the encoder fail (MemoryError: too much)" in source.problems[0]
+
+
+def test_a_folder_that_cannot_be_listed_is_no_small_matter(
+    labelled: Path, model: Path, monkeypatch: Any
+) -> None:
+    listing = os.scandir
+
+    def scandir(path: Any) -> Any:
+        if str(path).endswith("red"):
+            raise PermissionError(13, "Permission denied")
+        return listing(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with encoding(model) as some:
+        with pytest.raises(
+            ControlError, match="red could not be listed: Permission denied; a group would be missing"
+        ):
+            open_pool(labelled, some)
+        with pytest.raises(FileError, match="red could not be listed"):
+            list(open_any(labelled, some, strict=True))

@@ -42,10 +42,9 @@ def clean_errors(command: F) -> F:
             return command(*args, **kwargs)
         except DivscoreError as error:
             raise CleanError(str(error)) from error
-        except BrokenPipeError:
-            # Whoever read the output, such as `head`, has had enough.
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-            raise click.exceptions.Exit(0) from None
+        except KeyboardInterrupt:
+            warn("stopped")
+            raise click.exceptions.Exit(130) from None
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             raise CleanError(f"{where}{error.strerror or error}") from error
@@ -55,7 +54,11 @@ def clean_errors(command: F) -> F:
 
 def say(text: str) -> None:
     """Data: to standard output."""
-    click.echo(text)
+    try:
+        click.echo(text)
+    except BrokenPipeError:
+        # Whoever read the output, such as `head`, has had enough; the exit code stays what it is.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
 
 
 def warn(text: str) -> None:

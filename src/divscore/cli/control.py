@@ -104,6 +104,8 @@ def select(
     save_control(chosen, out)
     if encoding.projection is not None:
         encoding.projection.save(Path(out) / PROJECTION)
+    else:
+        (Path(out) / PROJECTION).unlink(missing_ok=True)
     warn(
         f"wrote {out}: {int(chosen.representative.sum())} representatives of {len(chosen)} labelled examples"
     )
@@ -139,14 +141,22 @@ def show(path: str, attribute: str | None, as_json: bool) -> None:
         return
     marked = f"{facts['representatives']} representatives ({facts['method']})"
     say(
-        f"{facts['attribute']}: {facts['labelled']} labelled examples, {marked}, {facts['dimension']} dimensions"
+        f"{printable(facts['attribute'])}: {facts['labelled']} labelled examples, {marked}, "
+        f"{facts['dimension']} dimensions"
     )
     rows = [["group", "labelled", "representatives", "u − l", "its error", ""]]
     for name, group in facts["groups"].items():
         note = "noise: DivScore cannot use it" if group["noisy"] else ""
         error = "?" if group["gap_error"] is None else f"{group['gap_error']:.3f}"
         rows.append(
-            [name, str(group["labelled"]), str(group["representatives"]), f"{group['gap']:+.3f}", error, note]
+            [
+                printable(name),
+                str(group["labelled"]),
+                str(group["representatives"]),
+                f"{group['gap']:+.3f}",
+                error,
+                note,
+            ]
         )
     say(columns(rows))
     say(f"γ of the pool {facts['gamma']:.3f}; γ of the control set {facts['gamma_control']:.3f}")

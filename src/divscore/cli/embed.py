@@ -85,6 +85,8 @@ def _fit(encoding: Encoding, items: Any, out: Path) -> None:
 
 
 def _tell(done: Any) -> None:
+    if done.replaced:
+        warn("an unfinished job for other items or with another encoder was under this name; it was not used")
     again = f" ({done.resumed:,} of the items were finished before)" if done.resumed else ""
     warn(f"wrote {done.path}: {done.vectors:,} vectors of {done.items:,} items{again}")
     lost = [f"{number:,} {WORDS[kind]}" for kind, number in done.skipped.items() if number]

@@ -13,7 +13,7 @@ import click
 from divscore.cli.console import progress_bar, warn
 from divscore.control import ControlSet
 from divscore.embedding.cache import default_cache
-from divscore.embedding.encoding import Encoding
+from divscore.embedding.encoding import SEVERAL, Encoding
 from divscore.embedding.open import open_pool
 from divscore.embedding.source import EncodedSource
 from divscore.encoders.registry import ENCODERS
@@ -55,7 +55,7 @@ def encoding_options(command: F) -> F:
     ) -> Any:
         options = _options(encoder_option, faces)
         folder = None if no_cache else (cache or default_cache())
-        count = int(pca) if pca and pca.isdigit() else pca
+        count = _number(pca)
         workers = int(kwargs.get("workers") or min(4, os.cpu_count() or 1))
         with Encoding(
             encoder, model=model, options=options, pca=count, cache=folder, workers=workers
@@ -95,6 +95,14 @@ OPTIONS = (
         "--format", "form", type=click.Choice(list(FORMS)), help="What '-' or a file of another suffix holds."
     ),
 )
+
+
+def _number(pca: str | None) -> int | str | None:
+    if pca is None or not pca.lstrip("+-").isdigit():
+        return pca
+    if int(pca) < 1:
+        raise InputError(f"--pca {pca}: expected a number of at least 1, or a file")
+    return int(pca)
 
 
 def _options(pairs: tuple[str, ...], faces: str | None) -> dict[str, str]:
@@ -141,6 +149,8 @@ def watched(source: EncodedSource, verbose: bool = False) -> Iterator[None]:
         source.on_items = advance
         yield
     tell_encoded(source, verbose)
+    for trouble in source.encoding.troubles():
+        warn(trouble)
 
 
 def tell_encoded(source: EncodedSource, verbose: bool = False) -> None:
@@ -154,8 +164,10 @@ def tell_encoded(source: EncodedSource, verbose: bool = False) -> None:
         hint = "" if verbose else " (--verbose lists them)"
         warn(f"{source.path}: {total - lost:,} of {total:,} items encoded; {', '.join(kinds)}{hint}")
     if source.several:
-        kept = "all counted" if source.encoding.spec("image").options else "the largest counted"
+        kept = "all counted" if SEVERAL in source.encoding.options else "the largest counted"
         warn(f"{source.path}: more than one face was seen in {source.several:,} of the images, {kept}")
+    for problem in source.items.problems if isinstance(source.items, FolderItems) else ():
+        warn(f"{problem}; its pictures are missing from the result")
     if isinstance(source.items, FolderItems) and source.items.other:
         most = source.items.other.most_common(5)
         listed = ", ".join(f"{number:,} {suffix or 'without suffix'}" for suffix, number in most)

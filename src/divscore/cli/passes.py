@@ -19,6 +19,7 @@ from divscore.engines import Coded, sketch_blocks
 from divscore.errors import FileError, MismatchError
 from divscore.sketch import Sketch
 from divscore.sources import VectorSource
+from divscore.sources.delimited import DelimitedSource
 from divscore.sources.open import ManySource
 from divscore.sources.pool import ABOUT_KEY, ENCODER_KEY
 from divscore.sources.texts import Texts
@@ -27,6 +28,7 @@ from divscore.wording import printable
 __all__ = ["open_collection", "sketch_source", "skipped_in", "whole_source"]
 
 LISTED = 20
+FEW_NUMBERS = 8
 
 
 def open_collection(
@@ -41,8 +43,21 @@ def open_collection(
 ) -> VectorSource:
     """Open a collection and check that its vectors can be compared with the control set's."""
     source = open_any(path, encoding, column=column, extra=[by] if by else [], form=form, strict=strict)
+    if isinstance(source, EncodedSource) and control.encoder is None and not encoding.forced:
+        raise MismatchError(
+            f"{source.path} has to be encoded, but the control set does not say what encoded its vectors; name the "
+            "encoder with --encoder, if you know it, or give labelled examples instead of vectors"
+        )
+    if isinstance(source, DelimitedSource) and 0 < len(source.numbers) < FEW_NUMBERS:
+        warn(
+            f"{source.path}: taking the columns {', '.join(source.numbers)} as vectors (--column names another)"
+        )
     for part in _parts(source):
         encoder = part.metadata.get(ENCODER_KEY)
+        if encoder is None and control.encoder and part.path != "-":
+            warn(
+                f"{part.path} does not say what encoded it; taken to be {control.encoder}, as the control set"
+            )
         if encoder and control.encoder and encoder != control.encoder:
             raise MismatchError(
                 f"{part.path} was encoded by '{encoder}', the control set by '{control.encoder}'; encode both alike"
@@ -72,7 +87,8 @@ def sketch_source(
             watch.blocks(by), control, name=source.name, seed=seed, workers=workers, progress=advance
         )
     if not sketches:
-        raise FileError(f"{source.path} holds no row with a usable vector")
+        watch.tell()
+        raise FileError(f"{source.path} holds no item with a usable vector")
     _count_skipped(source, sketches, by)
     watch.tell()
     return sketches

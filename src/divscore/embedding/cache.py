@@ -47,12 +47,14 @@ class Cache:
         name = re.sub(r"\W.*", "", identity) or "encoder"
         self.path = Path(folder) / f"{name}-{digest}.sqlite"
         self.dimension = dimension
+        self.trouble = ""  # why it is no longer used: a cache must not stop the work
         self._mine = threading.local()
 
     def prepare(self) -> None:
         """Make the file, or say why it cannot be used."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # Descriptors of faces are nobody else's business.
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             connection = self._connection()
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute(CREATE)
@@ -65,8 +67,14 @@ class Cache:
 
     def lookup(self, keys: Sequence[bytes]) -> dict[bytes, Entry]:
         """Entries that are there."""
+        try:
+            return self._lookup(list(dict.fromkeys(key for key in keys if key)))
+        except (sqlite3.Error, ValueError) as error:
+            self.trouble = str(error)
+            return {}
+
+    def _lookup(self, wanted: Sequence[bytes]) -> dict[bytes, Entry]:
         known: dict[bytes, Entry] = {}
-        wanted = list(dict.fromkeys(key for key in keys if key))
         for start in range(0, len(wanted), ASKED_AT_ONCE):
             some = wanted[start : start + ASKED_AT_ONCE]
             marks = ",".join("?" * len(some))
@@ -78,14 +86,17 @@ class Cache:
 
     def add(self, entries: Mapping[bytes, Entry]) -> None:
         """Remember entries, all or none."""
-        if not entries:
+        if not entries or self.trouble:
             return
         rows = [
             (key, entry.kind, entry.reason, entry.found, np.asarray(entry.vectors, dtype="<f4").tobytes())
             for key, entry in entries.items()
         ]
-        with self._connection() as connection:
-            connection.executemany("INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?)", rows)
+        try:
+            with self._connection() as connection:
+                connection.executemany("INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?)", rows)
+        except sqlite3.Error as error:
+            self.trouble = str(error)
 
     def close(self) -> None:
         """Close this thread's connection."""

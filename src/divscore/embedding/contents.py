@@ -43,7 +43,7 @@ def signature(content: str | bytes, kind: str) -> bytes:
     if kind == "image" and isinstance(content, str) and "://" not in content:
         try:
             about = os.stat(content)
-        except OSError:
+        except (OSError, ValueError):
             return fingerprint(content)
         return fingerprint(
             content.encode("utf-8", "surrogatepass") + b"%d %d" % (about.st_size, about.st_mtime_ns)

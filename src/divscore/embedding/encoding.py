@@ -22,7 +22,7 @@ from divscore.encoders.registry import DEFAULTS, ENCODERS, EncoderSpec, Kind
 from divscore.errors import FileError, InputError, MismatchError
 from divscore.sources.items import Items, ItemSource
 
-__all__ = ["Encoding"]
+__all__ = ["SEVERAL", "Encoding"]
 
 FITTED_ON = 4096
 SEVERAL = ("faces", "all")
@@ -66,6 +66,7 @@ class Encoding:
         self.options = tuple(sorted((options or {}).items()))
         self.pca = pca if isinstance(pca, int) else None
         self.projection = None if pca is None or isinstance(pca, int) else Projection.load(pca)
+        self.shortens = pca is not None
         self.cache = None if cache is None else os.fspath(cache)
         self.workers = workers
         self.executor = executor
@@ -85,6 +86,11 @@ class Encoding:
         for pipeline in self._pipelines.values():
             pipeline.close()
         self._pipelines.clear()
+
+    def troubles(self) -> list[str]:
+        """What went wrong with caches, which does not stop the work."""
+        caches = [cache_of(pipeline.task) for pipeline in self._pipelines.values()]
+        return [f"the cache {c.path} is not used any more ({c.trouble})" for c in caches if c and c.trouble]
 
     @property
     def forced(self) -> bool:

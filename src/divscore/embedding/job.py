@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from divscore.embedding.arrowfile import IDENTITY, VECTOR, Layout
-from divscore.embedding.contents import KEY_BYTES, signature
+from divscore.embedding.contents import KEY_BYTES, fingerprint, signature
 from divscore.embedding.encoding import Encoding
 from divscore.embedding.journal import Journal
 from divscore.embedding.pipeline import Pipeline, chunks
@@ -21,7 +21,8 @@ from divscore.sources.items import Items, ItemSource
 __all__ = ["EmbedResult", "embed"]
 
 MOST_VALUES = 1000
-NOT_KEPT = {"path", "resumed", "listing"}
+NOT_KEPT = {"path", "resumed", "replaced", "listing"}
+NOT_STRICT = "mend it or leave it out, or leave out --strict to skip such items"
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class EmbedResult:
     resumed: int
     several: int
     skipped: dict[str, int] = field(default_factory=dict)
+    replaced: bool = False  # an unfinished job for other items or another encoder was there, and is no more
     listing: str | None = None  # file that lists the skipped items
 
 
@@ -60,6 +62,8 @@ def embed(
     job = _Job(source, encoding, pipeline, Layout(columns, vectors), journal)
     try:
         resumed = job.go_on(progress)
+        if strict:
+            job.refuse_problems()
         job.encode_rest(strict, progress)
         return job.finish(target, resumed)
     finally:
@@ -112,15 +116,22 @@ class _Job:
         self.journal.cut(kept)
         return items
 
+    def refuse_problems(self) -> None:
+        """Be as strict about what an earlier start left as about the rest."""
+
+        def refuse(row: list[str]) -> None:
+            raise FileError(f"{self.source.path}, {row[0]}: {row[2]}; {NOT_STRICT}")
+
+        if self.source.problems:
+            raise FileError(f"{self.source.problems[0]}; mend it, or leave out --strict")
+        self.layout.tally(self.journal.payloads(), refuse)
+
     def encode_rest(self, strict: bool, progress: Callable[[int], None]) -> None:
         """Encode what the journal lacks."""
         for piece, outcome in self.encoding.run_pieces(self.pipeline, self.rest()):
             bad = next((at for at, kind in enumerate(outcome.kinds) if kind), None)
             if strict and bad is not None:
-                raise FileError(
-                    f"{self.source.path}, {piece.ids[bad]}: {outcome.reasons[bad]}; mend it or leave it out, or leave "
-                    "out --strict to skip such items"
-                )
+                raise FileError(f"{self.source.path}, {piece.ids[bad]}: {outcome.reasons[bad]}; {NOT_STRICT}")
             payload = self.layout.batch(piece, outcome, self.encoding.finished(outcome.vectors))
             self.journal.append(self.signature(piece), payload)
             progress(len(piece))
@@ -145,7 +156,14 @@ class _Job:
         items = counts["items"] + self.source.unreadable
         listed = os.fspath(listing) if listing.exists() else None
         result = EmbedResult(
-            os.fspath(target), items, counts["vectors"], resumed, counts["several"], skipped, listed
+            os.fspath(target),
+            items,
+            counts["vectors"],
+            resumed,
+            counts["several"],
+            skipped,
+            self.journal.replaced,
+            listed,
         )
         about = {key: value for key, value in asdict(result).items() if key not in NOT_KEPT}
         about["skipped_by"] = lost.counts()
@@ -168,7 +186,12 @@ class _Job:
 
                 counts = self.layout.tally(self.journal.payloads(), note)
                 for problem in self.source.problems:
-                    writer.writerow(["", "unreadable", problem])
+                    writer.writerow(["", "unreadable", problem, *("" for _ in self.layout.columns)])
+                more = self.source.unreadable - len(self.source.problems)
+                if more > 0:
+                    writer.writerow(
+                        ["", "unreadable", f"and {more} more rows", *("" for _ in self.layout.columns)]
+                    )
             if counts["unreadable"] + counts["empty"] + len(self.source.problems):
                 fresh.replace(listing)
             else:
@@ -183,6 +206,8 @@ class _Job:
         for content, name in zip(piece.contents, piece.ids, strict=True):
             state.update(signature(content, self.source.kind))
             state.update(name.encode("utf-8", "surrogatepass") + b"\0")
+        for column in self.layout.columns:
+            state.update(fingerprint("\0".join(piece.values[column])))
         return state.digest()
 
 
@@ -191,6 +216,8 @@ def _check(target: Path, source: ItemSource) -> None:
         raise FileError(f"{target}: vectors are written as an Arrow file; give a name that ends in .arrow")
     if target.is_dir():
         raise FileError(f"{target} is a folder; give the name of a file to write")
+    if os.path.realpath(target) == os.path.realpath(source.path):
+        raise FileError(f"{target} is the source itself; give another name to write")
     if VECTOR in source.extra:
         raise FileError(
             f"{source.path} has a column named '{VECTOR}', the name of the new vectors; rename it"
@@ -200,7 +227,7 @@ def _check(target: Path, source: ItemSource) -> None:
 def _open_journal(target: Path, source: ItemSource, encoding: Encoding, chunk: int) -> Journal:
     path = target.with_name(f"{target.name}.part")
     header = {
-        "source": source.path,
+        "source": source.path if "://" in source.path else os.path.normpath(source.path),
         "encoder": encoding.identity(source.kind),
         "variant": encoding.encoder(source.kind).variant,
         "columns": list(source.extra),

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from divscore.errors import FileError
+
 __all__ = ["Journal"]
 
 MAGIC = b"divscore.journal/1\n"
@@ -29,6 +31,7 @@ class Journal:
         self.marks: list[
             tuple[int, bytes]
         ] = []  # where each whole record starts, and the signature of its items
+        self.replaced = False  # whether an unfinished job of another kind was there
         self._end = 0
         self._stream = self._open()
 
@@ -68,24 +71,34 @@ class Journal:
         with open(self.path, "rb") as stream:
             for start, _ in self.marks:
                 stream.seek(start)
-                length, _, _ = RECORD.unpack(stream.read(RECORD.size))
-                yield stream.read(length)
+                length, checksum, _ = RECORD.unpack(stream.read(RECORD.size))
+                payload = stream.read(length)
+                if zlib.crc32(payload) != checksum:
+                    raise FileError(f"{self.path} was changed while it was in use; start the job again")
+                yield payload
 
     def close(self) -> None:
         """Close the file and leave it there."""
         self._stream.close()
 
     def _open(self) -> BinaryIO:
-        if self.header_of(self.path) == self.header:
-            stream = open(self.path, "r+b")  # noqa: SIM115
-            self._read_marks(stream)
+        stream = os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+        try:
+            _lock(stream, self.path)
+            found = self.header_of(self.path)
+            if found == self.header:
+                self._read_marks(stream)
+            else:
+                self.replaced = found is not None
+                stream.truncate(0)
+                stream.write(MAGIC + json.dumps(self.header).encode() + b"\n")
+                stream.flush()
+                self._end = stream.tell()
             stream.truncate(self._end)
             stream.seek(self._end)
-            return stream
-        stream = open(self.path, "w+b")  # noqa: SIM115
-        stream.write(MAGIC + json.dumps(self.header).encode() + b"\n")
-        stream.flush()
-        self._end = stream.tell()
+        except BaseException:
+            stream.close()
+            raise
         return stream
 
     def _read_marks(self, stream: BinaryIO) -> None:
@@ -99,3 +112,17 @@ class Journal:
                 return
             self.marks.append((self._end, signature))
             self._end += RECORD.size + length
+
+
+def _lock(stream: BinaryIO, path: Path) -> None:
+    """Two jobs must not write one journal; the lock goes with the process, however it ends."""
+    try:
+        import fcntl
+    except ImportError:  # Windows, where an open file cannot be replaced anyway
+        return
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise FileError(
+            f"{path} is in use by another job; wait for it, or give another name to write"
+        ) from error

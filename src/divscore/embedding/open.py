@@ -55,6 +55,10 @@ def open_any(
     if isinstance(found, ItemSource):
         encoding.fit(found)
         return EncodedSource(found, encoding, strict=strict)
+    if encoding.shortens:
+        raise FileError(
+            f"{found[0].label} holds vectors; --pca shortens what is encoded, not vectors that are there"
+        )
     return open_located(found, Request(column, tuple(dict.fromkeys(extra)), strict), os.fspath(path))
 
 
@@ -92,9 +96,9 @@ def open_pool(
 ) -> ControlSet:
     """Read labelled examples: a saved control set, or vectors, texts or pictures with the names of their groups.
 
-    Pictures lie in one sub-folder a group, or beside a ``labels.csv``. `likely_column` holds the items if it is there. `encoding` then follows the examples: what it
-    encodes next is comparable with them. Examples that cannot be encoded are left out and counted by group in
-    ``ControlSet.left_out``.
+    Pictures lie in one sub-folder a group, or beside a ``labels.csv``. The column named `likely_column` holds the
+    items if it is there. `encoding` then follows the examples: what it encodes next is comparable with them.
+    Examples that cannot be encoded are left out and counted by group in ``ControlSet.left_out``.
     """
     if not is_control(path):
         path = _with_labels(path)
@@ -122,7 +126,12 @@ def _pool_items(
     path: str | os.PathLike[str], encoding: Encoding, attribute: str | None, column: str | None, form: str
 ) -> _PoolItems | None:
     if is_folder(path):
-        return _PoolItems(FolderItems(os.fspath(path), ["folder"]), [attribute or GROUP], None)
+        folders = FolderItems(os.fspath(path), ["folder"])
+        if folders.problems:
+            raise ControlError(f"{folders.problems[0]}; a group would be missing: mend it")
+        for run in folders:
+            _by_folder(folders.path, run.ids, folders.name)
+        return _PoolItems(folders, [attribute or GROUP], None)
     guessed = attribute.replace("*", "×").split("×") if attribute else [GROUP]
     taken = [name.strip() for name in guessed]
     found = recognise(path, column=column, taken=taken, form=form, forced=encoding.forced)

@@ -66,6 +66,8 @@ class Outcome:
         return Entry(rows, int(self.found[item]), self.kinds[item], self.reasons[item])
 
     def fresh_entries(self) -> dict[bytes, Entry]:
-        """What is worth remembering, by fingerprint."""
-        worth = [i for i in np.flatnonzero(self.fresh).tolist() if self.keys[i]]
+        """What is worth remembering, by fingerprint; what could not be read may be readable another time."""
+        worth = [
+            i for i in np.flatnonzero(self.fresh).tolist() if self.keys[i] and self.kinds[i] != UNREADABLE
+        ]
         return {self.keys[item]: self.entry(item) for item in worth}

@@ -7,6 +7,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 
@@ -55,8 +56,9 @@ class Pipeline:
         waiting: deque[tuple[Items, Future[Outcome]]] = deque()
         limit = max(1, self.batch // self.chunk)
         for some in items:
-            known = recall(self.task, some.contents)
-            waiting.append((some, self._submit(some) if known is None else _finished(known)))
+            known, contents = recall(self.task, some.contents)
+            piece = replace(some, contents=contents)
+            waiting.append((piece, self._submit(piece) if known is None else _finished(known)))
             while len(waiting) >= limit:
                 yield self._next(waiting, remember)
         while waiting:

@@ -48,6 +48,8 @@ class EncodedSource(VectorSource):
 
     def _blocks(self) -> Iterator[Block]:
         self.skips, self.several, self.encoded = Counter(), 0, 0
+        if self.request.strict and self.items.problems:
+            raise FileError(f"{self.items.problems[0]}; mend it, or leave out --strict")
         waiting: list[Block] = []
         items = 0
         for some, outcome in self.encoding.run(self.items, single=self.single):

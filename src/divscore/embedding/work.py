@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +15,12 @@ from divscore.embedding.contents import fingerprint, read_picture
 from divscore.embedding.outcome import EMPTY, UNREADABLE, Entry, Outcome
 from divscore.encoders.encoding import Encoder
 from divscore.encoders.registry import EncoderSpec
-from divscore.errors import FileError
+from divscore.errors import DivscoreError, FileError
 from divscore.sources.pictures import decode
 
 __all__ = ["Task", "cache_of", "encode_contents", "loaded", "recall"]
 
+FETCHED_AT_ONCE = 8
 _LOCK = threading.Lock()
 _ENCODERS: dict[tuple[EncoderSpec, int], Encoder] = {}
 _CACHES: dict[tuple[str, str], Cache] = {}
@@ -59,12 +61,16 @@ def encode_contents(task: Task, contents: Sequence[str | bytes]) -> Outcome:
     return work.outcome()
 
 
-def recall(task: Task, contents: Sequence[str | bytes]) -> Outcome | None:
-    """The outcome if all of these were encoded before, so that no worker need be bothered."""
-    if task.cache is None:
-        return None
+def recall(task: Task, contents: Sequence[str | bytes]) -> tuple[Outcome | None, Sequence[str | bytes]]:
+    """The outcome if all of these were encoded before, so that no worker need be bothered, and what was read of them.
+
+    What lies elsewhere is fetched here, once and several at a time, and handed to the worker as bytes.
+    """
+    remote = task.spec.kind == "image" and any(isinstance(each, str) and "://" in each for each in contents)
+    if task.cache is None and not remote:
+        return None, contents
     work = _Work(task, contents)
-    return None if work.unknown() else work.outcome()
+    return (None if work.unknown() else work.outcome()), work.data
 
 
 class _Work:
@@ -74,11 +80,11 @@ class _Work:
         self.encoder = loaded(task)
         self.data: list[str | bytes] = list(contents)
         self.entries: dict[int, Entry] = {}
-        for item, content in enumerate(contents) if task.spec.kind == "image" else ():
-            try:
-                self.data[item] = read_picture(content)
-            except FileError as error:
-                self.entries[item] = _failure(self.encoder, UNREADABLE, str(error))
+        for item, read in enumerate(_read_all(contents)) if task.spec.kind == "image" else ():
+            if isinstance(read, bytes):
+                self.data[item] = read
+            else:
+                self.entries[item] = _failure(self.encoder, UNREADABLE, str(read))
         self.keys = [
             b"" if item in self.entries else fingerprint(each) for item, each in enumerate(self.data)
         ]
@@ -95,6 +101,21 @@ class _Work:
         return Outcome.of(entries, self.keys, self.fresh, self.encoder.dimension)
 
 
+def _read_all(contents: Sequence[str | bytes]) -> Iterator[bytes | FileError]:
+    if any(isinstance(each, str) and "://" in each for each in contents):
+        with ThreadPoolExecutor(FETCHED_AT_ONCE) as pool:
+            yield from pool.map(_read, contents)
+        return
+    yield from map(_read, contents)
+
+
+def _read(content: str | bytes) -> bytes | FileError:
+    try:
+        return read_picture(content)
+    except FileError as error:
+        return error
+
+
 def _encode(encoder: Encoder, kind: str, data: dict[int, str | bytes]) -> dict[int, Entry]:
     entries: dict[int, Entry] = {}
     usable: dict[int, Any] = {}
@@ -108,7 +129,18 @@ def _encode(encoder: Encoder, kind: str, data: dict[int, str | bytes]) -> dict[i
             entries[item] = _failure(encoder, UNREADABLE, str(error))
     if not usable:
         return entries
-    result = encoder.encode(list(usable.values()))
+    try:
+        result = encoder.encode(list(usable.values()))
+    except DivscoreError:
+        raise
+    except Exception as error:
+        if len(usable) > 1:
+            # One of them is to blame: the others must not suffer for it.
+            return entries | {
+                k: v for item in usable for k, v in _encode(encoder, kind, {item: data[item]}).items()
+            }
+        said = f"made the encoder fail ({type(error).__name__}: {' '.join(str(error).split())[:100]})"
+        return entries | {item: _failure(encoder, UNREADABLE, said) for item in usable}
     starts = np.searchsorted(result.owner, np.arange(len(usable) + 1))
     for at, item in enumerate(usable):
         vectors = result.vectors[starts[at] : starts[at + 1]]

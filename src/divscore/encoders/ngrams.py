@@ -115,6 +115,10 @@ class NgramEncoder:
 
 def load(kind: str, model: str | None, options: Mapping[str, str], threads: int) -> NgramEncoder:
     """Make the encoder; it has no model file and uses one thread."""
+    if model is not None:
+        raise InputError(
+            f"the encoder 'ngrams' has no model; leave --model {model} out, or name another --encoder"
+        )
     given = options.get("dimension", "512")
     if not given.isdecimal():
         raise InputError(f"ngrams: dimension '{given}' is not a whole number; 512 is usual")

@@ -32,6 +32,7 @@ class DelimitedSource(VectorSource):
     def __init__(self, location: Location, request: Request) -> None:
         super().__init__(location, request)
         self._broken: list[tuple[int, int]] = []
+        self.numbers: list[str] = []  # columns that are together the vector
         with location.reading("CSV"):
             self._delimiter = "\t" if location.suffix == ".tsv" else _delimiter(location)
             sample = self._sample()
@@ -45,9 +46,9 @@ class DelimitedSource(VectorSource):
             if kind == "number" and name not in request.extra and name.lower() not in NAMES_OF_ROWS
         ]
         whole = request.column is None and "vector" not in self.columns.values()
-        self._numbers = numbers if whole else []
-        self._column = "" if self._numbers else self._choose(self.columns, EXPECTED)
-        self.dimension = len(self._numbers) or _first_length(sample[self._column])
+        self.numbers = numbers if whole else []
+        self._column = "" if self.numbers else self._choose(self.columns, EXPECTED)
+        self.dimension = len(self.numbers) or _first_length(sample[self._column])
 
     def _blocks(self) -> Iterator[Block]:
         self._broken = []
@@ -55,7 +56,7 @@ class DelimitedSource(VectorSource):
             yield from self._items()
             return
         first = reported = 0
-        columns = [*(self._numbers or [self._column]), *self.request.extra]
+        columns = [*(self.numbers or [self._column]), *self.request.extra]
         with self.location.reading("CSV"):
             for batch in self._batches(columns, self.request.rows_within(self.dimension)):
                 reported = self._report_broken(reported)
@@ -81,11 +82,11 @@ class DelimitedSource(VectorSource):
 
     def _vectors(self, batch: Any) -> tuple[NDArray[Any], dict[int, str]]:
         """Vectors of the batch's good rows, and what is wrong with the others."""
-        if not self._numbers:
+        if not self.numbers:
             return _from_lists(batch.column(self._column).to_pylist(), self.dimension)
         vectors = np.empty((batch.num_rows, self.dimension))
         reasons: dict[int, str] = {}
-        for position, name in enumerate(self._numbers):
+        for position, name in enumerate(self.numbers):
             vectors[:, position], wrong = _from_cells(batch.column(name))
             for row, cell in wrong.items():
                 reasons.setdefault(row, f"has {cell[:40]!r} in column '{name}', not a number")

@@ -82,6 +82,8 @@ class FolderItems(ItemSource):
                 with os.scandir(folder) as listing:
                     entries = sorted((e for e in listing if not e.name.startswith(".")), key=lambda e: e.name)
             except OSError as error:
+                if not inside:
+                    raise FileError(f"{plain(folder)} could not be listed: {error.strerror}") from error
                 self.problems.append(f"{plain(folder)} could not be listed: {error.strerror}")
                 continue
             below = [(entry.path, f"{inside}{entry.name}/") for entry in entries if _is_folder(entry)]

@@ -121,4 +121,7 @@ def _kind(value: Any) -> str:
 def _text(value: Any) -> str:
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value)
+    if not isinstance(value, str):
+        return json.dumps(value)
+    # JSON may spell half a character, which no other format can hold.
+    return value if value.isascii() else value.encode("utf-8", "replace").decode()

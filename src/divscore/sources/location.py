@@ -18,6 +18,7 @@ from pathlib import PurePath
 from typing import Any, BinaryIO, cast
 
 from divscore.errors import DivscoreError, FileError
+from divscore.sources.pictures import IMAGE_SUFFIXES
 from divscore.sources.sniff import form_of
 
 __all__ = ["Location", "filesystem_of", "is_folder", "locate", "locate_all", "quoted"]
@@ -35,6 +36,7 @@ DAMAGE = (
     zlib.error,
 )
 WILDCARDS = frozenset("*?[")
+WHOLE = frozenset({".csv", ".tsv", ".jsonl", ".ndjson", ".txt", ".text", ".lst"})
 COPIED_AT_ONCE = 1 << 20
 
 
@@ -72,8 +74,10 @@ class Location:
             return open(self.url, "rb")
         import fsspec
 
-        # What fsspec opens is not quite a binary stream: readline takes no limit there.
-        return cast(BinaryIO, io.BufferedReader(fsspec.open(self.url, "rb").open()))
+        # Tables of text are read several times from the start, so they are copied here once; the others are read in
+        # parts. What fsspec opens is not quite a binary stream: readline takes no limit there.
+        whole = "simplecache::" if self.suffix in WHOLE else ""
+        return cast(BinaryIO, io.BufferedReader(fsspec.open(f"{whole}{self.url}", "rb").open()))
 
     def check(self) -> None:
         """Refuse what is missing, a folder, or empty."""
@@ -86,7 +90,7 @@ class Location:
             )
         if os.path.isdir(self.url):
             raise FileError(f"{self.label} is a folder, expected a file of vectors; name the file inside it")
-        if os.path.getsize(self.url) == 0:
+        if os.path.getsize(self.url) == 0 and os.path.isfile(self.url):
             raise FileError(f"{self.label} is empty (0 bytes); make or fetch it again")
 
     def _check_remote(self) -> None:
@@ -138,7 +142,9 @@ def locate_all(pattern: str | os.PathLike[str], form: str = "") -> list[Location
         found = [name for name in glob.glob(text, recursive=True) if os.path.isfile(name)]
     if not found:
         raise FileError(f"no file matches '{text}'; check the pattern, and the folder it starts from")
-    return [locate(name, form) for name in sorted(found)]
+    # A picture of no bytes is one bad item among others, not the end.
+    pictures = [Location(name, name, form) for name in sorted(found)]
+    return [each if each.suffix in IMAGE_SUFFIXES else locate(each.path, form) for each in pictures]
 
 
 def is_folder(path: str | os.PathLike[str]) -> bool:
@@ -169,8 +175,14 @@ def filesystem_of(url: str) -> tuple[Any, str]:
     return filesystem, path
 
 
+_KEPT: dict[str, tuple[Any, Location]] = {}
+
+
 def _keep_standard_input(form: str) -> Location:
     stream = sys.stdin.buffer
+    earlier = _KEPT.get("-")
+    if earlier is not None and earlier[0] is stream:
+        return earlier[1]  # it can be read once only, and was
     head = stream.read(COPIED_AT_ONCE)
     if not head.strip():
         raise FileError(
@@ -183,4 +195,5 @@ def _keep_standard_input(form: str) -> Location:
             head = stream.read(COPIED_AT_ONCE)
     location = Location("-", url)
     weakref.finalize(location, os.unlink, url)
+    _KEPT["-"] = stream, location
     return location

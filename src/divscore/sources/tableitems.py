@@ -35,6 +35,7 @@ NAMES = ("name", "full_name", "first_name", "title", "headline", "description")
 # As many columns of numbers beside a path are features of the picture, not facts about it.
 FEATURES = 8
 SAMPLE = 200
+WORDS = 4
 RUN = 4096
 IDENTITY = "id"
 
@@ -132,6 +133,9 @@ def item_column(
     )
     if usual is not None:
         return usual
+    free = _free_text(found, pattern, [n for n, kind in columns.items() if kind == "text" and n not in taken])
+    if free is not None and _features(columns) < FEATURES:
+        return free
     if "number" in columns.values() and not forced and _features(columns):
         return None
     texts = [n for n, kind in columns.items() if kind == "text" and n not in taken and n.lower() != IDENTITY]
@@ -166,6 +170,19 @@ def _features(columns: Mapping[str, str]) -> int:
     """Columns that may be the parts of a vector; a single one, such as an age, is a fact about the item."""
     numbers = sum(kind == "number" and name.lower() != IDENTITY for name, kind in columns.items())
     return numbers if numbers > 1 else 0
+
+
+def _free_text(found: Sequence[Location], pattern: str, names: Sequence[str]) -> str | None:
+    """The column of running text, if there is just one: several words in most cells."""
+    opened = open_located(found[:1], Request(vectors=False, extra=tuple(names), batch_rows=SAMPLE), pattern)
+    for block in islice(opened, 1):
+        wordy = [
+            name
+            for name in names
+            if 2 * sum(len(cell.split()) >= WORDS for cell in block.values[name]) > len(block.values[name])
+        ]
+        return wordy[0] if len(wordy) == 1 else None
+    return None
 
 
 def _holds_pictures(found: Sequence[Location], column: str, pattern: str) -> bool:

@@ -615,7 +615,7 @@ def test_many_copies_of_one_item(groups: int) -> None:
             assert result.interval.low <= result.disparity <= result.interval.high
 
 
-@pytest.mark.parametrize(("scores", "half"), [(1, 1024), (2, 32), (7, 32), (11, 7), (11, 12)])
+@pytest.mark.parametrize(("scores", "half"), [(1, 1024), (2, 32), (7, 32), (11, 7), (11, 11)])
 def test_cells_stand_for_scores(scores: int, half: int) -> None:
     rng = np.random.default_rng(0)
     grid = Grid(rng.uniform(0.5, 2, size=scores), half)

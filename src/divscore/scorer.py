@@ -207,6 +207,7 @@ def _replicates(scorer: Scorer) -> Replicates:
     )
     stacked = np.concatenate(directions)
     reach = np.stack([1.5 * np.abs(loo).max(axis=0) for block in loos for loo in block])
-    half = 64 if k == 2 else 12
+    # Cell, replicate and level together must fit into 63 bits, also with twelve groups.
+    half = 64 if k == 2 else min(12, int((2.0 ** (50 / (k - 1)) - 1) / 2))
     flat = np.ascontiguousarray(np.moveaxis(stacked, 0, 1).reshape(stacked.shape[1], -1))
     return Replicates(flat, calibration, Grid(reach, half), REPLICATES + 1)

@@ -14,12 +14,17 @@ __all__ = ["main"]
 # Command → (module, what `divscore --help` says), so that help needs none of the modules.
 COMMANDS = {
     "audit": ("divscore.cli.audit", "Audit images, texts or vectors against a control set."),
+    "compare": ("divscore.cli.compare", "Which estimator, control set and number of labels suit your items?"),
     "control": ("divscore.cli.control", "Choose, show and check control sets."),
     "demo": ("divscore.cli.demo", "Audit three lists of first names that come with divscore."),
     "embed": ("divscore.cli.embed", "Turn images or texts into vectors once; goes on after an interruption."),
     "encoders": ("divscore.cli.embed", "List what turns items into vectors, and what is ready."),
     "merge": ("divscore.cli.sketch", "Join sketches of parts into one."),
     "plan": ("divscore.cli.plan", "How many labels for an interval of a wanted width?"),
+    "reproduce": (
+        "divscore.cli.reproduce",
+        "Regenerate the paper's figures from its data, with ours beside.",
+    ),
     "sketch": ("divscore.cli.sketch", "Reduce a collection to some kilobytes that can be audited later."),
 }
 

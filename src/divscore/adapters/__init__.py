@@ -1,0 +1,1 @@
+"""divscore inside other people's libraries, and theirs inside divscore."""

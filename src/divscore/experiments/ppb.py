@@ -1,0 +1,105 @@
+"""PPB-2017: what is drawn and asked in one repetition (the paper's Sections 4 and 6 and its appendix)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+
+from divscore.datasets.labelled import LabelledData
+from divscore.experiments.draws import (
+    Attribute,
+    Collection,
+    Labelled,
+    Material,
+    Rows,
+    Split,
+    collected,
+    composed,
+)
+from divscore.experiments.methods import same_labels, with_ours
+from divscore.experiments.ppbresults import BY_COUNTRY, MAIN, ppb_results
+from divscore.experiments.records import Batch
+from divscore.experiments.repeat import batches
+from divscore.experiments.results import Results
+from divscore.experiments.settings import Settings
+from divscore.experiments.sweep import ask, check_collections, composition_sweep, measure_gamma, size_sweep
+
+__all__ = ["ATTRIBUTES", "DEFAULTS", "reproduce", "tasks"]
+
+DEFAULTS = Settings()
+ATTRIBUTES = (
+    Attribute("gender", "gender", ("female", "male")),
+    Attribute("skin tone", "skin_tone", ("darker", "lighter")),
+    Attribute("dark-skinned women", "group", ("dark-skinned women", "others")),
+)
+COUNTRIES = {
+    "FL": "Finland",
+    "IL": "Iceland",
+    "RW": "Rwanda",
+    "SA": "South Africa",
+    "SE": "Senegal",
+    "SW": "Sweden",
+}
+FEWEST = 20  # portraits of a country that make a collection
+
+
+def tasks(settings: Settings) -> int:
+    """How many steps the run takes."""
+    return settings.repetitions * len(ATTRIBUTES)
+
+
+def reproduce(
+    data: LabelledData,
+    settings: Settings = DEFAULTS,
+    *,
+    workers: int = 1,
+    progress: Callable[[int], None] | None = None,
+) -> Results:
+    """Run everything and put the results together."""
+    settings.check(len(data))
+    material = Material(data.vectors, data.columns)
+    for attribute in ATTRIBUTES:
+        attribute.labels(material)
+    plan = [
+        (repetition, part) for repetition in range(settings.repetitions) for part in range(len(ATTRIBUTES))
+    ]
+    doing = functools.partial(work, settings=settings)
+    batch, run = batches(doing, material, plan, workers=workers, progress=progress)
+    return ppb_results(data, material, ATTRIBUTES, settings, batch, run)
+
+
+def work(material: Material, repetition: int, part: int, settings: Settings) -> Batch:
+    """One attribute on one split: every sweep, with randomness from the seed and these two numbers alone."""
+    attribute, seed = ATTRIBUTES[part], settings.seed
+    split = Split.at_random(len(material), settings.labels, np.random.default_rng([seed, repetition]))
+    rng = np.random.default_rng([seed, repetition, part])
+    sampling = np.random.default_rng([seed, repetition, part, 1])
+    labelled = Labelled.draw(material, attribute, split.labelled, settings.size, rng, repetition)
+    collections = composition_sweep(material, attribute, split.rest, settings, rng, sampling)
+    methods = (*with_ours(settings), *same_labels(settings))
+    batch = Batch(ask(methods, labelled, collections, "f"))
+    if attribute.name in MAIN:
+        batch.measures.extend(measure_gamma(labelled, (material, attribute, split.rest), settings))
+        even = composed(attribute.labels(material), split.rest, (0.5, 0.5), settings.collection, rng)
+        balanced = collected(material, attribute, even, "", sampling)
+        batch.answers.extend(size_sweep(labelled, balanced, settings))
+        countries = _countries(material, attribute, split.rest, sampling)
+        some = [method for method in methods if method.key in BY_COUNTRY]
+        batch.answers.extend(ask(some, labelled, countries, "country"))
+        batch.checks.extend(check_collections(labelled, countries))
+    return batch
+
+
+def _countries(
+    material: Material, attribute: Attribute, rows: Rows, sampling: np.random.Generator
+) -> list[Collection]:
+    """The portraits of every country that are not labelled: no random draw of anything."""
+    country = material.columns["country"]
+    parts = [(str(code), rows[country[rows] == code]) for code in np.unique(country)]
+    return [
+        collected(material, attribute, part, COUNTRIES.get(code, code), sampling)
+        for code, part in parts
+        if len(part) >= FEWEST
+    ]

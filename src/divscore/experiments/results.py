@@ -94,7 +94,9 @@ class Results:
                 if table.shown:
                     parts += [f"**{table.title}** ([{table.name}.csv]({table.name}.csv))", table.markdown()]
                 else:
-                    parts.append(f"{table.title}: [{table.name}.csv]({table.name}.csv).")
+                    parts.append(
+                        f"{table.title}: `{table.name}.csv`, which the command writes beside this page."
+                    )
         return "\n\n".join(parts) + "\n"
 
 

@@ -451,6 +451,8 @@ def test_pools_that_cannot_be(tmp_path: Path, labelled: Path, model: Path) -> No
     with encoding(model) as some:
         with pytest.raises(ControlError, match=r"lies beside the sub-folders; .* flat/female and flat/male"):
             open_pool(root, some)
+        with pytest.raises(ControlError, match="names pictures, which do not say their groups"):
+            open_pool(f"{labelled}/*/*.png", some)
         one = tiny.folder(tmp_path / "one", {"red": 3}, 1)
         with pytest.raises(ControlError, match="all 3 labelled examples are of group 'red'"):
             open_pool(one, some)

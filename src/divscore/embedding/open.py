@@ -20,10 +20,11 @@ from divscore.errors import ControlError, FileError
 from divscore.sources.block import Request, VectorSource
 from divscore.sources.folder import FolderItems
 from divscore.sources.items import ItemSource
-from divscore.sources.location import Location, filesystem_of, is_folder, locate_all
+from divscore.sources.location import filesystem_of, is_folder, locate_all
 from divscore.sources.open import open_located
 from divscore.sources.pool import GROUP, attributes_of, groups_of, guess_attribute, read_pool
 from divscore.sources.recognise import ARRAYS, recognise
+from divscore.sources.tableitems import TableItems
 
 __all__ = ["PROJECTION", "open_any", "open_items", "open_pool"]
 
@@ -137,16 +138,18 @@ def _pool_items(
     found = recognise(path, column=column, taken=taken, form=form, forced=encoding.forced)
     if not isinstance(found, ItemSource):
         return None
-    content = getattr(found, "column", "")
-    locations: list[Location] = getattr(found, "locations", [])
+    if not isinstance(found, TableItems):
+        raise ControlError(
+            f"{os.fspath(path)} names pictures, which do not say their groups; name the folder with one sub-folder a "
+            f"group, or a table such as {LABELS} with the columns file and group"
+        )
     request = Request(vectors=False)
-    table = open_located(locations, request, os.fspath(path))
+    table = open_located(found.locations, request, os.fspath(path))
     if attribute:
         names = attributes_of(table, attribute)
     else:
-        names = [guess_attribute(table, locations, request, besides=[content])]
-    items = recognise(path, column=content, extra=names, form=form, forced=True)
-    assert isinstance(items, ItemSource)
+        names = [guess_attribute(table, found.locations, request, besides=[found.column])]
+    items = TableItems(found.locations, found.column, extra=names, strict=False, pattern=os.fspath(path))
     return _PoolItems(items, names, table)
 
 

@@ -45,7 +45,7 @@ def test_python_blocks_run(page, tmp_path, monkeypatch, capsys):
 def test_shell_blocks_run(page, tmp_path, monkeypatch):
     prepared(page, monkeypatch)
     monkeypatch.chdir(tmp_path)
-    if page.name in {"images.md", "texts.md"}:  # their commands work on what the Python block writes
+    if page.name in {"images.md", "texts.md", "compare.md"}:  # their commands work on what the Python block writes
         for code in blocks(page, "python"):
             exec(compile(code, str(page), "exec"), {})
     printed = ""

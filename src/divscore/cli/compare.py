@@ -14,7 +14,12 @@ from divscore.embedding.encoding import Encoding
 from divscore.errors import InputError
 from divscore.experiments.comparison import Comparison, Setup, usable_labels
 from divscore.experiments.comparison import compare as make_comparison
-from divscore.experiments.comparisonresults import comparison_document, comparison_table, write_comparison
+from divscore.experiments.comparisonresults import (
+    TIMES,
+    comparison_document,
+    comparison_table,
+    write_comparison,
+)
 from divscore.experiments.tables import shown
 from divscore.report.table import columns
 
@@ -107,9 +112,10 @@ def _tell(found: Comparison) -> None:
     )
     say("")
     table = comparison_table(found)
+    kept = len(table.columns) - len(TIMES)
     rows: list[list[str]] = [list(table.columns), *([shown(value) for value in row] for row in table.rows)]
     # The aligner leaves the last column at the left; numbers belong to the right.
-    say(columns([[row[1], row[0], *row[2:], ""] for row in rows]))
+    say(columns([[row[1], row[0], *row[2:kept], ""] for row in rows]))
     say("")
     document: dict[str, Any] = comparison_document(found)
     say(document["advice"])

@@ -15,9 +15,10 @@ from divscore.experiments.style import save_figure
 from divscore.experiments.summary import points
 from divscore.experiments.tables import Table
 
-__all__ = ["advice", "comparison_document", "comparison_table", "write_comparison"]
+__all__ = ["TIMES", "advice", "comparison_document", "comparison_table", "write_comparison"]
 
 SCHEMA = "divscore.compare/1"
+TIMES = ("s to prepare", "s a collection")  # in the files only: they differ from run to run
 TOO_FAR = 0.3  # a mean absolute error beyond which no method is advised
 
 
@@ -33,7 +34,7 @@ def comparison_table(found: Comparison) -> Table:
     ]  # fmt: skip
     columns = (
         "labels", "method", "error", "± s.e.", "bias", "largest bias", "coverage", "width", "cannot tell",
-        "s to prepare", "s a collection",
+        *TIMES,
     )  # fmt: skip
     return Table.of("comparison", f"Comparison on {found.attribute}", columns, rows)
 

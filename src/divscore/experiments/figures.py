@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
+    "FARTHEST_ERROR",
     "bound_figure",
     "collection_figure",
     "comparison_figure",
@@ -25,6 +26,7 @@ __all__ = [
 ]
 
 TRUTH = "true disparity"
+FARTHEST_ERROR = 0.6  # where panels of errors are cut
 FARTHEST = 1.6  # estimates beyond are shown as arrows
 Curves = Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]]
 
@@ -76,7 +78,11 @@ def error_figure(
 
 
 def size_figure(
-    points: Sequence[Point], methods: Sequence[Method], attributes: Sequence[str], *, limit: float = 0.6
+    points: Sequence[Point],
+    methods: Sequence[Method],
+    attributes: Sequence[str],
+    *,
+    limit: float = FARTHEST_ERROR,
 ) -> Figure:
     """Mean estimate ± standard error, and mean absolute error, by the size of the control set."""
     with styled():

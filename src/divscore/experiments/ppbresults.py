@@ -8,6 +8,7 @@ from typing import Any
 from divscore.datasets.labelled import LabelledData
 from divscore.experiments.draws import Attribute, Material
 from divscore.experiments.figures import (
+    FARTHEST_ERROR,
     bound_figure,
     collection_figure,
     error_figure,
@@ -72,7 +73,7 @@ def ppb_results(
     figures = {
         "figure1": sweep_figure(parts["f"], shown, main, limit=LIMIT),
         "figure1_whole": sweep_figure(parts["f"], shown, main),
-        "errors": error_figure(parts["f"], shown, x_labels, limit=0.6),
+        "errors": error_figure(parts["f"], shown, x_labels, limit=FARTHEST_ERROR),
         "intersection": sweep_figure(parts["f"], shown, other, limit=LIMIT),
         "sizes": size_figure(parts["size"], sizes, MAIN),
         "theorem": bound_figure(
@@ -128,7 +129,7 @@ def _figure_1(settings: Settings, accuracy: Table, times: Table) -> Section:
         "Figure 1: collections of every composition",
         figures=(
             ("figure1", f"{bars}, cut at ±{LIMIT} as in the paper"),
-            ("errors", "What a single audit is off by, on average"),
+            ("errors", f"What a single audit is off by, on average, cut at {FARTHEST_ERROR}"),
             ("figure1_whole", f"{bars}, not cut"),
             ("intersection", f"Dark-skinned women against everybody else. {bars}"),
         ),

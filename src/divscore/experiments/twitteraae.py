@@ -10,7 +10,7 @@ import numpy as np
 
 from divscore.datasets.labelled import LabelledData
 from divscore.experiments.draws import Attribute, Labelled, Material, Split, collected, composed
-from divscore.experiments.figures import error_figure, size_figure, sweep_figure
+from divscore.experiments.figures import FARTHEST_ERROR, error_figure, size_figure, sweep_figure
 from divscore.experiments.methods import same_labels, with_ours
 from divscore.experiments.prose import how_counted, in_short, made_of
 from divscore.experiments.records import Batch
@@ -95,7 +95,7 @@ def _results(
     x_labels = {DIALECT.name: "fraction f of AAE tweets in the collection"}
     figures = {
         "sweep": sweep_figure(by_share, shown, x_labels, limit=LIMIT),
-        "errors": error_figure(by_share, shown, x_labels),
+        "errors": error_figure(by_share, shown, x_labels, limit=FARTHEST_ERROR),
         "sizes": size_figure(by_size, sizes, names),
     }
     claims = claims_table("claims", _claims(found, by_share, by_size))
@@ -107,7 +107,10 @@ def _results(
         Section("What agrees with the paper, and what does not", tables=(claims,)),
         Section(
             "Collections of every composition",
-            figures=(("sweep", f"{bars}, cut at ±{LIMIT}"), ("errors", "What a single audit is off by, on average")),
+            figures=(
+                ("sweep", f"{bars}, cut at ±{LIMIT}"),
+                ("errors", f"What a single audit is off by, on average, cut at {FARTHEST_ERROR}"),
+            ),
             tables=(accuracy_table(found, methods, names), time_table(found, methods, names)),
         ),
         Section(
@@ -138,11 +141,16 @@ def _protocol(data: LabelledData, settings: Settings, batch: Batch) -> list[str]
     return [
         f"{len(data):,} tweets ({counts}; {made_of(data)}), {settings.repetitions} repetitions, seed {settings.seed}. "
         f"Each labels {settings.labels}, half of each dialect, because a random part of the whole set would have too "
-        f"few AAE tweets for the paper's control sets, and draws collections of {min(sizes)} to {max(sizes)} of the "
+        f"few AAE tweets for the paper's control sets, and draws collections of {_span(sizes)} of the "
         f"others, without replacement. Control sets have {settings.size} examples; α = {settings.alpha:g} and k = "
         f"{settings.k} (SS-ST).",
         how_counted([a for a in batch.answers if a.sweep == "f"]),
     ]
+
+
+def _span(sizes: Sequence[int]) -> str:
+    low, high = min(sizes), max(sizes)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _claims(found: Found, by_share: Sequence[Point], by_size: Sequence[Point]) -> list[Claim]:

@@ -18,7 +18,7 @@ from divscore.datasets.celeba import CelebA, attribute_collections, open_celeba
 from divscore.datasets.encoded import encoded
 from divscore.datasets.labelled import LabelledData, joined
 from divscore.datasets.ppb import load_ppb
-from divscore.datasets.tweets import Tweets
+from divscore.datasets.tweets import Tweets, plain
 from divscore.datasets.twitteraae import likeliest, load_twitteraae, sample_tweets
 from divscore.embedding import Encoding, embed
 from divscore.embedding.open import open_items
@@ -565,17 +565,18 @@ def release(tmp_path: Path) -> Path:
         tweet(2, "not certain", 0.6, 0.4),
         tweet(3, "nearly", 0.9899, 0.0101),
         tweet(4, "no posteriors", float("nan"), float("nan")),
-        tweet(5, "literally so good", 0.001, 0.995, 0.002, 0.002),
+        tweet(5, "RT @maya literally  so good https://t.co/x", 0.001, 0.995, 0.002, 0.002),
         tweet(6, "a model that does not sum to one", 0.995, 0.0, 0.08, 0.03),
         tweet(7, "just enough", 0.99, 0.0, 0.06, 0.04),
         tweet(8, "all of it", 0.0, 1.0),
+        tweet(9, "@maya https://t.co/x", 0.0, 1.0),
     ]
     (tmp_path / "twitteraae_all").write_text("".join(lines), encoding="utf-8")
     return tmp_path / "twitteraae_all"
 
 
 class TestTwitterAAE:
-    TEXTS = ("he finna go \U0001f602\n\tnow", "literally so good", "just enough", "all of it")
+    TEXTS = ("he finna go \U0001f602 now", "literally so good", "just enough", "all of it")
 
     def read(self, tweets: Tweets) -> tuple[list[Any], list[Any], list[Any]]:
         runs = list(tweets)
@@ -591,7 +592,7 @@ class TestTwitterAAE:
         assert tuple(texts) == self.TEXTS
         assert dialects == ["AAE", "WHE", "AAE", "WHE"]
         assert ids == [str(286475921177853953 + i) for i in (0, 1, 7, 8)]
-        assert (tweets.lines, tweets.unreadable, tweets.problems) == (9, 0, [])
+        assert (tweets.lines, tweets.unreadable, tweets.problems) == (10, 0, [])
         assert self.read(tweets) == (texts, ids, dialects)
         assert self.read(Tweets(release, threshold=0.5, others=1.0))[0][2:4] == ["not certain", "nearly"]
 
@@ -607,11 +608,11 @@ class TestTwitterAAE:
             Tweets(tmp_path / "broken.zip")
 
     def test_long_runs_are_cut(self, tmp_path: Path) -> None:
-        lines = (tweet(i, f"tweet {i}", 0.995 * (i % 3 == 0), 0.995 * (i % 3 > 0)) for i in range(5000))
+        lines = (tweet(i, f"tweet no{i}", 0.995 * (i % 3 == 0), 0.995 * (i % 3 > 0)) for i in range(5000))
         (tmp_path / "twitteraae_all").write_text("".join(lines))
         runs = list(Tweets(tmp_path))
         assert [len(run) for run in runs] == [4096, 904]
-        assert runs[1].contents[-1] == "tweet 4999"
+        assert runs[1].contents[-1] == "tweet no4999"
 
     def test_broken_lines_are_counted(self, release: Path) -> None:
         whole = release.read_text(encoding="utf-8")
@@ -620,8 +621,8 @@ class TestTwitterAAE:
         )
         tweets = Tweets(release)
         assert tuple(self.read(tweets)[0]) == self.TEXTS
-        assert (tweets.lines, tweets.unreadable) == (11, 2)
-        assert re.search(r"line 10: 'only\\tthree\\tcells' is not of the format", tweets.problems[0])
+        assert (tweets.lines, tweets.unreadable) == (12, 2)
+        assert re.search(r"line 11: 'only\\tthree\\tcells' is not of the format", tweets.problems[0])
 
     @pytest.mark.parametrize(
         "text", ["", "1\t0.99\t0.0\t0.0\t0.01\n" * 5, "a,b,c\n" * 1500], ids=["empty", "limited", "CSV"]
@@ -651,7 +652,7 @@ class TestTwitterAAE:
         assert data.encoder.startswith("ngrams/")
 
     def test_parts(self, tmp_path: Path) -> None:
-        lines = (tweet(i, f"tweet {i}", 0.995 * (i % 3 == 0), 0.995 * (i % 3 > 0)) for i in range(5000))
+        lines = (tweet(i, f"tweet no{i}", 0.995 * (i % 3 == 0), 0.995 * (i % 3 > 0)) for i in range(5000))
         (tmp_path / "twitteraae_all").write_text("".join(lines))
         with Encoding() as encoding:
             parts = list(encoded(Tweets(tmp_path), encoding))
@@ -659,11 +660,11 @@ class TestTwitterAAE:
             same(joined(parts), load_twitteraae(tmp_path, encoding))
 
     def test_random_sample_of_each(self, tmp_path: Path) -> None:
-        lines = (tweet(i, f"tweet {i}", 0.995 * (i % 5 == 0), 0.995 * (i % 5 > 0)) for i in range(6000))
+        lines = (tweet(i, f"tweet no{i}", 0.995 * (i % 5 == 0), 0.995 * (i % 5 > 0)) for i in range(6000))
         (tmp_path / "twitteraae_all").write_text("".join(lines))
         tweets = Tweets(tmp_path)
         drawn = sample_tweets(tweets, 400, seed=1)
-        rows = [int(str(text).split()[1]) for run in drawn for text in run.contents]
+        rows = [int(str(text).removeprefix("tweet no")) for run in drawn for text in run.contents]
         groups = [group for run in drawn for group in run.values["dialect"]]
         assert groups == ["AAE"] * 400 + ["WHE"] * 400
         assert len(set(rows)) == 800
@@ -677,6 +678,11 @@ class TestTwitterAAE:
         assert len(load_twitteraae(tmp_path, each=10)) == 20
         assert len(load_twitteraae(tmp_path, each=2000)) == 3200
 
+    def test_broken_lines_are_told(self, release: Path) -> None:
+        release.write_text(release.read_text(encoding="utf-8") + "only\tthree\tcells\n", encoding="utf-8")
+        for each in (None, 1):
+            assert load_twitteraae(release, each=each).unreadable == 1
+
     def test_one_dialect_is_not_enough(self, tmp_path: Path) -> None:
         (tmp_path / "twitteraae_all").write_text(tweet(0, "x", 0.0, 0.995))
         with pytest.raises(FileError, match="no tweet that is certainly AAE"):
@@ -684,7 +690,7 @@ class TestTwitterAAE:
 
     def stand_in(self, path: Path, **changed: Any) -> Path:
         columns = {
-            "text": [f"tweet {i}" for i in range(6)],
+            "text": [f"tweet no{i}" for i in range(6)],
             "aa": [0.9, 0.1, 0.8, 0.45, None, 0.3],
             "hisp": [0.0] * 6,
             "asian": [0.0] * 6,
@@ -699,6 +705,11 @@ class TestTwitterAAE:
         two = load_twitteraae(path, each=2)
         assert two.ids == ("0", "2", "1", "5")
         assert two.columns["dialect"].tolist() == ["AAE", "AAE", "WHE", "WHE"]
+        # Alike once cleaned: the likelier one counts.
+        alike = self.stand_in(
+            tmp_path / "alike.parquet", text=["x", "y", "@maya x", "z", "q", "y http://t.co/1"]
+        )
+        assert load_twitteraae(alike, each=2).ids == ("0", "3", "1")
         # Never of both, and never without a posterior.
         assert load_twitteraae(path).ids == ("0", "2", "3", "1", "5")
         named = self.stand_in(tmp_path / "named.parquet", id=[10, 11, 12, 13, 14, 15])
@@ -716,11 +727,19 @@ class TestTwitterAAE:
     def test_the_stand_in(self) -> None:
         if not TWEETS.exists():
             pytest.skip(f"the tweets with posteriors are not at {TWEETS}")
-        columns = parquet.read_table(TWEETS, columns=["id", "aa", "white"])
-        ids = columns["id"].to_numpy()
-        rows = [np.argsort(-columns[name].to_numpy(), kind="stable")[:1800] for name in ("aa", "white")]
+        columns = parquet.read_table(TWEETS, columns=["id", "text", "aa", "white"])
+        ids, texts = columns["id"].to_numpy(), [plain(text) for text in columns["text"].to_pylist()]
+        expected = []
+        for name in ("aa", "white"):
+            ranked = np.argsort(-columns[name].to_numpy(), kind="stable").tolist()
+            once = [
+                row
+                for at, row in enumerate(ranked[:2500])
+                if texts[row] not in {texts[r] for r in ranked[:at]}
+            ]
+            expected += once[:1800]
         data = load_twitteraae(TWEETS)
-        assert data.ids == tuple(str(ids[row]) for row in np.concatenate(rows))
+        assert data.ids == tuple(str(ids[row]) for row in expected)
         assert data.columns["dialect"].tolist() == ["AAE"] * 1800 + ["WHE"] * 1800
         control = data.control(np.arange(1700, 1900), "dialect", ("AAE", "WHE"))
         assert control.counts == {"AAE": 100, "WHE": 100}

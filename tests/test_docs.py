@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 
 
+MAKE_THEIR_FILES = {"images.md", "texts.md", "compare.md"}  # by a Python block, for the commands
 PORTRAITS = ROOT.parent / "shared" / "data" / "ppb2017_images"
 
 
@@ -45,7 +46,7 @@ def test_python_blocks_run(page, tmp_path, monkeypatch, capsys):
 def test_shell_blocks_run(page, tmp_path, monkeypatch):
     prepared(page, monkeypatch)
     monkeypatch.chdir(tmp_path)
-    if page.name in {"images.md", "texts.md", "compare.md"}:  # their commands work on what the Python block writes
+    if page.name in MAKE_THEIR_FILES:
         for code in blocks(page, "python"):
             exec(compile(code, str(page), "exec"), {})
     printed = ""

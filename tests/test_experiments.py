@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,14 @@ from divscore.cli.reproduce import reproduce
 from divscore.datasets.labelled import LabelledData
 from divscore.errors import InputError
 from divscore.experiments import celeba, ppb, twitteraae
+from divscore.experiments.claims import smaller_sets
 from divscore.experiments.draws import (
     Attribute,
     Collection,
     Labelled,
     Material,
     Split,
+    check_splits,
     collected,
     composed,
 )
@@ -38,7 +41,7 @@ from divscore.experiments.results import Results, write_results
 from divscore.experiments.sections import equal_cost
 from divscore.experiments.settings import Settings
 from divscore.experiments.style import save_figure
-from divscore.experiments.summary import points, ratio, summarise
+from divscore.experiments.summary import Point, points, ratio, summarise
 from divscore.experiments.sweep import ask
 from divscore.experiments.tables import Table, shown
 from divscore.selection import select_adaptive
@@ -243,7 +246,9 @@ def test_cannot_tell_counts_as_zero_but_not_where_that_is_right_by_design() -> N
     assert found is not None
     assert (found.mae, found.cannot_tell, found.coverage) == (pytest.approx(0.25), 1, 1.0)
     (point,) = points([replace(a, sweep="size") for a in unsure])
-    assert (point.answers, point.left_out, point.mae) == (1, 1, pytest.approx(0.1))
+    assert (point.answers, point.left_out, point.mae) == (2, 0, pytest.approx(0.25))
+    (point,) = points([replace(a, sweep="size", truth=0.0) for a in unsure])
+    assert (point.answers, point.left_out, point.mae) == (1, 1, pytest.approx(0.3))
 
 
 def test_undefined_answers_are_left_out_and_counted() -> None:
@@ -371,6 +376,40 @@ def test_settings_that_cannot_be_run_are_refused(
         ppb.reproduce(portraits, replace(SMALL, **wrong))
 
 
+def test_too_few_labels_are_told_before_anything_is_computed_and_as_many_as_said_do(
+    portraits: LabelledData,
+) -> None:
+    settings = replace(SMALL, labels=12, size=8, repetitions=30, shares=(0.5,), sizes=(10,))
+    steps: list[int] = []
+    with pytest.raises(InputError, match=r"--labels 12: in some repetitions fewer than [25] of") as error:
+        ppb.reproduce(portraits, settings, progress=steps.append)
+    assert not steps
+    enough = int(re.findall(r"give --labels (\d+) or more", str(error.value))[0])
+    fewest = {a: 5 if a.name in ("gender", "skin tone") else 2 for a in ppb.ATTRIBUTES}
+    material = Material(portraits.vectors, portraits.columns)
+
+    def splits(labels: int) -> list[Split]:
+        return [
+            Split.at_random(len(material), labels, np.random.default_rng([SMALL.seed, r])) for r in range(30)
+        ]
+
+    check_splits(splits(enough), material, fewest)
+    with pytest.raises(InputError, match=f"give --labels {enough} or more"):
+        check_splits(splits(enough - 1), material, fewest)
+    few = min(
+        (GENDER.labels(material)[split.labelled] == g).sum() for split in splits(enough) for g in (0, 1)
+    )
+    assert few >= 5
+
+
+def test_no_method_is_said_to_choose_more_labels_than_there_are() -> None:
+    titles = {m.key: m.title for m in same_labels(Settings(labels=10, size=10))}
+    assert titles["adaptive-wide"] == "DivScore-Adaptive, 10 of 10"
+    assert {m.key: m.title for m in same_labels(Settings())}[
+        "adaptive-wide"
+    ] == "DivScore-Adaptive, 100 of 200"
+
+
 def test_a_run_names_the_command_that_repeats_it() -> None:
     settings = replace(ppb.DEFAULTS, repetitions=4, alpha=0.5)
     assert (
@@ -494,8 +533,17 @@ def test_reproduce_ppb_from_a_table(portraits: LabelledData, tmp_path: Path, mon
     assert document["settings"]["repetitions"] == 1
     assert document["settings"]["alpha"] == 1.0
     assert "RESULTS.md" in result.stderr
-    bad = run("ppb", "--data", "mine.parquet", "--labels", 400, "--workers", 1, code=2)
+    assert "already" not in result.stderr
+    Path("results/ppb/notes.txt").write_text("mine")
+    again = run("ppb", "--data", "mine.parquet", *options)
+    assert "RESULTS.md, results.json already; replaced when the run is done" in again.stderr
+    assert Path("results/ppb/notes.txt").read_text() == "mine"
+    bad = run("ppb", "--data", "mine.parquet", "--labels", 400, "--workers", 1, "--out", "new/one", code=2)
     assert "leave too few" in bad.stderr
+    assert not Path("new").exists()
+    for out in ("mine.parquet", "mine.parquet/deeper"):
+        taken = run("ppb", "--data", "nothing.parquet", "--out", out, code=2)
+        assert taken.stderr == "divscore: mine.parquet is a file; name a folder\n"
     missing = run("ppb", "--data", "nothing.parquet", code=2)
     assert "gendershades.org" in missing.stderr
 
@@ -573,7 +621,7 @@ def test_reproduce_twitteraae_takes_word_vectors_when_a_model_is_given(
     words = [f"word{letter}" for letter in "abcdefghij"]
     dialect = np.repeat([0, 1], 150)
     texts = [
-        " ".join(rng.choice(words[:7] if d else words[3:], size=6)) + f" http://t.co/{i}"
+        " ".join([*rng.choice(words[:7] if d else words[3:], size=6), f"name{i}", f"http://t.co/{i}"])
         for i, d in enumerate(dialect)
     ]
     aa = np.where(dialect == 0, 0.9, 0.05)
@@ -581,9 +629,11 @@ def test_reproduce_twitteraae_takes_word_vectors_when_a_model_is_given(
     lines = [f"{w} " + " ".join(f"{x:.4f}" for x in rng.normal(size=6)) for w in words]
     Path("words.txt").write_text(f"{len(words)} 6\n" + "\n".join(lines) + "\n")
     options = ("--repetitions", 1, "--labels", 40, "--size", 10, "--collection-size", 60, "--workers", 1)
-    run("twitteraae", "--data", "tweets.parquet", "--model", "words.txt", "--no-cache", *options)
-    settings = json.loads(Path("results/twitteraae/results.json").read_text())["settings"]
-    assert settings["encoder"].startswith("word2vec/1 stopwords=on clean=tweets")
+    run("twitteraae", "--data", "tweets.parquet", "--model", tmp_path / "words.txt", "--no-cache", *options)
+    document = json.loads(Path("results/twitteraae/results.json").read_text())
+    assert document["settings"]["encoder"].startswith("word2vec/1 stopwords=on")
+    told = "--repetitions 1 --labels 40 --size 10 --collection-size 60 --model words.txt"
+    assert document["command"] == f"divscore reproduce twitteraae --data PATH {told}"
     refused = run("twitteraae", "--data", "tweets.parquet", "--vectors", "x.npy", code=2)
     assert "--vectors is for 'celeba'" in refused.stderr
 
@@ -634,3 +684,18 @@ def test_reproduce_twitteraae_on_the_stand_in(tmp_path: Path) -> None:
     assert document["settings"]["encoder"].startswith("ngrams")
     errors = {row[1]: row[4] for row in document["tables"]["accuracy"]["rows"]}
     assert errors["likelihood, all 200 labels"] < 0.2
+
+
+def test_fewer_examples_for_the_same_error() -> None:
+    def at(method: str, size: int, error: float) -> Point:
+        return Point("size", "tone", size, method, 5, 0, 0.0, 0.0, 0.0, 0.0, error, error, None)
+
+    ahead = [at("adaptive", 10, 0.2), at("adaptive", 20, 0.1), at("adaptive", 30, 0.3)]
+    behind = [at("random-balanced", 10, 0.5), at("random-balanced", 20, 0.3), at("random-balanced", 30, 0.11)]
+    claim = smaller_sets(ahead + behind, "tone", "here")
+    assert claim.agrees
+    assert "0.110, the lowest error that both reach: 20 examples against 30" in claim.measured
+    swapped = [
+        replace(p, method="adaptive" if p.method != "adaptive" else "random-balanced") for p in ahead + behind
+    ]
+    assert not smaller_sets(swapped, "tone", "here").agrees

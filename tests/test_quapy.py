@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import pickle
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -192,6 +193,56 @@ def test_theirs_on_a_control_set(qp: Any, draw: Draw, make_control: MakeControl)
         assert not hasattr(each.classifier, "classes_"), "the given quantifier stays as it was"
         turned = adapter.quapy_estimate(each, control.with_order(("b", "a")), sample)
         assert turned == pytest.approx(shares[::-1], abs=0.02)
+
+
+class Drawing:
+    """Makes a quantifier of QuaPy's that draws from numpy's global state, and warns, as some of them do."""
+
+    def __new__(cls, qp: Any, message: str) -> Any:
+        class Noisy(qp.method.base.BaseQuantifier):  # type: ignore[misc, name-defined]
+            def fit(self, X: Any, y: Any) -> Any:
+                self.drawn = np.random.random()  # noqa: NPY002
+                warnings.warn(message, UserWarning, stacklevel=2)
+                return self
+
+            def predict(self, X: Any) -> Any:
+                share = (self.drawn + np.random.random()) / 2  # noqa: NPY002
+                return np.array([share, 1 - share])
+
+        return Noisy()
+
+
+def test_a_seed_settles_what_theirs_draw_and_leaves_the_callers_state_alone(
+    qp: Any, draw: Draw, make_control: MakeControl
+) -> None:
+    control, (sample, _) = make_control(12, (60, 60)), draw(13, (35, 15))
+    noisy = Drawing(
+        qp, "the method has reached the maximum number of iterations; it might have not converged"
+    )
+    np.random.seed(99)  # noqa: NPY002
+    expected = np.random.random(3)  # noqa: NPY002
+    np.random.seed(99)  # noqa: NPY002
+    one, two, other = (adapter.fit_quantifier(noisy, control, seed=s)(sample) for s in (5, 5, 6))
+    assert np.array_equal(np.random.random(3), expected)  # noqa: NPY002
+    assert np.array_equal(one, two)
+    assert not np.array_equal(one, other)
+
+
+def test_warnings_that_are_not_known_are_passed_on(qp: Any, make_control: MakeControl) -> None:
+    with pytest.warns(UserWarning, match="something is wrong"):
+        adapter.fit_quantifier(Drawing(qp, "something is wrong"), make_control(12, (60, 60)), seed=1)
+
+
+def test_emq_that_does_not_converge_says_nothing(qp: Any, draw: Draw, make_control: MakeControl) -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    control = make_control(0, (30, 30), d=100, gap=0.2)
+    sample, _ = draw(1, (60, 60), 100, 0.2)
+    unsure = qp.method.aggregative.EMQ(LogisticRegression(C=0.1))
+    fitted = copy.deepcopy(unsure).fit(control.units, control.labels)
+    with pytest.warns(UserWarning, match="maximum number of iterations"):
+        fitted.predict(unit_rows(sample))
+    assert adapter.quapy_estimate(unsure, control, sample).sum() == pytest.approx(1)
 
 
 def test_theirs_on_three_groups(qp: Any, draw: Draw, make_control: MakeControl) -> None:

@@ -7,7 +7,9 @@ it is first asked for, because QuaPy takes seconds to import and is an extra: ``
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,8 @@ __all__ = ["AuditingQuantifier", "fit_quantifier", "quapy_estimate"]
 
 LikelihoodQuantifier: Any  # made by __getattr__
 ESTIMATORS = ("likelihood", "divscore")
+# EMQ says so of most samples that it finds hard; its answer is used all the same.
+KNOWN_WARNINGS = ("the method has reached the maximum number of iterations",)
 
 
 class AuditingQuantifier:
@@ -96,10 +100,14 @@ class AuditingQuantifier:
         )
 
 
-def fit_quantifier(quantifier: Any, control: ControlSet) -> Callable[[Any], FloatArray]:
+def fit_quantifier(
+    quantifier: Any, control: ControlSet, *, seed: int | None = None
+) -> Callable[[Any], FloatArray]:
     """Fit a copy of one of QuaPy's quantifiers on all labelled examples, scaled to length one.
 
-    Returns a function from a collection's vectors to the shares of the control set's groups, in their order.
+    Returns a function from a collection's vectors to the shares of the control set's groups, in their order. QuaPy
+    may draw from numpy's global random state; with a `seed` it finds that state seeded, and the caller finds it as
+    it was.
     """
     base = _quapy()
     if not isinstance(quantifier, base):
@@ -114,8 +122,9 @@ def fit_quantifier(quantifier: Any, control: ControlSet) -> Callable[[Any], Floa
             f"'{fewest}' has {control.counts[fewest]}; label more, or give it another val_split"
         )
     fitted = copy.deepcopy(quantifier)
-    fitted.fit(control.units, control.labels)
-    return lambda collection: _shares(fitted, collection, control)
+    with _guarded(seed):
+        fitted.fit(control.units, control.labels)
+    return lambda collection: _shares(fitted, collection, control, seed)
 
 
 def quapy_estimate(quantifier: Any, control: ControlSet, collection: Any) -> FloatArray:
@@ -127,12 +136,30 @@ def quapy_estimate(quantifier: Any, control: ControlSet, collection: Any) -> Flo
     return fit_quantifier(quantifier, control)(collection)
 
 
-def _shares(fitted: Any, collection: Any, control: ControlSet) -> FloatArray:
+@contextmanager
+def _guarded(seed: int | None) -> Iterator[None]:
+    """Silence warnings that are known; seed numpy's global random state, if asked to, and put it back."""
+    state = np.random.get_state()  # noqa: NPY002 - QuaPy's, not ours
+    with warnings.catch_warnings():
+        for message in KNOWN_WARNINGS:
+            warnings.filterwarnings("ignore", message)
+        if seed is None:
+            yield
+            return
+        np.random.seed(seed)  # noqa: NPY002
+        try:
+            yield
+        finally:
+            np.random.set_state(state)  # noqa: NPY002
+
+
+def _shares(fitted: Any, collection: Any, control: ControlSet, seed: int | None) -> FloatArray:
     rows = as_matrix(_dense(collection), "the collection's vectors")
     usable = rows[np.isfinite(rows).all(axis=1) & rows.any(axis=1)]
     if not len(usable):
         raise InputError(f"none of the {len(rows)} items of the collection has a usable vector")
-    shares = np.asarray(fitted.predict(unit_rows(usable)), dtype=np.float64)
+    with _guarded(seed):
+        shares = np.asarray(fitted.predict(unit_rows(usable)), dtype=np.float64)
     if shares.shape != (len(control.groups),):
         raise InputError(f"{type(fitted).__name__} gave shares of shape {shares.shape} for {control.groups}")
     return shares

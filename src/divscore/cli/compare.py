@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
+from contextlib import ExitStack
 
 import click
 
-from divscore.cli.console import clean_errors, progress_bar, say, warn
+from divscore.cli.console import clean_errors, progress_bar, say, stops_cleanly, warn
 from divscore.cli.encoding import encoding_options, read_control, workers_option
+from divscore.cli.output import open_output
 from divscore.embedding.encoding import Encoding
 from divscore.errors import InputError
+from divscore.experiments.advice import advice
 from divscore.experiments.comparison import Comparison, Setup, usable_labels
 from divscore.experiments.comparison import compare as make_comparison
 from divscore.experiments.comparisonresults import (
-    TIMES,
+    FILES,
+    IN_FILES_ONLY,
     comparison_document,
     comparison_table,
     write_comparison,
 )
-from divscore.experiments.tables import shown
+from divscore.experiments.tables import Table, shown
 from divscore.report.table import columns
+from divscore.wording import printable
 
 __all__ = ["compare"]
 
@@ -61,6 +64,7 @@ __all__ = ["compare"]
 @click.option("--quapy", is_flag=True, help="Also try QuaPy's EMQ, PACC and KDEyML (divscore[quapy]).")
 @workers_option
 @clean_errors
+@stops_cleanly
 @encoding_options
 def compare(
     pool: str,
@@ -90,13 +94,16 @@ def compare(
       divscore compare labelled/ --labels 30,60 --out comparison
     """
     order = [name.strip() for name in groups.split(",")] if groups else None
-    labelled = read_control(pool, encoding, attribute=attribute, column=column, order=order, form=form)
-    setup = Setup(usable_labels(labelled, _numbers(labels)), repetitions, collection_size, size, seed, quapy)
-    with progress_bar("splits", repetitions) as advance:
-        found = make_comparison(labelled, setup, workers=workers, progress=advance)
-    if out:
-        written = write_comparison(found, out)
-        warn(f"wrote {', '.join(path.relative_to(Path(out)).as_posix() for path in written)} to {out}")
+    numbers = _numbers(labels)
+    with ExitStack() as stack:
+        place = stack.enter_context(open_output(out, FILES)) if out else None
+        labelled = read_control(pool, encoding, attribute=attribute, column=column, order=order, form=form)
+        setup = Setup(usable_labels(labelled, numbers), repetitions, collection_size, size, seed, quapy)
+        with progress_bar("splits", repetitions) as advance:
+            found = make_comparison(labelled, setup, workers=workers, progress=advance)
+        if place:
+            written = write_comparison(found, place)
+            warn(f"wrote {', '.join(path.name for path in written)} to {place}")
     if as_json:
         say(json.dumps(comparison_document(found), indent=1, ensure_ascii=False))
         return
@@ -107,18 +114,27 @@ def _tell(found: Comparison) -> None:
     smallest, largest = found.items
     items = f"{smallest} to {largest}" if smallest < largest else str(largest)
     say(
-        f"{found.attribute}: {found.pool} labelled examples, {found.setup.repetitions} splits; collections of "
-        f"{items} items, of every composition."
+        f"{printable(found.attribute)}: {found.pool} labelled examples, {found.setup.repetitions} splits; "
+        f"collections of {items} items, of every composition."
     )
     say("")
-    table = comparison_table(found)
-    kept = len(table.columns) - len(TIMES)
-    rows: list[list[str]] = [list(table.columns), *([shown(value) for value in row] for row in table.rows)]
-    # The aligner leaves the last column at the left; numbers belong to the right.
-    say(columns([[row[1], row[0], *row[2:kept], ""] for row in rows]))
+    say(_shown(comparison_table(found)))
     say("")
-    document: dict[str, Any] = comparison_document(found)
-    say(document["advice"])
+    say(printable(advice(found)))
+
+
+def _shown(table: Table) -> str:
+    """A part for every number of labels, since methods compare only within one."""
+    named = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    kept = [name for name in table.columns if name not in ("labels", "method", *IN_FILES_ONLY)]
+    lines: list[list[str]] = []
+    for number in dict.fromkeys(row["labels"] for row in named):
+        # The aligner leaves the last column at the left; numbers belong to the right.
+        lines += [[""] * (len(kept) + 2)] if lines else []
+        lines.append([f"with {number} labels", *kept, ""])
+        mine = [row for row in named if row["labels"] == number]
+        lines += [[shown(row["method"]), *(shown(row[name]) for name in kept), ""] for row in mine]
+    return columns(lines)
 
 
 def _numbers(text: str | None) -> tuple[int, ...] | None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import signal
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +19,7 @@ import click
 from divscore.errors import DivscoreError
 from divscore.wording import printable
 
-__all__ = ["clean_errors", "progress_bar", "say", "warn"]
+__all__ = ["clean_errors", "progress_bar", "say", "stops_cleanly", "warn"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 LINE_SECONDS = 30.0
@@ -48,6 +50,33 @@ def clean_errors(command: F) -> F:
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             raise CleanError(f"{where}{error.strerror or error}") from error
+
+    return wrapped  # type: ignore[return-value]
+
+
+class _Stopped(BaseException):
+    """Somebody asked the process to end; like Ctrl-C, no error that anything on the way should catch."""
+
+
+def stops_cleanly(command: F) -> F:
+    """Let SIGTERM end a command as Ctrl-C does: workers stop, and temporary and empty folders go."""
+
+    def stop(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # another must not break off the tidying up
+        raise _Stopped
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            return command(*args, **kwargs)  # only the main thread may handle signals
+        before = signal.signal(signal.SIGTERM, stop)
+        try:
+            return command(*args, **kwargs)
+        except _Stopped:
+            warn("stopped")
+            raise click.exceptions.Exit(128 + signal.SIGTERM) from None
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
     return wrapped  # type: ignore[return-value]
 

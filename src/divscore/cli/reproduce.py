@@ -9,16 +9,18 @@ from typing import Any
 
 import click
 
-from divscore.cli.console import clean_errors, progress_bar, say, warn
+from divscore.cli.console import clean_errors, progress_bar, say, stops_cleanly, warn
 from divscore.cli.encoding import encoding_options, workers_option
+from divscore.cli.output import open_output
 from divscore.embedding.encoding import Encoding
 from divscore.errors import InputError
-from divscore.experiments.results import Results, write_results
+from divscore.experiments.results import FIGURES, PAGES, Results, write_results
 
 __all__ = ["reproduce"]
 
 EACH = 20_000  # of 1.2 million tweets, of each dialect: twenty times what a collection takes
-STAND_INS = frozenset({".parquet", ".arrow", ".feather", ".ipc", ".csv", ".jsonl", ".ndjson"})
+# What has no bearing on the results, or has another place in the command.
+UNTOLD = {"data", "out", "workers", "cache", "no_cache"}
 
 
 @click.command()
@@ -63,6 +65,7 @@ STAND_INS = frozenset({".parquet", ".arrow", ".feather", ".ipc", ".csv", ".jsonl
 )
 @workers_option
 @clean_errors
+@stops_cleanly
 @encoding_options
 def reproduce(
     experiment: str,
@@ -94,17 +97,19 @@ def reproduce(
         if value is not None and experiment != whose:
             raise InputError(f"{name} is for '{whose}', not for '{experiment}'; leave it out")
     chosen = {name: value for name, value in asked.items() if value is not None}
-    folder = Path(out or os.path.join("results", experiment))
-    if experiment == "ppb":
-        results = _ppb(data, encoding, chosen, workers)
-    elif experiment == "celeba":
-        results = _celeba(data, encoding, chosen, workers, vectors)
-    else:
-        results = _twitteraae(data, encoding, chosen, workers, each)
-    written = write_results(results, folder)
+    folder = out or os.path.join("results", experiment)
+    with open_output(folder, PAGES, FIGURES) as place:
+        if experiment == "ppb":
+            results = _ppb(data, encoding, chosen, workers)
+        elif experiment == "celeba":
+            results = _celeba(data, encoding, chosen, workers, vectors)
+        else:
+            results = _twitteraae(data, encoding, chosen, workers, each)
+        results = replace(results, command=_command(experiment))
+        written = write_results(results, place)
     assert results.short is not None
     say(results.short.markdown())
-    warn(f"wrote {len(written)} files to {folder}; read {folder / 'RESULTS.md'}")
+    warn(f"wrote {len(written)} files to {place}; read {place / 'RESULTS.md'}")
 
 
 def _ppb(path: str, encoding: Encoding, asked: dict[str, Any], workers: int) -> Results:
@@ -136,22 +141,34 @@ def _celeba(
 def _twitteraae(
     path: str, encoding: Encoding, asked: dict[str, Any], workers: int, each: int | None
 ) -> Results:
-    from divscore.datasets.twitteraae import load_twitteraae
+    from divscore.datasets.twitteraae import TABLES, load_twitteraae
     from divscore.experiments import twitteraae
 
     settings = replace(twitteraae.DEFAULTS, **asked)
-    stand_in = Path(path).suffix.lower() in STAND_INS
+    stand_in = Path(path).suffix.lower() in TABLES
     number = each if stand_in else each or EACH
-    _as_the_paper(encoding)
+    if encoding.name is None and encoding.model is not None:
+        encoding.name = "word2vec"  # as in the paper
     with progress_bar("tweets", None) as advance:
         data = load_twitteraae(path, encoding, each=number, seed=settings.seed, progress=advance)
+    if data.unreadable:
+        warn(f"{path}: {data.unreadable:,} lines are not of the release's format and were left out")
     with progress_bar("repetitions", twitteraae.tasks(settings)) as advance:
         return twitteraae.reproduce(data, settings, workers=workers, progress=advance, stand_in=stand_in)
 
 
-def _as_the_paper(encoding: Encoding) -> None:
-    """A model for tweets is word vectors, as in the paper, and their texts are cleaned as there."""
-    if encoding.name is None and encoding.model is not None:
-        encoding.name = "word2vec"
-    if encoding.name == "word2vec" and "clean" not in dict(encoding.options):
-        encoding.options = tuple(sorted((*encoding.options, ("clean", "tweets"))))
+def _command(experiment: str) -> str:
+    """The command as it was given, files by their names alone."""
+    context = click.get_current_context()
+    told = [f"divscore reproduce {experiment} --data PATH"]
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        if not isinstance(option, click.Option) or source is not click.core.ParameterSource.COMMANDLINE:
+            continue
+        if option.name in UNTOLD:
+            continue
+        values = context.params[option.name or ""]
+        for value in values if option.multiple else [values]:
+            text = Path(value).name if option.name in {"model", "vectors", "pca"} else str(value)
+            told.append(f"{option.opts[-1]} {text}")
+    return " ".join(told)

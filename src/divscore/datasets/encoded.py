@@ -51,7 +51,8 @@ def encoded(
 ) -> Iterator[LabelledData]:
     """Encode items part by part; without an encoding by the default encoder, remembered in the user's cache.
 
-    Every part tells in `left_out` which items since the part before have no vector.
+    Every part tells in `left_out` which items since the part before have no vector, the last one also how many
+    entries could not be read.
     """
     with _opened(encoding) as used:
         used.fit(items)
@@ -69,10 +70,12 @@ def encoded(
         if not made:
             reasons = "; ".join(source.problems[:3]) or "there are none"
             raise FileError(f"{items.path}: none of the items could be encoded: {reasons}")
-        if rest := source.skips - told:
+        rest = source.skips - told
+        if rest or items.unreadable:
             none = np.empty((0, source.dimension), dtype=np.float32)
             empty = text_columns({name: [] for name in items.extra})
-            yield LabelledData(items.name, none, empty, (), identity, _left_out(rest, items.extra))
+            lost = _left_out(rest, items.extra)
+            yield LabelledData(items.name, none, empty, (), identity, lost, items.unreadable)
 
 
 @contextmanager

@@ -42,7 +42,8 @@ class LabelledData:
     """Vectors, and for each the values of the labels' columns; a part of a large set looks the same.
 
     `encoder` is the identity of what made the vectors, where that is known. `left_out` has the same columns for the
-    items without a vector, such as pictures in which no face was found: these are not missing at random.
+    items without a vector, such as pictures in which no face was found: these are not missing at random. `unreadable`
+    counts entries of the files that are not of their format.
 
     >>> data = LabelledData("two", np.eye(2), {"gender": np.array(["female", "male"])}, ("x.jpg", "y.jpg"))
     >>> data.where(data.columns["gender"] == "male").ids
@@ -55,6 +56,7 @@ class LabelledData:
     ids: tuple[str, ...]
     encoder: str | None = None
     left_out: dict[str, Texts] = field(default_factory=dict)
+    unreadable: int = 0
 
     def __post_init__(self) -> None:
         lengths = {"vectors": len(self.vectors), "ids": len(self.ids)}
@@ -121,6 +123,7 @@ def joined(parts: Iterable[LabelledData]) -> LabelledData:
         tuple(name for part in all_parts for name in part.ids),
         first.encoder,
         {name: np.concatenate([some[name] for some in known]) for name in known[0]} if known else {},
+        sum(part.unreadable for part in all_parts),
     )
 
 

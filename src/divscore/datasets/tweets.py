@@ -3,7 +3,8 @@
 The file ``twitteraae_all`` has ten columns apart by tabs and no header: tweet id, time, user id, longitude and
 latitude, census block group, text (a JSON string), and the posteriors of African-American, Hispanic, other and White
 English. The paper keeps the tweets with a posterior of at least 0.99 for AAE or WHE (White English). Its authors'
-notebook also wants the other two to sum to at most 0.1, which follows from it, and takes every text once.
+notebook also wants the other two to sum to at most 0.1, which follows from it, cleans the texts and takes every one
+once.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from pathlib import Path
 from typing import IO
 
 from divscore.datasets.labelled import Origin, shown
+from divscore.encoders.tweets import clean
 from divscore.errors import FileError
 from divscore.sources.block import PROBLEMS_KEPT
 from divscore.sources.items import Items, ItemSource
 
-__all__ = ["AAE", "DIALECT", "ORIGIN", "SET", "WHE", "Tweets"]
+__all__ = ["AAE", "DIALECT", "ORIGIN", "SET", "WHE", "Tweets", "plain"]
 
 SET = "TwitterAAE"
 ORIGIN = Origin("TwitterAAE", "slanglab.cs.umass.edu/TwitterAAE/", "research use")
@@ -37,7 +39,7 @@ Row = tuple[str, str, str]
 
 
 class Tweets(ItemSource):
-    """Certain tweets, read line by line at every iteration; the column ``dialect`` tells the group.
+    """Certain tweets, cleaned, read line by line at every iteration; the column ``dialect`` tells the group.
 
     Takes the file, a folder with it, or the zip archive as downloaded. After an iteration `lines` counts the file's
     lines, and `unreadable` and `problems` speak of those that are not of the format.
@@ -59,6 +61,8 @@ class Tweets(ItemSource):
         run: list[Row] = []
         with _opened(Path(self.path)) as stream:
             for row in self._certain(stream):
+                if not row[1]:
+                    continue  # nothing is left of it
                 digest = hashlib.blake2b(row[1].encode("utf-8", "surrogatepass"), digest_size=DIGEST).digest()
                 if digest in seen:
                     continue
@@ -81,7 +85,7 @@ class Tweets(ItemSource):
                     continue
                 if not float(cells[3]) + float(cells[4]) <= self.others:
                     continue
-                row = _name(cells[0]), _text(cells[1]), AAE if aa >= white else WHE
+                row = _name(cells[0]), plain(_text(cells[1])), AAE if aa >= white else WHE
             except (ValueError, IndexError):
                 self._broken(line)
                 continue
@@ -102,6 +106,11 @@ class Tweets(ItemSource):
             "expected ten columns apart by tabs, the last five a text and the posteriors of African-American, "
             "Hispanic, other and White English"
         )
+
+
+def plain(text: str) -> str:
+    """A tweet without web addresses, mentions and the like, its words a space apart."""
+    return " ".join(clean(text).split())
 
 
 def _items(run: list[Row]) -> Items:

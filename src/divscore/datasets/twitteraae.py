@@ -1,7 +1,7 @@
 """TwitterAAE: tweets in African-American and in White English.
 
-S. L. Blodgett, L. Green and B. O'Connor, "Demographic Dialectal Variation in Social Media", 2016. What is cleaned out
-of a text is the encoder's business (``clean=tweets`` of the encoder ``word2vec``).
+S. L. Blodgett, L. Green and B. O'Connor, "Demographic Dialectal Variation in Social Media", 2016. Texts are cleaned as
+``clean=tweets`` of the encoder ``word2vec`` does, whatever encodes them, and each counts once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from divscore.datasets.encoded import ListedItems, Progress, encoded
 from divscore.datasets.labelled import LabelledData, joined, text_columns
-from divscore.datasets.tweets import AAE, DIALECT, ORIGIN, SET, WHE, Tweets
+from divscore.datasets.tweets import AAE, DIALECT, ORIGIN, SET, WHE, Tweets, plain
 from divscore.embedding.encoding import Encoding
 from divscore.errors import FileError, InputError
 from divscore.sources.block import Request
@@ -79,13 +79,15 @@ def sample_tweets(tweets: Tweets, each: int, seed: int = 0) -> ListedItems:
         raise FileError(
             f"{tweets.path} has no tweet that is certainly {lacking[0]}; is it the whole release?"
         )
-    return _listed(tweets.path, held)
+    found = _listed(tweets.path, held)
+    found.unreadable, found.problems = tweets.unreadable, tweets.problems
+    return found
 
 
 def likeliest(path: str | os.PathLike[str], each: int = LIKELIEST) -> ListedItems:
     """Of a table with text and posteriors, the tweets likeliest to be AAE and those likeliest to be WHE.
 
-    No tweet is of both: it belongs to the likelier of the two.
+    No tweet is of both: it belongs to the likelier of the two. Of tweets that are alike once cleaned the first counts.
     """
     if not Path(path).exists():
         raise ORIGIN.missing(path, "a table with the columns text, aa and white")
@@ -100,13 +102,17 @@ def likeliest(path: str | os.PathLike[str], each: int = LIKELIEST) -> ListedItem
     posterior = {AAE: _numbers(cells["aa"], path), WHE: _numbers(cells["white"], path)}
     ids = cells.get("id") or [str(row) for row in range(len(cells["text"]))]
     aa, white = posterior[AAE], posterior[WHE]
+    texts = [plain(text) for text in cells["text"]]
     held = {}
     for dialect, member in ((AAE, aa >= white), (WHE, aa < white)):
         rows = np.argsort(-posterior[dialect], kind="stable")
-        chosen = rows[member[rows]][:each].tolist()
+        first: dict[str, int] = {}
+        for row in rows[member[rows]].tolist():
+            first.setdefault(texts[row], row)
+        chosen = [row for text, row in first.items() if text][:each]
         if not chosen:
             raise FileError(f"{path} has no tweet that is likelier {dialect} than the other; both are needed")
-        held[dialect] = [(ids[row], cells["text"][row]) for row in chosen]
+        held[dialect] = [(ids[row], texts[row]) for row in chosen]
     return _listed(os.fspath(path), held)
 
 

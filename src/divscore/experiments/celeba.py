@@ -11,6 +11,7 @@ import numpy as np
 from divscore.datasets.celeba import attribute_collections
 from divscore.datasets.labelled import LabelledData
 from divscore.errors import InputError
+from divscore.experiments.claims import CLOSE
 from divscore.experiments.draws import Attribute, Labelled, Material, Split, collected
 from divscore.experiments.figures import collection_figure
 from divscore.experiments.methods import Method, same_labels, with_ours
@@ -163,6 +164,6 @@ def _claims(found: Found, at: Sequence[Point]) -> list[Claim]:
             "DivScore-Random-Proportional has a low error for some attributes and a high one for others",
             "appendix",
             f"from {min(drawn):.3f} to {max(drawn):.3f}" if drawn else "nowhere defined",
-            bool(drawn) and max(drawn) > 2 * min(drawn),
+            bool(drawn) and min(drawn) <= CLOSE and max(drawn) >= 3 * CLOSE,
         ),
     ]

@@ -49,6 +49,7 @@ class Compared:
     method: str
     title: str
     summary: Summary
+    representatives: int | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,11 @@ class Comparison:
         sizes = [a.items for a in self.answers]
         return min(sizes), max(sizes)
 
+    @property
+    def held_out(self) -> int:
+        """How many examples all collections of a split are drawn from."""
+        return self.pool - max(self.setup.labels)
+
 
 def compare(
     pool: ControlSet,
@@ -83,16 +89,18 @@ def compare(
     names = np.array(pool.groups)[pool.labels]
     material = Material(pool.vectors, {"group": names})
     attribute = Attribute(pool.attribute, "group", pool.groups)
+    counts = np.bincount(pool.labels)
+    asked = {n: candidates(_quotas(counts, n).tolist(), setup.size, quapy=setup.quapy) for n in setup.labels}
     doing = functools.partial(work, attribute=attribute, setup=setup)
     tasks = [(repetition,) for repetition in range(setup.repetitions)]
     answers = Batch.joined(repeat(doing, material, tasks, workers=workers, progress=progress)).answers
     rows = []
-    for labels in setup.labels:
-        for method in candidates(labels, len(pool.groups), setup.size, quapy=setup.quapy):
+    for labels, methods in asked.items():
+        for method in methods:
             mine = [a for a in answers if a.method == method.key and a.sweep == f"{labels} labels"]
             found = summarise(mine)
             if found is not None:
-                rows.append(Compared(labels, method.key, method.title, found))
+                rows.append(Compared(labels, method.key, method.title, found, method.representatives))
     return Comparison(pool.attribute, pool.groups, len(pool), setup, tuple(rows), tuple(answers))
 
 
@@ -113,7 +121,7 @@ def work(material: Material, repetition: int, attribute: Attribute, setup: Setup
         quotas = _quotas(counts, number)
         rows = np.concatenate([some[:n] for some, n in zip(order, quotas, strict=True)])
         labelled = Labelled.draw(material, attribute, rows, setup.size, rng, repetition)
-        methods = candidates(number, len(counts), setup.size, quapy=setup.quapy)
+        methods = candidates(quotas.tolist(), setup.size, quapy=setup.quapy)
         batch.answers.extend(ask(methods, labelled, collections, f"{number} labels"))
     return batch
 

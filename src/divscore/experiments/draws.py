@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,17 @@ from divscore.control import ControlSet
 from divscore.errors import InputError
 from divscore.interval import disparity
 
-__all__ = ["Attribute", "Collection", "Labelled", "Material", "Rows", "Split", "collected", "composed"]
+__all__ = [
+    "Attribute",
+    "Collection",
+    "Labelled",
+    "Material",
+    "Rows",
+    "Split",
+    "check_splits",
+    "collected",
+    "composed",
+]
 
 Rows = NDArray[np.intp]
 
@@ -73,6 +83,32 @@ class Split:
         rest = np.concatenate([part[n:] for part, n in zip(parts, taken, strict=True)])
         chosen = np.concatenate([part[:n] for part, n in zip(parts, taken, strict=True)])
         return cls(rng.permutation(chosen), rng.permutation(rest))
+
+
+def check_splits(splits: Iterable[Split], material: Material, fewest: Mapping[Attribute, int]) -> None:
+    """Refuse random splits of which one labels fewer than so many of a group; say how many labels all of them take.
+
+    Splits are cheap to draw; a run that stops at the last of them has lost the work on all others.
+    """
+    codes = {attribute: attribute.labels(material) for attribute in fewest}
+    labels, enough, short = 0, 0, ("", 0)
+    for split in splits:
+        labels = len(split.labelled)
+        order = np.concatenate([split.labelled, split.rest])
+        for attribute, number in fewest.items():
+            for g, name in enumerate(attribute.groups):
+                at = np.flatnonzero(codes[attribute][order] == g)
+                if len(at) < number:
+                    raise InputError(
+                        f"only {len(at)} items are of the group '{name}'; at least {number} are needed"
+                    )
+                if at[number - 1] >= max(labels, enough):
+                    enough, short = int(at[number - 1]) + 1, (name, number)
+    if enough:
+        raise InputError(
+            f"--labels {labels}: in some repetitions fewer than {short[1]} of them are of the group '{short[0]}'; give "
+            f"--labels {enough} or more"
+        )
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ __all__ = [
     "FARTHEST_ERROR",
     "bound_figure",
     "collection_figure",
-    "comparison_figure",
     "error_figure",
     "size_figure",
     "sweep_figure",
@@ -163,18 +162,6 @@ def collection_figure(
                 axis.axhline(edge + 0.5, color="#CCCCCC", linewidth=0.6)
             label(axis, attribute, "disparity", "")
         return with_legend(figure, axes[0], 2)
-
-
-def comparison_figure(points: Sequence[Point], methods: Sequence[Method], title: str) -> Figure:
-    """Mean absolute error by number of labels, cut where a method is far worse than guessing."""
-    with styled():
-        figure, axes = panels(1, 3.2, legend=4)
-        for method in methods:
-            _errors(axes[0], _of(points, method), method)
-        axes[0].set_ylim(0, min(1.0, 1.05 * max([0.05, *(p.mae for p in points)])))
-        axes[0].set_xticks(sorted({float(p.at) for p in points}))
-        label(axes[0], title, "labels", "mean absolute error of the disparity")
-        return with_legend(figure, axes[0])
 
 
 def _bars(axis: Axes, points: Sequence[Point], method: Method, aside: float) -> None:

@@ -24,6 +24,8 @@ from divscore.separation import separable
 from divscore.sketch import Sketch
 
 __all__ = [
+    "CONFIDENCE",
+    "Choose",
     "Method",
     "Run",
     "Told",
@@ -202,7 +204,7 @@ def with_ours(settings: Settings) -> tuple[Method, ...]:
 
 def same_labels(settings: Settings) -> tuple[Method, ...]:
     """The paper's methods once more, with every use of |U| labels that it describes."""
-    n, double = settings.labels, 2 * settings.size
+    n, double = settings.labels, min(2 * settings.size, settings.labels)
     wide = divscore_with(adaptive(double, settings.alpha))
     balanced = divscore_with(lambda labelled: labelled.balanced(labelled.largest))
     return (

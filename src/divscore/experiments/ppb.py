@@ -15,6 +15,7 @@ from divscore.experiments.draws import (
     Material,
     Rows,
     Split,
+    check_splits,
     collected,
     composed,
 )
@@ -60,8 +61,10 @@ def reproduce(
     """Run everything and put the results together."""
     settings.check(len(data))
     material = Material(data.vectors, data.columns)
-    for attribute in ATTRIBUTES:
-        attribute.labels(material)
+    splits = (_split(material, settings, repetition) for repetition in range(settings.repetitions))
+    # A group is known by two at least, and the smallest control set of the size sweep takes half of each.
+    smallest = max(2, min(settings.sizes) // 2)
+    check_splits(splits, material, {a: smallest if a.name in MAIN else 2 for a in ATTRIBUTES})
     plan = [
         (repetition, part) for repetition in range(settings.repetitions) for part in range(len(ATTRIBUTES))
     ]
@@ -73,7 +76,7 @@ def reproduce(
 def work(material: Material, repetition: int, part: int, settings: Settings) -> Batch:
     """One attribute on one split: every sweep, with randomness from the seed and these two numbers alone."""
     attribute, seed = ATTRIBUTES[part], settings.seed
-    split = Split.at_random(len(material), settings.labels, np.random.default_rng([seed, repetition]))
+    split = _split(material, settings, repetition)
     rng = np.random.default_rng([seed, repetition, part])
     sampling = np.random.default_rng([seed, repetition, part, 1])
     labelled = Labelled.draw(material, attribute, split.labelled, settings.size, rng, repetition)
@@ -90,6 +93,11 @@ def work(material: Material, repetition: int, part: int, settings: Settings) -> 
         batch.answers.extend(ask(some, labelled, countries, "country"))
         batch.checks.extend(check_collections(labelled, countries))
     return batch
+
+
+def _split(material: Material, settings: Settings, repetition: int) -> Split:
+    rng = np.random.default_rng([settings.seed, repetition])
+    return Split.at_random(len(material), settings.labels, rng)
 
 
 def _countries(

@@ -77,7 +77,9 @@ def how_counted(answers: Sequence[Answer]) -> str:
         "Methods that label items of the collection itself need new labels for every collection; the others are "
         "labelled once. DivScore-Random-Proportional is not defined where a control set drawn from the collection "
         f"has fewer than two of a group ({undefined} of {len(drawn)} draws); these are left out, which favours it. "
-        '"Cannot tell" counts as a disparity of 0 in errors. DivScore is not cut to [−1, 1]; "clipped" is the error '
+        '"Cannot tell" counts as a disparity of 0 in errors, and, with limits from −1 to 1, as covered. IID-Measure\'s '
+        "interval (Clopper–Pearson) does not use that the collection is finite. "
+        'DivScore is not cut to [−1, 1]; "clipped" is the error '
         "if it were. Spread is the standard deviation of the estimate for one composition; standard errors are over "
         "repetitions."
     )
@@ -86,6 +88,9 @@ def how_counted(answers: Sequence[Answer]) -> str:
 def made_of(data: LabelledData) -> str:
     """What the vectors are, and how many items have none."""
     lost = max((len(column) for column in data.left_out.values()), default=0)
-    return (
-        f"vectors: {data.encoder or 'as the file has them'}{f'; {lost:,} more items without' if lost else ''}"
-    )
+    told = [f"vectors: {data.encoder or 'as the file has them'}"]
+    if lost:
+        told.append(f"{lost:,} more items without")
+    if data.unreadable:
+        told.append(f"{data.unreadable:,} lines of the file were not of its format")
+    return "; ".join(told)

@@ -43,8 +43,12 @@ class Answer:
 
     @property
     def counted(self) -> bool:
-        """Whether the answer enters errors: not where "cannot tell", taken for 0, would be right by design."""
-        return self.defined and (math.isfinite(self.value) or self.sweep != "size")
+        """Whether the answer enters errors: not where "cannot tell", taken for 0, would be right by design.
+
+        That is the size sweep at disparity 0; one composition of many does not decide a mean over all of them.
+        """
+        by_design = self.sweep == "size" and self.truth == 0
+        return self.defined and (math.isfinite(self.value) or not by_design)
 
     @property
     def estimate(self) -> float:

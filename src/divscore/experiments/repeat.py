@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import multiprocessing
 import os
+import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +27,7 @@ T = TypeVar("T")
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 _material: Material | None = None
+_sending = threading.Lock()  # held whenever a worker is not at work
 
 
 def batches(
@@ -62,13 +66,10 @@ def repeat(
         return found
     call = functools.partial(_call, work)
     with _pool(material, min(workers, len(tasks))) as pool:
-        try:
-            for result in pool.map(call, tasks):
-                found.append(result)
-                advance(1)
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+        # Not by map(): where it is left early it cancels what the pool, losing its workers, is about to mark as failed.
+        for future in [pool.submit(call, task) for task in tasks]:
+            found.append(future.result())
+            advance(1)
     return found
 
 
@@ -79,13 +80,22 @@ def _pool(material: Material, workers: int) -> Iterator[ProcessPoolExecutor]:
         np.save(Path(folder) / "vectors.npy", material.vectors)
         columns = {f"column {name}": values for name, values in material.columns.items()}
         np.savez(Path(folder) / "columns.npz", allow_pickle=False, **columns)
+        context = multiprocessing.get_context("spawn")
+        # Nothing is ever sent: workers notice when this end is closed, by us or by our own end, however that comes.
+        watched, lifeline = context.Pipe(duplex=False)
         # A process reads the number of threads when it imports numpy, so it must find it in its environment.
         os.environ.update(dict.fromkeys(THREADS, "1"))
         try:
-            context = multiprocessing.get_context("spawn")
-            with ProcessPoolExecutor(workers, context, initializer=_open, initargs=(folder,)) as pool:
-                yield pool
+            with ProcessPoolExecutor(workers, context, initializer=_open, initargs=(folder, watched)) as pool:
+                try:
+                    yield pool
+                except BaseException:
+                    lifeline.close()
+                    pool.shutdown(cancel_futures=True)
+                    raise
         finally:
+            lifeline.close()
+            watched.close()
             for name, value in before.items():
                 if value is None:
                     os.environ.pop(name, None)
@@ -93,8 +103,13 @@ def _pool(material: Material, workers: int) -> Iterator[ProcessPoolExecutor]:
                     os.environ[name] = value
 
 
-def _open(folder: str) -> None:
+def _open(folder: str, watched: Connection) -> None:
+    """In a worker: map the material; Ctrl-C and SIGTERM are the parent's business."""
     global _material
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    _sending.acquire()
+    threading.Thread(target=_end_when_told, args=(watched,), daemon=True).start()
     vectors = np.load(Path(folder) / "vectors.npy", mmap_mode="r", allow_pickle=False)
     with np.load(Path(folder) / "columns.npz", allow_pickle=False) as columns:
         named = {name.removeprefix("column "): columns[name] for name in columns.files}
@@ -103,4 +118,19 @@ def _open(folder: str) -> None:
 
 def _call(work: Callable[..., T], task: tuple[Any, ...]) -> T:
     assert _material is not None
-    return work(_material, *task)
+    _sending.release()
+    try:
+        return work(_material, *task)
+    finally:
+        _sending.acquire()
+
+
+def _end_when_told(watched: Connection) -> None:
+    """End in the middle of the work, but, while the parent lives, not of a message: it would wait for the rest."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([watched])
+    while not _sending.acquire(timeout=0.1):
+        if not parent.is_alive():
+            break
+    os._exit(1)

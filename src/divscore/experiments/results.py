@@ -10,15 +10,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from divscore.experiments.folder import results_folder, write_texts
 from divscore.experiments.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Claim", "Results", "Section", "claims_table", "write_results"]
+__all__ = ["FIGURES", "PAGES", "Claim", "Results", "Section", "claims_table", "write_results"]
 
 SCHEMA = "divscore.results/1"
 FIGURES = "figures"
+PAGES = ("RESULTS.md", "results.json")
 
 
 @dataclass(frozen=True)
@@ -110,20 +112,14 @@ def write_results(results: Results, folder: str | os.PathLike[str]) -> list[Path
     """Write everything into a folder; every file appears whole or not at all."""
     from divscore.experiments.style import save_figure
 
-    place = Path(folder)
-    (place / FIGURES).mkdir(parents=True, exist_ok=True)
     document = json.dumps(results.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    texts = {"results.json": document, "RESULTS.md": results.markdown()}
+    texts = dict(zip(PAGES, (results.markdown(), document), strict=True))
     texts |= {f"{table.name}.csv": table.csv() for table in results.tables}
-    written = []
-    for stem, figure in results.figures.items():
-        written += save_figure(figure, place / FIGURES / stem)
-    for name, text in texts.items():
-        partial = place / f".{name}.partial"
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(place / name)
-        written.append(place / name)
-    return written
+    written: list[Path] = []
+    with results_folder(folder, FIGURES) as place:
+        for stem, figure in results.figures.items():
+            written += save_figure(figure, place / FIGURES / stem)
+        return written + write_texts(place, texts)
 
 
 def environment() -> dict[str, Any]:

@@ -6,6 +6,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from divscore.wording import printable
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -67,7 +69,9 @@ LOOKS = {
     "rectified": Look(BLACK, "x", ":"),
     "adaptive-0.1": Look(RED, "<", "--"),
     "adaptive-auto": Look(RED, ">", ":"),
-    "dpp": Look(ORANGE, "h", "--"),
+    "proportional": Look(ORANGE, "s", "--"),
+    "all-balanced": Look(SKY, "D", ":"),
+    "dpp": Look(PURPLE, "h", "--"),
     "EMQ": Look(PURPLE, "X", "-."),
     "PACC": Look(GREEN, "d", "-."),
     "KDEyML": Look(BLACK, "p", "-."),
@@ -94,7 +98,9 @@ def panels(
 
 def label(axis: Axes, title: str, x: str, y: str) -> None:
     """Name a panel and its axes."""
-    axis.set_title(title[:1].upper() + title[1:], loc="left")
+    plain = printable(title).replace("_", " ")
+    # A name of the user's is no formula, whatever dollar signs it has.
+    axis.set_title(plain[:1].upper() + plain[1:], loc="left", parse_math=False)
     axis.set_xlabel(x)
     axis.set_ylabel(y)
 

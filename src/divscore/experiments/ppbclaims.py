@@ -54,9 +54,8 @@ def _random_sets(found: Found) -> list[Claim]:
         Claim(
             "Skin tone: but the errors are quite high",
             "4.1",
-            f"spread {skin.spread or 0:.3f}, {MUCH:g} × that of gender, {gender.spread or 0:.3f}, or more"
-            if _much_more(skin.spread, gender.spread)
-            else f"spread {skin.spread or 0:.3f}, less than {MUCH:g} × that of gender, {gender.spread or 0:.3f}",
+            f"spread {skin.spread or 0:.3f} against {gender.spread or 0:.3f} on gender ({MUCH:g} times as much counts "
+            "as quite high)",
             _much_more(skin.spread, gender.spread),
         ),
     ]

@@ -117,6 +117,7 @@ def audit(
         diagnostics=found,
         warnings=tuple(warnings),
         marginals=marginals(control, estimate, confidence),
+        refits=estimate.refits,
     )
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "control_facts",
     "coverage",
     "diagnose",
+    "left_out_by_chance",
     "trust_of",
     "warnings_for",
 ]
@@ -127,6 +128,21 @@ def coverage(control: ControlSet) -> tuple[Coverage, ...]:
             )
         )
     return tuple(found)
+
+
+def left_out_by_chance(control: ControlSet, draws: int = 5) -> dict[str, float]:
+    """Share of each group that as many representatives, drawn at random, leave out: the yardstick of `coverage`."""
+    if control.representative.all():
+        return dict.fromkeys(control.groups, 0.0)
+    rng = np.random.default_rng(0)
+    total = np.zeros(len(control.groups))
+    for _ in range(draws):
+        rows: list[int] = []
+        for group in range(len(control.groups)):
+            marked = len(control.rows(group, representatives=True))
+            rows.extend(rng.choice(control.rows(group), marked, replace=False).tolist())
+        total += [part.uncovered for part in coverage(control.with_representatives(rows))]
+    return dict(zip(control.groups, (total / draws).tolist(), strict=True))
 
 
 def diagnose(sketch: Sketch, value: float) -> Diagnostics:

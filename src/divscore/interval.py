@@ -9,7 +9,7 @@ import numpy as np
 
 from divscore.similarity import FloatArray
 
-__all__ = ["Estimate", "Interval", "disparity", "from_replicates"]
+__all__ = ["Estimate", "Interval", "Refits", "disparity", "from_replicates"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,21 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class Refits:
+    """The disparity by every refit of the control set: the part of its error that two audits may share.
+
+    Replicate b of two audits with one control set and one seed comes of the same refit, so that their difference
+    is free of what both have in common. NaN where a refit does not tell the groups apart. With more than two groups
+    `pair` follows the two groups that are the largest and the smallest; `own` is the standard error that the
+    collection's items add, which no other collection shares.
+    """
+
+    disparity: FloatArray  # (B,)
+    own: float
+    pair: FloatArray | None = None  # (B,)
+
+
+@dataclass(frozen=True)
 class Estimate:
     """Shares of the groups in the control set's order, the disparity, and an interval for each."""
 
@@ -43,6 +58,7 @@ class Estimate:
     disparity: float
     interval: Interval
     replicates: FloatArray | None = None  # (B, k) shares that could have been, where the method makes them
+    refits: Refits | None = None
 
 
 def disparity(shares: FloatArray) -> FloatArray:
@@ -62,13 +78,16 @@ def _normal_quantile(probability: float) -> float:
 
 
 def from_replicates(
-    value: float, replicates: FloatArray, level: float, limits: tuple[float, float]
+    value: float, replicates: FloatArray, level: float, limits: tuple[float, float], drawn: int | None = None
 ) -> Interval:
-    """Union of the percentile and the basic bootstrap interval, clipped to what is possible."""
+    """Union of the percentile and the basic bootstrap interval, clipped to what is possible.
+
+    `drawn` is the number of independent replicates, where each stands there several times.
+    """
     tail = (1.0 - level) / 2
     # Both ends are interpolated from the outside in, so that mirrored replicates give exactly the mirrored interval.
     ordered = np.sort(replicates)
-    reached = max(tail, 2 / (len(ordered) + 1))
+    reached = max(tail, 2 / ((drawn or len(ordered)) + 1))
     below, between = divmod(reached * (len(ordered) - 1), 1)
     at = int(below)
     low = float(ordered[at] + between * (ordered[at + 1] - ordered[at]))

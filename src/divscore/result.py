@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from divscore.control import CROSS, ControlSet
 from divscore.diagnostics import Diagnostics
 from divscore.estimators.likelihood import summarise
-from divscore.interval import Estimate, Interval
+from divscore.interval import Estimate, Interval, Refits
 from divscore.wording import printable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["Audit", "Marginal", "marginals"]
 
@@ -42,7 +45,7 @@ class Audit:
 
     `disparity` is share(first group) − share(second) for two groups, largest share − smallest for more; NaN
     where the groups cannot be told apart. `divscore` is the paper's Algorithm 1 on the representatives, for
-    comparison, whichever estimator was asked for.
+    comparison, whichever estimator was asked for. `noun` is what the items are called: items, pictures, texts.
     """
 
     name: str
@@ -61,6 +64,8 @@ class Audit:
     diagnostics: Diagnostics
     warnings: tuple[str, ...]
     marginals: tuple[Marginal, ...] = ()
+    noun: str = "items"
+    refits: Refits | None = field(default=None, compare=False, repr=False)
 
     @property
     def most(self) -> str:
@@ -75,20 +80,49 @@ class Audit:
     @property
     def headline(self) -> str:
         """The result in one sentence."""
+        these = f"these {self.count:,} {self.noun}" if self.count != 1 else f"this 1 {self.noun[:-1]}"
         if self.trust == "poor":
+            return f"Cannot tell how {printable(self.control.attribute)} is distributed among {these}."
+        if not all(math.isfinite(share) for share in self.shares.values()):
             return (
-                f"Cannot tell how {self.control.attribute} is distributed among these {self.count:,} items."
+                f"The largest and the smallest group among {these} differ by a DivScore of {self.disparity:.2f}; "
+                "it gives no shares."
             )
         first = self.control.groups[0] if len(self.shares) == 2 else self.most
         limits = self.share_intervals[first]
-        even = 1 / len(self.shares)
+        are = "are" if self.noun == "items" else "belong to the group"
+        balanced = f"balanced would be {1 / len(self.shares):.0%}"
+        if self.interval.method.startswith("none"):
+            return (
+                f"About {self.shares[first]:.0%} of {these} {are} {printable(first)}, by a method that gives no "
+                f"interval; {balanced}."
+            )
         return (
-            f"Between {limits.low:.0%} and {limits.high:.0%} of these {self.count:,} items are {printable(first)}; "
-            f"balanced would be {even:.0%}."
+            f"Between {limits.low:.0%} and {limits.high:.0%} of {these} {are} {printable(first)}; {balanced}."
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entry of one collection in the JSON document `divscore.audit/1`."""
+    def to_html(self) -> str:
+        """A report for people as one self-contained page."""
+        from divscore.report.html import render
+
+        return render([self])
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the disparity with its interval and the DivScore on matplotlib axes, new ones by default."""
+        from divscore.report.axes import forest
+
+        return forest([self], ax)
+
+    def _repr_html_(self) -> str:
+        from divscore.report.html import fragment
+
+        return fragment(self)
+
+    def to_dict(self, *, replicates: bool = False) -> dict[str, Any]:
+        """Return the entry of one collection in the JSON document `divscore.audit/1`.
+
+        With `replicates` (some 1.6 KB) a later audit can be compared with this one as narrowly as can be.
+        """
         entry: dict[str, Any] = {
             "name": self.name,
             "count": self.count,
@@ -104,10 +138,12 @@ class Audit:
             "diagnostics": self.diagnostics.to_dict(),
             "warnings": list(self.warnings),
         }
-        if len(self.shares) > 2 and math.isfinite(self.disparity):
+        if len(self.shares) > 2 and all(math.isfinite(share) for share in self.shares.values()):
             entry["most"], entry["least"] = self.most, self.least
         if self.marginals:
             entry["marginals"] = [marginal.to_dict() for marginal in self.marginals]
+        if replicates and self.refits is not None:
+            entry["replicates"] = _replicates(self.refits)
         return entry
 
 
@@ -125,6 +161,18 @@ def marginals(control: ControlSet, estimate: Estimate, confidence: float) -> tup
         shares = dict(zip(names, (float(s) for s in summed.shares), strict=True))
         found.append(Marginal(attribute, shares, summed.disparity, summed.interval))
     return tuple(found)
+
+
+def _replicates(refits: Refits) -> dict[str, Any]:
+    """Four decimals are far finer than any interval."""
+    entry: dict[str, Any] = {"own": refits.own, "disparity": [_short(v) for v in refits.disparity]}
+    if refits.pair is not None:
+        entry["pair"] = [_short(v) for v in refits.pair]
+    return entry
+
+
+def _short(value: float) -> float | None:
+    return round(float(value), 4) if math.isfinite(value) else None
 
 
 def _number(value: float) -> float | None:

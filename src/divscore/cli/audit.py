@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
@@ -16,18 +13,25 @@ import numpy as np
 
 from divscore.audit import ESTIMATORS
 from divscore.audit import audit as run_audit
-from divscore.cli.console import clean_errors, say, warn
+from divscore.cli.console import clean_errors, say, warn, write_json
 from divscore.cli.encoding import encoding_options, read_control, workers_option
+from divscore.cli.examples import find_examples
 from divscore.cli.passes import open_collection, sketch_source, skipped_in, whole_source
+from divscore.cli.reporting import report_context
 from divscore.control import ControlSet
-from divscore.embedding.encoding import Encoding
+from divscore.embedding.encoding import SEVERAL, Encoding
 from divscore.embedding.open import open_any, open_items
+from divscore.embedding.source import EncodedSource
 from divscore.errors import FileError, InputError
-from divscore.report.document import document
+from divscore.report.document import as_text, document
+from divscore.report.file import check_target, write_report
+from divscore.report.listing import verdict
+from divscore.report.notices import notices
 from divscore.report.table import table
 from divscore.result import Audit
 from divscore.sample import LabelledSample
 from divscore.sketchfile import is_sketch, read_sketches
+from divscore.sources import VectorSource
 from divscore.sources.folder import is_picture
 from divscore.sources.items import ItemSource
 from divscore.sources.recognise import recognise
@@ -46,6 +50,7 @@ Examples:
   divscore audit feed.parquet --control C --by country --json audit.json
   divscore audit 'shards/*.arrow' --control C --max-disparity 0.2
   divscore audit photos.npy --control C --estimator rectified --labelled-sample sample.parquet
+  divscore audit photos/ --control labelled/ --report report.html --show-examples
   divscore audit monday.sketch tuesday.sketch --control C
 """
 
@@ -89,6 +94,18 @@ Examples:
     metavar="X",
     help="Exit 1 if the interval lies beyond ±X, 3 if it straddles it.",
 )
+@click.option(
+    "--report",
+    "reports",
+    metavar="FILE",
+    multiple=True,
+    help="Write a report for people: FILE.html, or FILE.md; repeatable.",
+)
+@click.option(
+    "--show-examples",
+    is_flag=True,
+    help="Show the representatives' pictures or texts in the report; only labelled items are shown.",
+)
 @click.option("--strict", is_flag=True, help="Stop at the first row that would be skipped.")
 @workers_option
 @click.option("--verbose", is_flag=True, help="List the items that were skipped.")
@@ -102,6 +119,8 @@ def audit(
     groups: str | None,
     json_path: str | None,
     max_disparity: float | None,
+    reports: tuple[str, ...],
+    show_examples: bool,
     **options: Any,
 ) -> None:
     """Tell how unevenly groups are represented in collections of images, texts or vectors.
@@ -113,6 +132,10 @@ def audit(
     sub-folder of images for each group.
     """
     order = [name.strip() for name in groups.split(",")] if groups else None
+    for path in reports:
+        check_target(path)
+    if show_examples and not reports:
+        raise InputError("--show-examples is about a report; name one with --report FILE.html")
     _look_ahead(collections, encoding, options)
     control = read_control(
         control_path,
@@ -125,9 +148,19 @@ def audit(
     audits = list(_audits(collections, control, encoding, **options))
     _warn_of(audits)
     if json_path:
-        _write_json(json_path, json.dumps(document(audits), indent=2, ensure_ascii=False, allow_nan=False))
+        write_json(json_path, as_text(document(audits, replicates=True)))
     if json_path != "-":
         say(_text(audits))
+    if reports:
+        shown = None
+        if show_examples:
+            likely = options["column"]
+            shown = find_examples(control_path, control, encoding, attribute=attribute, likely_column=likely)
+        read = (collections, control_path, options["labelled_sample"])
+        context = report_context(*read, limit=max_disparity, examples=shown)
+        for path in reports:
+            write_report(path, audits, context)
+            warn(f"wrote {path}")
     _tell_verdicts(audits, max_disparity)
     sys.exit(_verdict(audits, max_disparity))
 
@@ -190,7 +223,9 @@ def _audits(
                 raise InputError("'self-training' audits one collection at a time; leave out --by")
             rows = whole_source(source, strict=strict, verbose=verbose)
             found = run_audit(rows, control, name=source.name, **asked)
-            yield replace(found, skipped={**found.skipped, **skipped_in(source)})
+            yield replace(
+                found, skipped={**found.skipped, **skipped_in(source)}, noun=_noun(source, encoding)
+            )
             continue
         parts = sketch_source(
             source, control, by=by, seed=seed, workers=workers, strict=strict, verbose=verbose
@@ -199,7 +234,16 @@ def _audits(
             if not sketch.count and len(parts) > 1:
                 warn(f"{name}: no item with a usable vector; left out")
                 continue
-            yield run_audit(sketch, control, name=name, **asked)
+            yield replace(run_audit(sketch, control, name=name, **asked), noun=_noun(source, encoding))
+
+
+def _noun(source: VectorSource, encoding: Encoding) -> str:
+    """What the items of a collection are called; vectors do not tell."""
+    if not isinstance(source, EncodedSource):
+        return "items"
+    if SEVERAL in encoding.options:
+        return "faces"
+    return "pictures" if source.items.kind == "image" else "texts"
 
 
 def _read_sample(path: str, control: ControlSet, encoding: Encoding, column: str | None) -> LabelledSample:
@@ -238,49 +282,24 @@ def _verdict(audits: list[Audit], limit: float | None) -> int:
 
 
 def _verdict_of(found: Audit, limit: float) -> int:
-    low, high = found.interval.low, found.interval.high
-    if found.trust == "poor":
-        return 3
-    if low > limit or high < -limit:
-        return 1
-    return 0 if -limit <= low and high <= limit else 3
+    return {"yes": 0, "no": 1}.get(verdict(found, limit), 3)
 
 
 def _tell_verdicts(audits: list[Audit], limit: float | None) -> None:
     """Say which collections a gate would not let pass."""
     for found in audits if limit is not None else ():
-        verdict = _verdict_of(found, limit or 0.0)
-        if verdict:
-            told = "beyond" if verdict == 1 else "not surely within"
+        code = _verdict_of(found, limit or 0.0)
+        if code:
+            told = "beyond" if code == 1 else "not surely within"
             warn(f"{found.name}: {told} the limit of ±{limit:g}")
 
 
 def _warn_of(audits: list[Audit]) -> None:
     """Warnings; those of several collections that differ in their figures only are said once."""
-    alike: dict[str, list[tuple[str, str]]] = {}
-    for found in audits:
-        for warning in found.warnings:
-            kind = re.sub(r"\(.*?\)|[\d.<=]", "", warning)
-            alike.setdefault(kind, []).append((found.name, warning))
-    for told in alike.values():
-        names = [name for name, _ in told]
-        more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-        figures = " (with the first one's figures)" if len({text for _, text in told}) > 1 else ""
-        warn(f"{', '.join(names[:LISTED])}{more}{figures}: {told[0][1]}")
-
-
-def _write_json(path: str, text: str) -> None:
-    if path == "-":
-        say(text)
-        return
-    temporary = Path(f"{path}.{os.getpid()}.part")
-    try:
-        temporary.write_text(text + "\n", encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        raise FileError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    for notice in notices(audits):
+        more = f" and {len(notice.names) - LISTED} more" if len(notice.names) > LISTED else ""
+        figures = " (with the first one's figures)" if notice.alike else ""
+        warn(f"{', '.join(notice.names[:LISTED])}{more}{figures}: {notice.text}")
 
 
 def _stem(path: str) -> str:

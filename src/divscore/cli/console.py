@@ -12,14 +12,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from divscore.errors import DivscoreError
+from divscore.errors import DivscoreError, FileError
 from divscore.wording import printable
 
-__all__ = ["clean_errors", "progress_bar", "say", "stops_cleanly", "warn"]
+__all__ = ["clean_errors", "progress_bar", "say", "stops_cleanly", "warn", "write_json"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 LINE_SECONDS = 30.0
@@ -98,6 +99,21 @@ def warn(text: str) -> None:
             textwrap.wrap(line, shutil.get_terminal_size().columns, break_on_hyphens=False) or [""]
         )
     click.echo(line, err=True)
+
+
+def write_json(path: str, text: str) -> None:
+    """Write a file, whole or not at all; '-' is standard output."""
+    if path == "-":
+        say(text)
+        return
+    temporary = Path(f"{path}.{os.getpid()}.part")
+    try:
+        temporary.write_text(text + "\n", encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        raise FileError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 @contextmanager

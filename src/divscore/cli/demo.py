@@ -10,9 +10,12 @@ import numpy as np
 
 from divscore.audit import audit
 from divscore.cli.console import clean_errors, say, warn
+from divscore.cli.reporting import typed_command
 from divscore.control import ControlSet
 from divscore.datasets.names import DemoList, speaker_lists
+from divscore.report.context import Context, Example, Examples
 from divscore.report.document import document
+from divscore.report.file import write_report
 from divscore.report.table import columns, table
 from divscore.selection import select_adaptive
 
@@ -20,7 +23,11 @@ __all__ = ["demo"]
 
 
 @click.command()
-@click.option("--out", metavar="DIR", help="Also write the collections, the control set and the result here.")
+@click.option(
+    "--out",
+    metavar="DIR",
+    help="Also write the lists, the control set, the result and its report here.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Draw other names.")
 @clean_errors
 def demo(out: str | None, seed: int) -> None:
@@ -72,8 +79,16 @@ def demo(out: str | None, seed: int) -> None:
     if out:
         _write(Path(out), control, lists, json.dumps(document(audits), indent=2))
         say("")
-        say(f"Wrote {out}. Audit one of the lists yourself:")
+        write_report(Path(out) / "report.html", audits, _context(control))
+        say(f"Wrote {out}; the report for people is {out}/report.html. Audit the lists yourself:")
         say(f"  divscore audit {out}/names.parquet --control {out}/control --by list")
+
+
+def _context(control: ControlSet) -> Context:
+    """The names are public: the report shows the representatives."""
+    chosen = np.flatnonzero(control.representative)
+    shown = [Example(control.groups[control.labels[row]], text=control.ids[row]) for row in chosen]
+    return Context(typed_command(), examples=Examples(shown, f"All {len(shown)} representatives are shown."))
 
 
 def _write(folder: Path, control: ControlSet, lists: list[DemoList], text: str) -> None:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import warnings
 from importlib import import_module
+from typing import Any
 
 import click
 
 from divscore import __version__
 
-__all__ = ["main"]
+__all__ = ["TYPED", "main"]
+
+TYPED = "divscore.typed"  # where a command finds the words that were typed
 
 # Command → (module, what `divscore --help` says), so that help needs none of the modules.
 COMMANDS = {
     "audit": ("divscore.cli.audit", "Audit images, texts or vectors against a control set."),
     "compare": ("divscore.cli.compare", "Which estimator, control set and number of labels suit your items?"),
-    "control": ("divscore.cli.control", "Choose, show and check control sets."),
+    "control": ("divscore.cli.control", "Choose, show, check and publish control sets."),
     "demo": ("divscore.cli.demo", "Audit three lists of first names that come with divscore."),
+    "diff": ("divscore.cli.diff", "What changed between two audits, and is that beyond doubt?"),
     "embed": ("divscore.cli.embed", "Turn images or texts into vectors once; goes on after an interruption."),
     "encoders": ("divscore.cli.embed", "List what turns items into vectors, and what is ready."),
     "merge": ("divscore.cli.sketch", "Join sketches of parts into one."),
@@ -31,6 +35,15 @@ COMMANDS = {
 
 class LazyGroup(click.Group):
     """Knows its commands by name and imports them on use."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Keep what was typed, which a report repeats."""
+        typed = list(args)
+        context = super().make_context(info_name, args, parent, **extra)
+        context.meta[TYPED] = typed
+        return context
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order of a first audit."""
@@ -59,7 +72,7 @@ def main() -> None:
     Then:        divscore audit photos/ --control labelled/ --attribute gender
     In a gate:   divscore audit photos.npy --control labelled.parquet --max-disparity 0.2
 
-    Exit codes: 0 fine, 1 beyond --max-disparity, 2 error, 3 inconclusive.
+    Exit codes: 0 fine, 1 beyond a limit that was given, 2 error, 3 inconclusive.
     """
     # Pillow warns of odd metadata inside pictures, which is nobody's concern here.
     warnings.filterwarnings("ignore", module="PIL")

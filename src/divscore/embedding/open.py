@@ -26,7 +26,7 @@ from divscore.sources.pool import GROUP, attributes_of, groups_of, guess_attribu
 from divscore.sources.recognise import ARRAYS, recognise
 from divscore.sources.tableitems import TableItems
 
-__all__ = ["PROJECTION", "open_any", "open_items", "open_pool"]
+__all__ = ["PROJECTION", "open_any", "open_items", "open_labelled", "open_pool"]
 
 PROJECTION = "projection.npz"  # inside the folder of a control set
 LABELS = "labels.csv"
@@ -112,6 +112,22 @@ def open_pool(
     saved = Path(path) / PROJECTION
     encoding.expect(control.encoder, Projection.load(saved) if saved.is_file() else None)
     return control
+
+
+def open_labelled(
+    path: str | os.PathLike[str],
+    encoding: Encoding,
+    *,
+    attribute: str | None = None,
+    likely_column: str | None = None,
+) -> ItemSource | None:
+    """The items themselves that `open_pool` encoded; None where it read vectors or a saved control set."""
+    if is_control(path):
+        return None
+    path = _with_labels(path)
+    column = _item_column_named(path, likely_column, "")
+    items = _pool_items(path, encoding, attribute, column, "")
+    return None if items is None else items.source
 
 
 class _PoolItems:

@@ -7,9 +7,12 @@ under Bayesian-bootstrap weights, so it carries the control set's own error, whi
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 
-from divscore.interval import Estimate, Interval, bounds, disparity, from_replicates
+from divscore.interval import Estimate, Interval, Refits, bounds, disparity, from_replicates
 from divscore.mixture import excess_variance, mixture_shares
 from divscore.mixturefit import mixture_fit
 from divscore.scorer import Scorer
@@ -29,22 +32,25 @@ def likelihood(sketch: Sketch, *, confidence: float = 0.95, target: str = "colle
     `target` is the composition of this collection, or of the "population" it was drawn from (wider).
     """
     scorer = sketch.scorer
-    found = mixture_fit(sketch)
-    shares = found.shares
+    fit = mixture_fit(sketch)
+    shares = fit.shares
     rng = np.random.default_rng([scorer.seed, 2])
     spread = _replicate_shares(sketch)
     deviation = spread[1:] - spread[0]
-    noise = excess_variance(found.likelihoods, found.counts, shares)
+    noise = excess_variance(fit.likelihoods, fit.counts, shares)
     if target == "population":
-        noise = noise + (np.diag(shares) - np.outer(shares, shares)) / found.counts.sum()
+        noise = noise + (np.diag(shares) - np.outer(shares, shares)) / fit.counts.sum()
     own = rng.standard_normal((len(deviation), len(shares))) @ _root(noise)
-    replicates = _with_unseen_errors(shares + deviation + own, scorer, rng)
+    rates = _unseen_errors(scorer, len(deviation), rng)
+    replicates = _mistaken(shares + deviation + own, rates)
     lost = ~scorer.replicates.calibration.informative[1:]
     replicates[lost] = np.eye(len(shares))[rng.integers(len(shares), size=int(lost.sum()))]
     back = np.argsort(scorer.order)
     if not separable(scorer) or sketch.few_distinct:
         return cannot_tell(len(shares), confidence)
-    return summarise(shares[back], replicates[:, back], confidence)
+    found = summarise(shares[back], replicates[:, back], confidence)
+    shared = np.where(lost[:, None], np.nan, _mistaken(shares + deviation, rates))
+    return replace(found, refits=_refits(shares[back], shared[:, back], noise[np.ix_(back, back)]))
 
 
 def summarise(shares: FloatArray, replicates: FloatArray, confidence: float) -> Estimate:
@@ -96,8 +102,17 @@ def _replicate_shares(sketch: Sketch) -> FloatArray:
     return np.array(found)
 
 
-def _with_unseen_errors(shares: FloatArray, scorer: Scorer, rng: np.random.Generator) -> FloatArray:
-    """Allow for mistakes that so few labelled examples cannot show.
+def _refits(shares: FloatArray, refits: FloatArray, noise: FloatArray) -> Refits:
+    """Keep of shares (B, k) what a later audit can be paired with."""
+    contrast = np.zeros(len(shares))
+    first, second = (0, 1) if len(shares) == 2 else (int(shares.argmax()), int(shares.argmin()))
+    contrast[first], contrast[second] = 1.0, -1.0
+    own = math.sqrt(max(float(contrast @ noise @ contrast), 0.0))
+    return Refits(disparity(refits), own, refits @ contrast if len(shares) > 2 else None)
+
+
+def _unseen_errors(scorer: Scorer, replicates: int, rng: np.random.Generator) -> FloatArray:
+    """Rates (replicates, k) of mistakes that so few labelled examples cannot show.
 
     Where none of 25 examples is mistaken for another group, weights on those 25 show no mistakes either, yet one in
     25 may well be. If k of a group's n examples are mistaken (leave-one-out, as probabilities), Jeffreys' posterior of
@@ -112,8 +127,13 @@ def _with_unseen_errors(shares: FloatArray, scorer: Scorer, rng: np.random.Gener
     mistaken = np.bincount(scorer.labels, weights=1.0 - own, minlength=k)
     posterior = (mistaken + 0.5) * (n - mistaken + 0.5) / ((n + 1) ** 2 * (n + 2))
     missing = np.maximum(posterior - mistaken * (n - mistaken) / (n**2 * (n + 1)), 0.0)
-    lost = shares * (np.sqrt(2.0 * missing) * (rng.standard_gamma(0.5, size=shares.shape) - 0.5))
-    return np.asarray(shares + lost - (lost.sum(axis=1, keepdims=True) - lost) / (k - 1))
+    return np.asarray(np.sqrt(2.0 * missing) * (rng.standard_gamma(0.5, size=(replicates, k)) - 0.5))
+
+
+def _mistaken(shares: FloatArray, rates: FloatArray) -> FloatArray:
+    """Shares (B, k) with mistakes at these rates allowed for."""
+    lost = shares * rates
+    return np.asarray(shares + lost - (lost.sum(axis=1, keepdims=True) - lost) / (shares.shape[1] - 1))
 
 
 def _root(covariance: FloatArray) -> FloatArray:

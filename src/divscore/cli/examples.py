@@ -1,0 +1,112 @@
+"""Find the representatives' own texts and pictures again, for a report that is to show them."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from divscore.control import ControlSet
+from divscore.embedding.contents import read_picture
+from divscore.embedding.encoding import Encoding
+from divscore.embedding.open import open_labelled
+from divscore.errors import DivscoreError
+from divscore.report.context import Example, Examples
+from divscore.sources.folder import is_picture
+from divscore.wording import printable
+
+__all__ = ["find_examples"]
+
+SIDE = 64  # pixels of a small picture's longer side
+MOST = 24  # examples of one group
+QUALITY = 72
+
+
+def find_examples(
+    path: str,
+    control: ControlSet,
+    encoding: Encoding,
+    *,
+    attribute: str | None,
+    likely_column: str | None,
+) -> Examples:
+    """Texts or small pictures of labelled examples that are representatives, or the reason why there are none."""
+    wanted = _wanted(control)
+    source = open_labelled(path, encoding, attribute=attribute, likely_column=likely_column)
+    contents: dict[str, str | bytes] = {}
+    kind = "image"
+    if source is None:
+        contents = {name: there for name in wanted if (there := _file(name, path))}
+        if not contents:
+            return Examples(
+                remark="The representatives cannot be shown: the control set holds vectors, and its examples are not "
+                "named by paths of pictures that are here. Give the labelled pictures or texts themselves as --control."
+            )
+    else:
+        kind = source.kind
+        for run in source:
+            contents.update(
+                (name, each) for name, each in zip(run.ids, run.contents, strict=True) if name in wanted
+            )
+    if kind == "text":
+        shown = [Example(group, text=str(contents[n])) for n, group in wanted.items() if contents.get(n)]
+        return Examples(shown, _left(control, len(shown), 0))
+    return _pictures(control, wanted, contents)
+
+
+def _wanted(control: ControlSet) -> dict[str, str]:
+    """Representatives by id, with their groups; of many, some from all over the list, which may be sorted."""
+    wanted: dict[str, str] = {}
+    for group, name in enumerate(control.groups):
+        rows = control.rows(group, representatives=True)
+        some = np.linspace(0, len(rows) - 1, min(len(rows), MOST)).round().astype(int)
+        wanted.update((control.ids[row], name) for row in rows[some])
+    return wanted
+
+
+def _file(name: str, path: str) -> str | None:
+    """Where a picture lies that an example is called after."""
+    if not is_picture(name) or "\0" in name:
+        return None
+    folder = Path(path) if os.path.isdir(path) else Path(path).parent
+    return next((str(each) for each in (Path(name), folder / name) if each.is_file()), None)
+
+
+def _pictures(
+    control: ControlSet, wanted: Mapping[str, str], contents: Mapping[str, str | bytes]
+) -> Examples:
+    shown, lost = [], 0
+    for name, group in wanted.items():
+        try:
+            shown.append(Example(group, picture=thumbnail(read_picture(contents[name]))))
+        except (DivscoreError, KeyError):
+            lost += 1
+        except ImportError:
+            return Examples(remark="Pictures cannot be shown: Pillow is not installed (pip install pillow).")
+    return Examples(shown, _left(control, len(shown), lost))
+
+
+def thumbnail(data: bytes) -> bytes:
+    """A small JPEG of a picture, made anew from its pixels: nothing else that its file told is in it."""
+    from PIL import Image
+
+    from divscore.sources.pictures import decode
+
+    small = Image.fromarray(decode(data, enough=SIDE))
+    small.thumbnail((SIDE, SIDE))
+    stream = io.BytesIO()
+    small.save(stream, "JPEG", quality=QUALITY, optimize=True)
+    return stream.getvalue()
+
+
+def _left(control: ControlSet, shown: int, lost: int) -> str:
+    total = int(control.representative.sum())
+    said = [f"{shown:,} of {total:,} representatives are shown, at most {MOST} of each group."]
+    if shown == total:
+        said = [f"All {total:,} representatives are shown."]
+    if lost:
+        said.append(f"{lost:,} could not be read again.")
+    return printable(" ".join([*said, "They are labelled examples, not items of a collection."]))

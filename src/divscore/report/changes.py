@@ -1,0 +1,164 @@
+"""What changed between two audits, for people and as the JSON document `divscore.diff/1`."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+from divscore import __version__
+from divscore.auditdiff import AuditDiff
+from divscore.auditdocument import AuditDocument, Entry
+from divscore.change import Change
+from divscore.interval import Interval
+from divscore.report.table import columns
+from divscore.wording import printable
+
+__all__ = ["SCHEMA", "change_document", "change_headline", "change_table"]
+
+SCHEMA = "divscore.diff/1"
+COUNTED = {
+    "less even": "less even",
+    "more even": "more even",
+    "tilted the other way": "tilted the other way",
+    "shifted": "shifted towards one group",
+    "no change that can be told": "without a change that can be told",
+    "cannot tell": "of which nothing can be told",
+}
+
+
+def change_headline(diff: AuditDiff) -> str:
+    """What happened, in one sentence."""
+    if len(diff.changes) == 1:
+        return _one(diff.changes[0], diff.after.attribute) + _rest(diff)
+    found = Counter(change.verdict for change in diff.changes)
+    told = [f"{found[verdict]:,} {words}" for verdict, words in COUNTED.items() if found[verdict]]
+    return f"Of {len(diff.changes):,} collections in both audits: {', '.join(told)}.{_rest(diff)}"
+
+
+def change_table(diff: AuditDiff) -> str:
+    """Collections as aligned rows; those in one audit only come last."""
+    level = min(change.interval.level for change in diff.changes)
+    rows = [["collection", "before", "after", "change", f"{level:.0%} interval", "verdict"]]
+    rows += [_row(change) for change in diff.changes]
+    after = {entry.name: entry for entry in diff.after.collections}
+    before = {entry.name: entry for entry in diff.before.collections}
+    rows += [[printable(name), "", _value(after[name]), "", "", "new"] for name in diff.new]
+    rows += [[printable(name), _value(before[name]), "", "", "", "vanished"] for name in diff.vanished]
+    return columns(rows)
+
+
+def change_document(diff: AuditDiff, limit: float | None = None) -> dict[str, Any]:
+    """The JSON document; `limit` is the gate's, where there is one."""
+    return {
+        "schema": SCHEMA,
+        "version": __version__,
+        "attribute": diff.after.attribute,
+        "groups": list(diff.after.groups),
+        "before": _made_with(diff.before),
+        "after": _made_with(diff.after),
+        "headline": change_headline(diff),
+        "max_change": limit,
+        "collections": [_entry(change, limit) for change in diff.changes],
+        "new": list(diff.new),
+        "vanished": list(diff.vanished),
+        "notes": list(diff.notes),
+    }
+
+
+def _one(change: Change, attribute: str) -> str:
+    if not change.told:
+        return f"Cannot tell how {printable(attribute)} has changed."
+    if change.unchanged:
+        return "Nothing has changed: the items are the same."
+    low, high = change.interval.low, change.interval.high
+    two = len(change.groups) == 2
+    what = f"the share of {printable(change.groups[0])}" if two else "the disparity"
+    # A share moves by half of the disparity's change, here in points of per cent.
+    low, high = (50 * low, 50 * high) if two else (low, high)
+    unit, digits = (" points", 1) if two else ("", 2)
+    if 0.0 in change.interval:
+        return f"No change that can be told: {what} moved by {low:+.{digits}f} to {high:+.{digits}f}{unit}."
+    moved = "rose" if low > 0 else "fell"
+    least, most = sorted((abs(low), abs(high)))
+    ends = [(1 + e.disparity) / 2 if two else e.disparity for e in (change.before, change.after)]
+    shown = [f"{value:.0%}" if two else f"{value:.2f}" for value in ends]
+    verdict = "" if change.verdict == "shifted" else f": {change.verdict}"
+    return (
+        f"{what[0].upper()}{what[1:]} {moved} by {least:.{digits}f} to {most:.{digits}f}{unit}, "
+        f"from about {shown[0]} to {shown[1]}{verdict}."
+    )
+
+
+def _rest(diff: AuditDiff) -> str:
+    parts = [(len(diff.new), "new"), (len(diff.vanished), "vanished")]
+    told = [f"{number:,} {word}" for number, word in parts if number]
+    return f" {' and '.join(told).capitalize()}, not compared." if told else ""
+
+
+def _row(change: Change) -> list[str]:
+    verdict = change.verdict
+    if verdict == "shifted":
+        verdict = f"shifted towards {printable(change.towards or '')}"
+    limits = f"{_signed(change.interval.low)} to {_signed(change.interval.high)}"
+    moved, interval = _signed(change.change), limits
+    if not change.told:
+        moved, interval = (f"({moved})" if moved != "?" else "?"), f"({limits})"
+    return [printable(change.name), _value(change.before), _value(change.after), moved, interval, verdict]
+
+
+def _value(entry: Entry) -> str:
+    text = _signed(entry.disparity)
+    return text if entry.told or text == "?" else f"({text})"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.2f}" if math.isfinite(value) else "?"
+
+
+def _made_with(document: AuditDocument) -> dict[str, Any]:
+    return {
+        "version": document.version,
+        "estimator": document.estimator,
+        "confidence": document.confidence,
+        "seed": document.seed,
+        "encoder": document.encoder,
+        "control": document.control,
+    }
+
+
+def _entry(change: Change, limit: float | None) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "name": change.name,
+        "before": _side(change.before),
+        "after": _side(change.after),
+        "change": _number(change.change),
+        "interval": _limits(change.interval),
+        "interval_level": change.interval.level,
+        "interval_method": change.interval.method,
+        "increase": _number(change.increase),
+        "increase_interval": _limits(change.increase_interval),
+        "verdict": change.verdict,
+        "towards": change.towards,
+    }
+    if limit is not None:
+        found["gate"] = change.gate(limit)
+    return found
+
+
+def _side(entry: Entry) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "count": entry.count,
+        "disparity": _number(entry.disparity),
+        "interval": _limits(entry.interval),
+        "trust": entry.trust,
+    }
+
+
+def _limits(interval: Interval) -> list[float]:
+    return [interval.low, interval.high]
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None

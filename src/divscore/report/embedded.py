@@ -1,0 +1,73 @@
+"""Embedded: the JSON inside a page, which no content can break out of, and the same to download."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from divscore.report.document import document
+from divscore.result import Audit
+
+__all__ = ["Embedded", "compact", "embed"]
+
+MOST = 64_000  # characters of JSON that stand in a page twice, to be read and to be downloaded
+KEPT = ("name", "count", "shares", "disparity", "interval", "divscore", "trust")
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """`inside` goes into a script element as it is; `address` is a link's; `remark` says what `inside` lacks."""
+
+    inside: str
+    address: str
+    file: str
+    remark: str
+
+
+def embed(audits: Sequence[Audit]) -> Embedded:
+    """All of a small document, twice; of a large one the main numbers, and all of it packed for the download."""
+    whole = document(audits)
+    text = compact(whole)
+    if len(text) <= MOST:
+        packed = base64.b64encode(text.encode()).decode()
+        return Embedded(_inert(text), f"data:application/json;base64,{packed}", "audit.json", "")
+    packed = base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
+    return Embedded(
+        _inert(compact({**whole, "collections": [_shortened(each) for each in whole["collections"]]})),
+        f"data:application/gzip;base64,{packed}",
+        "audit.json.gz",
+        "To keep this page small, the JSON that can be read inside it has the main numbers only, with four decimals "
+        "and without diagnostics and warnings; the download has everything.",
+    )
+
+
+def compact(whole: dict[str, Any]) -> str:
+    """JSON without spaces; halves of characters, which no file can hold, become escapes."""
+    text = json.dumps(whole, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)
+
+
+def _shortened(entry: dict[str, Any]) -> dict[str, Any]:
+    return {key: _rounded(entry[key]) for key in KEPT}
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 4)
+    if isinstance(value, list):
+        return [_rounded(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _rounded(each) for name, each in value.items()}
+    return value
+
+
+def _inert(text: str) -> str:
+    """The same JSON without the characters that mean something to a parser of HTML."""
+    for char in "<>&\u2028\u2029":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return text

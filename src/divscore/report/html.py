@@ -1,0 +1,95 @@
+"""HTML: a report as one page that needs no network and no script, and the few lines a notebook shows."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.resources import files
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from divscore.report.context import Context
+from divscore.report.picture import disparities, shares
+from divscore.report.summary import summarise
+from divscore.report.svg import NARROW, WIDE, draw, sliver
+from divscore.result import Audit
+from divscore.wording import printable
+
+__all__ = ["fragment", "render"]
+
+BARS = 60  # collections whose shares are drawn inside the table
+
+
+def render(audits: Sequence[Audit], context: Context | None = None) -> str:
+    """The page: audits of one control set, and what the context adds."""
+    summary = summarise(audits, context or Context())
+    style, script = _read("report.css"), _read("report.js")
+    drawn = [
+        (picture, draw(picture, WIDE, f"plot{at}"), draw(picture, NARROW, f"plot{at}"))
+        for at, picture in enumerate(summary.pictures)
+    ]
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            s=summary,
+            drawn=drawn,
+            sliver=sliver if len(audits) <= BARS else None,
+            json=Markup(summary.embedded.inside),
+            style=Markup(style),
+            script=Markup(script),
+            style_hash=_hash(style),
+            script_hash=_hash(script),
+            version=_version(),
+        )
+        .lstrip()
+    )
+
+
+def fragment(audit: Audit) -> str:
+    """The result in a notebook's cell."""
+    picture = disparities([audit], None) if len(audit.shares) == 2 else shares(audit)
+    # Two results side by side must not share ids.
+    key = hashlib.sha256(repr((audit.name, audit.shares, audit.interval)).encode()).hexdigest()[:8]
+    style = _read("fragment.css")
+    return (
+        _environment()
+        .get_template("fragment.html.j2")
+        .render(
+            audit=audit,
+            warnings=[printable(each) for each in audit.warnings],
+            plot=draw(picture, WIDE, f"divscore-{key}"),
+            style=Markup(style),
+        )
+    )
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    return Environment(
+        loader=FunctionLoader(_read),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+@lru_cache(maxsize=8)
+def _read(name: str) -> str:
+    return (files("divscore.report") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    """How a Content-Security-Policy names an inline style or script that it allows."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _version() -> str:
+    from divscore import __version__
+
+    return __version__

@@ -1,0 +1,99 @@
+"""Numbers, names and lists as they stand in a report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from divscore.interval import Interval
+from divscore.wording import printable
+
+__all__ = [
+    "count",
+    "gap",
+    "limits",
+    "listed",
+    "p_value",
+    "percent",
+    "percents",
+    "plain",
+    "short",
+    "signed",
+    "whole",
+    "without",
+]
+
+MINUS = "−"
+UNKNOWN = "?"
+NAME = 60  # characters of a name that a table shows
+WHOLE = 300  # characters that a tooltip shows
+
+
+def signed(value: float) -> str:
+    """A disparity, with its sign: −0.18, +0.05, 0.00."""
+    if not math.isfinite(value):
+        return UNKNOWN
+    text = f"{value:+.2f}"
+    return "0.00" if float(text) == 0 else text.replace("-", MINUS)
+
+
+def plain(value: float, digits: int = 2) -> str:
+    """Any other number."""
+    return f"{value:.{digits}f}".replace("-", MINUS) if math.isfinite(value) else UNKNOWN
+
+
+def percent(share: float) -> str:
+    """A share, whole per cent."""
+    return f"{share:.0%}" if math.isfinite(share) else UNKNOWN
+
+
+def percents(interval: Interval) -> str:
+    """An interval of a share."""
+    return "none" if without(interval) else f"{interval.low:.0%}–{interval.high:.0%}"
+
+
+def gap(value: float, groups: int) -> str:
+    """A disparity: with its sign for two groups; of more it has none."""
+    return signed(value) if groups == 2 else plain(value)
+
+
+def limits(interval: Interval, groups: int = 2) -> str:
+    """An interval of a disparity."""
+    return "none" if without(interval) else f"{gap(interval.low, groups)} to {gap(interval.high, groups)}"
+
+
+def without(interval: Interval) -> bool:
+    """Whether the method gives no interval; what stands there is the whole range."""
+    return interval.method.startswith("none")
+
+
+def p_value(p: float) -> str:
+    """A p-value with its sign of relation."""
+    if not math.isfinite(p):
+        return "p unknown"
+    return f"p = {p:.3f}" if p >= 0.001 else "p < 0.001"
+
+
+def count(number: int, noun: str) -> str:
+    """A number of things; the noun is given in the plural: 1,204 pictures, 1 picture."""
+    return f"{number:,} {noun.removesuffix('s') if number == 1 else noun}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Join words: a, b and c."""
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
+
+
+def short(name: str, length: int = NAME) -> str:
+    """A name that fits: control characters shown, the middle of a long one left out."""
+    text = printable(name[: 4 * WHOLE])
+    if len(name) <= 4 * WHOLE and len(text) <= length:
+        return text
+    tail = length // 4
+    ending = printable(name[-WHOLE:])[-tail:]
+    return f"{text[: length - tail - 1]}…{ending}"
+
+
+def whole(name: str) -> str:
+    """As much of a long name as a tooltip shows; empty where `short` shows all of it."""
+    return "" if short(name) == printable(name) else short(name, WHOLE)

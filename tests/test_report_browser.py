@@ -1,0 +1,272 @@
+"""Reports in a real browser: no request, no error, nothing a stranger wrote is run, readable by everyone."""
+
+import base64
+import gzip
+import json
+import os
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from divscore import ControlSet, audit
+from divscore.interval import Interval
+from divscore.report.context import Context, Example, Examples
+from divscore.report.document import document
+from divscore.report.html import render
+
+pytestmark = pytest.mark.browser
+CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
+SIZES = {"phone": (390, 844), "small phone": (360, 640), "desktop": (1280, 900)}
+SCRIPT = "<script>alert(1)</script>"
+NAMES = [
+    SCRIPT,
+    "</script><img src=x onerror=alert(2)>",
+    "<!--",
+    "\u202eabc",
+    "y" * 10_000,
+    "مجموعة",
+    "plain",
+]
+
+# Contrast of every piece of text with what lies behind it (WCAG 2: relative luminance), in the page itself.
+CONTRAST = """() => {
+  const parse = (text) => { const n = text.match(/[\\d.]+/g).map(Number); return n.length > 3 ? n : [...n, 1]; };
+  const light = ([r, g, b]) => {
+    const linear = (v) => v <= 10 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4;
+    const [x, y, z] = [r, g, b].map(linear);
+    return 0.2126 * x + 0.7152 * y + 0.0722 * z;
+  };
+  const ground = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = parse(getComputedStyle(at).backgroundColor);
+      if (colour[3] === 1) return colour;
+    }
+    return [255, 255, 255, 1];
+  };
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.textContent.trim() || !element.getClientRects().length) continue;
+    const style = getComputedStyle(element);
+    if (style.visibility === "hidden") continue;
+    const inside = element instanceof SVGElement;
+    const one = light(parse(inside ? style.fill : style.color)), other = light(ground(element));
+    const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+    found.push([ratio, element.tagName, walker.currentNode.textContent.trim().slice(0, 40)]);
+  }
+  return found;
+}"""
+
+
+def absent(said):
+    """Skip, but not where everything has to run."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(said)
+    pytest.skip(said)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    try:
+        from playwright import sync_api as playwright
+    except ImportError:
+        absent("no Playwright to open reports with; pip install -e '.[dev]'")
+    if not Path(CHROMIUM).exists():
+        absent("no Chromium to open reports in; apt-get install chromium")
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def made(draw, make_control):
+    """Return reports by name: audits and the file."""
+    control = make_control(1, (60, 60), gap=1.5)
+    first = audit(draw(7, (300, 100), gap=1.5)[0], control)
+    poor = audit(draw(8, (6, 6), gap=1.5)[0], control)
+    wicked = [replace(poor if at == 6 else first, name=name) for at, name in enumerate(NAMES)]
+    rng = np.random.default_rng(0)
+    many = []
+    for at, value in enumerate(rng.uniform(-0.9, 0.9, 300)):
+        each = replace(first, name=f"place {at}", count=int(rng.integers(20, 9000)), disparity=float(value))
+        limits = Interval(value - 0.05, value + 0.05, 0.95, "bayesian bootstrap")
+        trust = ["good", "caution", "poor"][at % 3]
+        many.append(replace(each, interval=limits, trust=trust, divscore=float(2 * rng.normal())))
+    vectors, groups = draw(4, (50, 50, 50, 50), gap=3.0)
+    gender = ControlSet(vectors, ["f" if g in "ab" else "m" for g in groups], attribute="gender")
+    tone = ControlSet(vectors, ["dark" if g in "ac" else "light" for g in groups], attribute="tone")
+    crossed = audit(draw(9, (100, 50, 150, 100), gap=3.0)[0], gender.cross(tone), name="crossed")
+    return {"wicked": wicked, "many": many, "crossed": [crossed], "single": [first]}
+
+
+@pytest.fixture(scope="module")
+def files(made, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reports")
+    shown = Examples([Example("a", text=SCRIPT), Example("b", text="<b>bold</b>")], "Two are shown.")
+    for name, audits in made.items():
+        context = Context(command=f"divscore audit '{SCRIPT}'", limit=0.2, examples=shown)
+        (folder / f"{name}.html").write_text(render(audits, context), encoding="utf-8")
+    return folder
+
+
+class Opened:
+    """A page, and all that it did which a report must not do."""
+
+    def __init__(self, browser, path, **options):
+        self.context = browser.new_context(**options)
+        self.page = self.context.new_page()
+        self.trouble, self.requests = [], []
+        self.page.on("console", lambda message: self.trouble.append(message.text))
+        self.page.on("pageerror", lambda error: self.trouble.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.trouble.append(dialog.message), dialog.dismiss()))
+        self.failed = {}
+        self.page.on("requestfailed", lambda request: self.failed.update({request.url: request.failure}))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(path.as_uri())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.context.close()
+
+
+def options(size, scheme="light", **more):
+    width, height = SIZES[size]
+    return {"viewport": {"width": width, "height": height}, "color_scheme": scheme, **more}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", ["wicked", "many", "crossed", "single"])
+def test_a_page_is_quiet_fits_and_can_be_read(browser, files, name, size, scheme):
+    with Opened(browser, files / f"{name}.html", **options(size, scheme)) as opened:
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
+        ratios = opened.page.evaluate(CONTRAST)
+        assert len(ratios) > 100
+        assert [each for each in ratios if each[0] < 4.5] == []
+        drawn = opened.page.locator("svg.plot:visible").evaluate_all("all => all.map(e => e.classList[1])")
+        assert set(drawn) == {"wide" if size == "desktop" else "narrow"}
+        assert opened.trouble == []
+        assert opened.requests == [(files / f"{name}.html").as_uri()]
+
+
+def test_wicked_names_stay_text(browser, files):
+    with Opened(browser, files / "wicked.html", **options("desktop")) as opened:
+        page = opened.page
+        names = page.locator("#collections tbody th").all_inner_texts()
+        assert SCRIPT in names
+        assert "<!--" in names
+        assert "\\u202eabc" in names
+        assert page.locator("script").count() == 2
+        assert page.locator("img").count() == 0
+        assert max(map(len, names)) <= 60
+        assert SCRIPT in page.locator("ul.texts").first.inner_text()
+        assert "<b>bold</b>" in page.locator("ul.texts").last.inner_text()
+        assert len(page.locator("#collections tbody th[title]").first.get_attribute("title")) <= 300
+        assert opened.trouble == []
+
+
+def test_the_policy_runs_nothing_else(browser, files):
+    with Opened(browser, files / "single.html", **options("desktop")) as opened:
+        opened.page.evaluate(
+            """() => {
+              const added = document.createElement("script");
+              added.textContent = "window.ran = true";
+              document.body.append(added);
+              const picture = new Image();
+              picture.src = "https://example.org/a.png";
+              document.body.append(picture);
+              return new Promise((done) => { picture.onerror = done; });
+            }"""
+        )
+        assert opened.page.evaluate("window.ran") is None
+        assert any("Content Security Policy" in text for text in opened.trouble)
+        assert opened.failed == {"https://example.org/a.png": "csp"}  # refused before it was sent
+
+
+def numbers(page, column):
+    texts = page.locator(f"#collections tbody tr:visible :nth-child({column})").all_inner_texts()
+    return [float(re.sub(r"[(),]", "", text).replace("−", "-")) for text in texts]
+
+
+def test_the_table_sorts_and_filters(browser, files, made):
+    with Opened(browser, files / "many.html", **options("desktop")) as opened:
+        page = opened.page
+        heads = page.locator("#collections thead th")
+        assert heads.nth(4).get_attribute("aria-sort") == "ascending"
+        items = page.get_by_role("button", name="items")
+        items.click()
+        assert heads.nth(1).get_attribute("aria-sort") == "ascending"
+        assert heads.nth(4).get_attribute("aria-sort") is None
+        assert numbers(page, 2) == sorted(a.count for a in made["many"])
+        items.press("Enter")
+        assert heads.nth(1).get_attribute("aria-sort") == "descending"
+        assert numbers(page, 2) == sorted((a.count for a in made["many"]), reverse=True)
+        page.get_by_role("button", name="disparity").click()
+        found = numbers(page, 5)
+        assert found == sorted(found)
+        page.get_by_role("button", name="collection").click()
+        names = page.locator("#collections tbody th").all_inner_texts()
+        assert names[:3] == ["place 0", "place 1", "place 2"]
+        page.get_by_label("Filter by name or trust").fill("place 29")
+        assert page.locator("#collections tbody tr:visible").count() == 11
+        assert page.get_by_role("status").inner_text() == "11 of 300"
+        page.get_by_label("Filter by name or trust").fill("CAUTION")
+        assert page.locator("#collections tbody tr:visible").count() == 100
+        page.get_by_label("Filter by name or trust").fill("")
+        assert page.locator("#collections tbody tr:visible").count() == 300
+        assert opened.trouble == []
+
+
+def test_focus_can_be_seen(browser, files):
+    with Opened(browser, files / "many.html", **options("desktop")) as opened:
+        opened.page.keyboard.press("Tab")
+        outline = opened.page.evaluate("getComputedStyle(document.activeElement).outlineWidth")
+        assert float(outline.removesuffix("px")) >= 2
+
+
+@pytest.mark.parametrize("name", ["many", "single"])
+def test_without_script_everything_is_there(browser, files, made, name):
+    with Opened(browser, files / f"{name}.html", **options("phone", java_script_enabled=False)) as opened:
+        page = opened.page
+        assert page.locator("h1").is_visible()
+        assert page.locator("#collections tbody tr").count() == len(made[name])
+        assert page.locator("#collections thead button").count() == 0
+        assert not page.locator(".tools").is_visible()
+        assert page.locator("#download").is_visible()
+        assert opened.trouble == []
+
+
+@pytest.mark.parametrize("name", ["wicked", "many"])
+def test_the_download_is_the_document(browser, files, made, name):
+    wanted = json.loads(json.dumps(document(made[name])))
+    with Opened(browser, files / f"{name}.html", **options("desktop")) as opened:
+        with opened.page.expect_download() as waiting:
+            opened.page.locator("#download").click()
+        data = Path(waiting.value.path()).read_bytes()
+        if name == "many":
+            assert waiting.value.suggested_filename == "audit.json.gz"
+            data = gzip.decompress(data)
+        assert json.loads(data) == wanted
+        inside = opened.page.evaluate("JSON.parse(document.getElementById('audit').textContent)")
+        assert [each["name"] for each in inside["collections"]] == [a.name for a in made[name]]
+        href = opened.page.locator("#download").get_attribute("href")
+        assert base64.b64decode(href.partition(",")[2])
+
+
+def test_it_prints_with_every_row_and_light(browser, files, tmp_path):
+    with Opened(browser, files / "crossed.html", **options("desktop", "dark")) as opened:
+        opened.page.emulate_media(media="print", color_scheme="dark")
+        assert opened.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert not opened.page.locator("nav").is_visible()
+        assert opened.page.locator("svg.wide").first.is_visible()
+        assert [each for each in opened.page.evaluate(CONTRAST) if each[0] < 4.5] == []
+        opened.page.pdf(path=tmp_path / "a.pdf", format="A4")
+        assert (tmp_path / "a.pdf").stat().st_size > 10_000

@@ -148,6 +148,12 @@ class ControlSet:
         position = {name: i for i, name in enumerate(groups)}
         return self._copy(groups=groups, labels=np.array([position[n] for n in names], dtype=np.intp))
 
+    def with_ids(self, ids: Iterable[str]) -> ControlSet:
+        """Call the examples something else; the fingerprint stays, no result depends on it."""
+        names = _unique_ids(ids, len(self))
+        _check_rows(self.vectors, list(names), names)
+        return self._copy(ids=names)
+
     def cross(self, other: ControlSet) -> ControlSet:
         """Intersect two attributes labelled on the same vectors: groups named ``female × darker``."""
         if len(self) != len(other) or not np.array_equal(self.vectors, other.vectors):

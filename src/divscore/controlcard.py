@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from divscore.control import ControlSet
+from divscore.wording import printable
 
-__all__ = ["TABLE", "card", "croissant"]
+__all__ = ["TABLE", "card", "croissant", "plain"]
 
 TABLE = "control.parquet"
 LISTED_IDS = 200
@@ -52,12 +53,12 @@ CONTEXT: dict[str, Any] = {
 def card(control: ControlSet) -> str:
     """Describe a control set in Markdown."""
     counts = "\n".join(
-        f"| {_plain(name)} | {n} | {len(control.rows(group, representatives=True))} |"
+        f"| {plain(name)} | {n} | {len(control.rows(group, representatives=True))} |"
         for group, (name, n) in enumerate(control.counts.items())
     )
     pool = "by hand" if control.hand_picked else "by whoever collected them (not marked as picked by hand)"
     return f"""\
-# Control set for {_plain(control.attribute)}
+# Control set for {plain(control.attribute)}
 
 {len(control)} labelled examples, {int(control.representative.sum())} of them representatives. An audit
 compares a collection with them to estimate how large a share of it each group has.
@@ -66,11 +67,11 @@ compares a collection with them to estimate how large a share of it each group h
 |---|---|---|
 {counts}
 
-- **How the representatives were chosen:** {_plain(control.method)}
+- **How the representatives were chosen:** {plain(control.method)}
 - **How the labelled examples were chosen:** {pool}
-- **What made the vectors:** {_plain(control.encoder or "not recorded")} ({control.dimension} dimensions)
+- **What made the vectors:** {plain(control.encoder or "not recorded")} ({control.dimension} dimensions)
 - **Left out, because they could not be encoded:** {_left_out(control)}
-- **Similarity:** {_plain(control.similarity.name)}
+- **Similarity:** {plain(control.similarity.name)}
 - **Fingerprint:** `{control.digest}`
 
 {WARNINGS}
@@ -81,7 +82,7 @@ compares a collection with them to estimate how large a share of it each group h
 
 
 def _left_out(control: ControlSet) -> str:
-    return ", ".join(f"{number} of {_plain(name)}" for name, number in control.left_out.items()) or "none"
+    return ", ".join(f"{number} of {plain(name)}" for name, number in control.left_out.items()) or "none"
 
 
 def _representatives(control: ControlSet) -> str:
@@ -89,15 +90,20 @@ def _representatives(control: ControlSet) -> str:
         return f"See the column `representative` of `{TABLE}`."
     lines = []
     for group, name in enumerate(control.groups):
-        ids = ", ".join(_plain(control.ids[row]) for row in control.rows(group, representatives=True))
-        lines.append(f"- {_plain(name)}: {ids}")
+        ids = ", ".join(plain(control.ids[row]) for row in control.rows(group, representatives=True))
+        lines.append(f"- {plain(name)}: {ids}")
     return "\n".join(lines)
 
 
-def _plain(text: str) -> str:
-    """One line of Markdown without mark-up, whatever the name holds."""
-    line = " ".join(text.split())
-    return "".join(f"\\{c}" if c in "\\`*_{}[]<>#|" else c for c in line)
+def plain(text: str) -> str:
+    r"""One line of Markdown without mark-up, links or mentions, whatever the name holds.
+
+    >>> print(plain("a_b <i>"))
+    a\_b \<i\>
+    """
+    line = printable(" ".join(text.split()))
+    escaped = "".join(f"\\{c}" if c in "\\`*_{}[]<>#|~&@" else c for c in line)
+    return escaped.replace("://", "\\://").replace("www.", "www\\.")
 
 
 def croissant(control: ControlSet, table: Path) -> dict[str, Any]:

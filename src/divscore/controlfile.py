@@ -16,7 +16,7 @@ from divscore.controlcard import TABLE, card, croissant
 from divscore.errors import DivscoreError, FileError, MismatchError
 from divscore.similarity import COSINE, PairwiseFunction, Similarity
 
-__all__ = ["is_control", "load_control", "save_control"]
+__all__ = ["is_control", "load_control", "put_in_place", "save_control", "write_table"]
 
 METADATA_KEY = b"divscore.control/1"
 CARD, CROISSANT = "card.md", "croissant.json"
@@ -30,11 +30,11 @@ def save_control(control: ControlSet, folder: str | os.PathLike[str]) -> None:
     fresh = target.parent / f".{target.name}.{uuid.uuid4().hex}"
     fresh.mkdir()
     try:
-        _write_table(control, fresh / TABLE)
+        write_table(control, fresh / TABLE)
         (fresh / CARD).write_text(card(control), encoding="utf-8")
         text = json.dumps(croissant(control, fresh / TABLE), indent=2, ensure_ascii=False)
         (fresh / CROISSANT).write_text(f"{text}\n", encoding="utf-8")
-        _put_in_place(fresh, target)
+        put_in_place(fresh, target, {TABLE, CARD, CROISSANT})
     except UnicodeEncodeError as error:
         raise FileError(
             f"{target}: {error.object!r} cannot be written as text; rename the example, group or attribute"
@@ -106,7 +106,8 @@ def _check_target(target: Path) -> None:
         )
 
 
-def _put_in_place(fresh: Path, target: Path) -> None:
+def put_in_place(fresh: Path, target: Path, replaced: set[str]) -> None:
+    """Let the folder `fresh` take the place of `target`, whose entries other than those `replaced` it takes over."""
     if not target.exists():
         fresh.rename(target)
         return
@@ -119,12 +120,13 @@ def _put_in_place(fresh: Path, target: Path) -> None:
         raise
     # What somebody put beside the control set, such as notes or images, stays.
     for entry in old.iterdir():
-        if entry.name not in {TABLE, CARD, CROISSANT}:
+        if entry.name not in replaced:
             entry.rename(target / entry.name)
     shutil.rmtree(old)
 
 
-def _write_table(control: ControlSet, file: Path) -> None:
+def write_table(control: ControlSet, file: Path) -> None:
+    """Write the examples with all that `load_control` needs."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

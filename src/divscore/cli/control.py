@@ -1,26 +1,28 @@
-"""`divscore control`: select, show, check."""
+"""`divscore control`: select and show; card, check and publish are in files of their own."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
 from divscore.cli.console import clean_errors, say, warn
+from divscore.cli.controlcheck import check
 from divscore.cli.encoding import encoding_options, read_control
+from divscore.cli.publish import card, publish
 from divscore.control import ControlSet
-from divscore.controlfile import load_control, save_control
-from divscore.diagnostics import control_facts, coverage
+from divscore.controlfile import save_control
+from divscore.diagnostics import control_facts
 from divscore.embedding.encoding import Encoding
 from divscore.embedding.open import PROJECTION
 from divscore.errors import InputError
+from divscore.publishing.folder import is_published
 from divscore.report.table import columns
 from divscore.scorer import scorer_for
 from divscore.selection import select_adaptive, select_dpp, select_random
-from divscore.separation import SEPARABLE_P, separation
+from divscore.separation import separation
 from divscore.sources.pool import read_pool
 from divscore.theory import control_size, gamma_control, theorem
 from divscore.wording import printable
@@ -32,11 +34,15 @@ USUAL_SIZE = 50
 
 @click.group()
 def control() -> None:
-    """Choose, show and check control sets.
+    """Choose, show, check and publish control sets.
 
     A control set keeps every labelled example and marks some as representatives. The default estimator is
     calibrated on all of them; the paper's DivScore uses the representatives.
     """
+
+
+for command in (card, check, publish):
+    control.add_command(command)
 
 
 @control.command()
@@ -95,6 +101,10 @@ def select(
       divscore control select labelled/ --attribute gender -o gender-control
       divscore control select labelled.parquet --attribute gender -o gender-control
     """
+    if is_published(out):
+        raise InputError(
+            f"{out} is a published control set; write to another folder, then 'divscore control publish' it again"
+        )
     order = [name.strip() for name in groups.split(",")] if groups else None
     labelled = read_control(pool, encoding, attribute=attribute, column=column, order=order, form=form)
     labelled.hand_picked = labelled.hand_picked or hand_picked
@@ -171,66 +181,6 @@ def show(path: str, attribute: str | None, as_json: bool) -> None:
             f"Theorem 3.3, 1,000 items: within ±{facts['theorem_error']:.1f} with probability 0.9 (a worst case; real "
             f"errors are far smaller). For ±0.5 it would ask for {facts['theorem_size']:,} representatives."
         )
-
-
-@control.command()
-@click.argument("path", metavar="C")
-@click.option("--attribute", metavar="NAME", help="Column of group names, if C is a table.")
-@clean_errors
-def check(path: str, attribute: str | None) -> None:
-    """Verify a control set: its files, its groups, and what the representatives leave out.
-
-    Exit code 1 if something should be mended before use.
-    """
-    from divscore.controlfile import is_control
-
-    found = load_control(path) if is_control(path) else read_pool(path, attribute=attribute)
-    problems = []
-    apart = separation(scorer_for(found))
-    if apart.p_value > SEPARABLE_P:
-        problems.append(
-            f"the groups cannot be told apart (p = {apart.p_value:.2g}); every audit will say 'cannot tell'"
-        )
-    problems += [
-        f"only {n} labelled examples of '{printable(name)}'; at least 10 are wanted"
-        for name, n in found.counts.items()
-        if n < 10
-    ]
-    usual = _left_out_by_chance(found)
-    rows = [["group", "representatives", "of", "median distance", "farthest", "left out"]]
-    for part in coverage(found):
-        rows.append(
-            [
-                printable(part.group),
-                str(part.representatives),
-                str(part.labelled),
-                f"{part.median:.2f}",
-                f"{part.farthest:.2f}",
-                f"{part.uncovered:.0%}",
-            ]
-        )
-        if part.uncovered > usual[part.group] + 0.1:
-            problems.append(
-                f"{part.uncovered:.0%} of '{printable(part.group)}' lies far from every representative, where random "
-                f"ones leave out {usual[part.group]:.0%}: look at those examples, and add representatives by hand "
-                "or choose with a larger --alpha"
-            )
-    say(columns(rows))
-    say(f"digest {found.digest[:16]}…  {'verified' if is_control(path) else 'not a saved control set'}")
-    for problem in problems:
-        say(f"! {problem}")
-    if not problems:
-        say("No problem found. Do look at the representatives yourself.")
-    sys.exit(1 if problems else 0)
-
-
-def _left_out_by_chance(found: ControlSet) -> dict[str, float]:
-    """Share of each group that as many representatives, drawn at random, leave out."""
-    if found.representative.all():
-        return dict.fromkeys(found.groups, 0.0)
-    size = int(found.representative.sum())
-    draws = [coverage(select_random(found, size, seed=seed)) for seed in range(5)]
-    return {name: sum(d[at].uncovered for d in draws) / len(draws) for at, name in enumerate(found.groups)}
 
 
 def _facts(found: ControlSet) -> dict[str, Any]:

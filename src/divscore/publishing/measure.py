@@ -1,0 +1,142 @@
+"""How well a control set measures: its error and coverage on collections whose composition is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from divscore.control import ControlSet
+from divscore.errors import InputError
+from divscore.experiments.comparison import Setup, compare, usable_labels
+
+__all__ = ["REPETITIONS", "Measured", "NotMeasured", "measure", "measured_from"]
+
+REPETITIONS = 20
+# Representatives that `compare` chooses in the same way; only then does its figure speak of these.
+SAME_CHOICE = {"adaptive, α = 1": "adaptive", "adaptive, α = 0.1": "adaptive-0.1", "dpp": "dpp"}
+
+
+@dataclass(frozen=True)
+class NotMeasured:
+    """Why there are no figures."""
+
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"not_measured": self.reason}
+
+    @property
+    def sentences(self) -> str:
+        """What to tell a reader."""
+        return f"Error and coverage were not measured: {self.reason}."
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Mean absolute error of the disparity, and how often the 95% interval held the truth.
+
+    Of `examples` labelled ones, `labels` were used as the control set and the others drawn into collections of
+    every composition, `repetitions` times. `divscore_error` is that of the paper's score, cut to [−1, 1].
+    """
+
+    examples: int
+    labels: int
+    repetitions: int
+    answers: int
+    smallest: int
+    largest: int
+    error: float
+    error_se: float | None
+    coverage: float
+    coverage_se: float | None
+    width: float
+    cannot_tell: int
+    seed: int
+    divscore_error: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "protocol": "artificial prevalence on splits of the examples",
+            "estimator": "likelihood",
+            **{k: round(v, 6) if isinstance(v, float) else v for k, v in asdict(self).items()},
+        }
+
+    @property
+    def sentences(self) -> str:
+        """What to tell a reader."""
+        items = str(self.largest) if self.smallest == self.largest else f"{self.smallest} to {self.largest}"
+        text = (
+            f"Measured on the examples themselves: {self.labels} of the {self.examples} were used as the control set, "
+            f"the others drawn into {self.answers} collections of {items} items of every composition "
+            f"({self.repetitions} splits). The estimated disparity was off by {self.error:.3f}"
+            f"{_plus_minus(self.error_se)} on average; the 95% interval, {self.width:.2f} wide on average, held the "
+            f"truth in {self.coverage:.0%}{_plus_minus(self.coverage_se, percent=True)} of cases."
+        )
+        if self.cannot_tell:
+            text += f" In {self.cannot_tell} of {self.answers} cases the answer was 'cannot tell'."
+        if self.divscore_error is not None:
+            text += (
+                " The paper's DivScore, with representatives chosen in the same way, was off by "
+                f"{self.divscore_error:.3f}."
+            )
+        return (
+            f"{text} Audits use all {self.examples}, so they should do no worse on collections of the same kind; the "
+            "figures say nothing of collections of another kind."
+        )
+
+
+def measure(
+    control: ControlSet,
+    *,
+    repetitions: int = REPETITIONS,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> Measured | NotMeasured:
+    """Measure on repeated splits of the labelled examples, as `compare` does."""
+    try:
+        labels = max(usable_labels(control, None))
+        chosen = int(control.representative.sum())
+        setup = Setup((labels,), repetitions=repetitions, size=max(4, chosen), seed=seed)
+        found = compare(control, setup, progress=progress)
+    except InputError as error:
+        return NotMeasured(str(error))
+    by_method = {row.method: row.summary for row in found.rows}
+    ours, paper = by_method["likelihood"], by_method.get(SAME_CHOICE.get(control.method, ""))
+    smallest, largest = found.items
+    if ours.coverage is None or ours.width is None:
+        return NotMeasured("the estimator gave no interval")
+    return Measured(
+        examples=len(control),
+        labels=labels,
+        repetitions=repetitions,
+        answers=ours.answers,
+        smallest=smallest,
+        largest=largest,
+        error=ours.mae,
+        error_se=ours.mae_se,
+        coverage=ours.coverage,
+        coverage_se=ours.coverage_se,
+        width=ours.width,
+        cannot_tell=ours.cannot_tell,
+        seed=seed,
+        divscore_error=None if paper is None else paper.clipped,
+    )
+
+
+def measured_from(values: Mapping[str, Any]) -> Measured | NotMeasured:
+    """Read what `to_dict` wrote."""
+    if "not_measured" in values:
+        return NotMeasured(str(values["not_measured"]))
+    try:
+        return Measured(**{k: v for k, v in values.items() if k not in {"protocol", "estimator"}})
+    except TypeError as error:
+        raise InputError(f"figures that cannot be read: {error}") from error
+
+
+def _plus_minus(error: float | None, *, percent: bool = False) -> str:
+    if error is None:
+        return ""
+    return f" (± {100 * error:.1f} points)" if percent else f" (± {error:.3f})"

@@ -12,7 +12,7 @@ from record import HERE, checks_table, markdown
 
 ADAPTIVE = "DivScore, adaptive 50 of 200"
 FRONT = ("<!-- results -->", "<!-- /results -->")
-ORDER = ("ppb", "faces", "tweets", "diagnostics", "speed", "files", "pipeline")
+ORDER = ("ppb", "changes", "faces", "tweets", "diagnostics", "speed", "files", "pipeline")
 BEGIN = "<!-- results: written by table.py -->"
 END = "<!-- end of results -->"
 

@@ -1,9 +1,9 @@
-# make install | demo | test | check | bench: each sets up what it needs in .venv, with the standard venv and pip.
+# make install | demo | test | check | bench | docs: each sets up what it needs in .venv, with the standard venv and pip.
 PYTHON ?= python3
 BIN := .venv/bin
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: install demo test check bench
+.PHONY: install demo test check bench docs
 
 install: .venv/.installed
 demo: .venv/.installed
@@ -17,6 +17,10 @@ check: .venv/.installed-dev
 	$(BIN)/lint-imports
 bench: .venv/.installed-bench
 	$(BIN)/python benchmarks/run.py
+docs: .venv/.installed-docs
+	$(BIN)/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "Open site/index.html; to search in it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory site"
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("divscore needs Python 3.11 or later, this is %s; try make PYTHON=python3.12 install" % sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -29,4 +33,7 @@ bench: .venv/.installed-bench
 	@touch $@
 .venv/.installed-bench: .venv/.installed benchmarks/requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/requirements.txt
+	@touch $@
+.venv/.installed-docs: .venv/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@

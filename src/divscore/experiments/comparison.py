@@ -7,14 +7,14 @@ prevalence), whose disparity is known.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from divscore.control import ControlSet
 from divscore.errors import ControlError, InputError
-from divscore.experiments.candidates import candidates
+from divscore.experiments.candidates import Candidate, candidates
 from divscore.experiments.draws import Attribute, Labelled, Material, Rows, collected, composed
 from divscore.experiments.records import Answer, Batch
 from divscore.experiments.repeat import repeat
@@ -31,7 +31,10 @@ LEADS = (0.0, 0.5, 1.0)  # shares of the leading group where there are more than
 
 @dataclass(frozen=True)
 class Setup:
-    """How a comparison is made; `size` is that of control sets chosen among the labels, at most half of them."""
+    """How a comparison is made; `size` is that of control sets chosen among the labels, at most half of them.
+
+    `only` names the methods to ask, where not all are wanted.
+    """
 
     labels: tuple[int, ...]
     repetitions: int = 20
@@ -39,6 +42,12 @@ class Setup:
     size: int = 50
     seed: int = 0
     quapy: bool = False
+    only: tuple[str, ...] = ()
+
+    def candidates(self, counts: Sequence[int]) -> tuple[Candidate, ...]:
+        """What is asked with so many labelled examples of every group."""
+        found = candidates(counts, self.size, quapy=self.quapy)
+        return tuple(method for method in found if not self.only or method.key in self.only)
 
 
 @dataclass(frozen=True)
@@ -90,7 +99,7 @@ def compare(
     material = Material(pool.vectors, {"group": names})
     attribute = Attribute(pool.attribute, "group", pool.groups)
     counts = np.bincount(pool.labels)
-    asked = {n: candidates(_quotas(counts, n).tolist(), setup.size, quapy=setup.quapy) for n in setup.labels}
+    asked = {n: setup.candidates(_quotas(counts, n).tolist()) for n in setup.labels}
     doing = functools.partial(work, attribute=attribute, setup=setup)
     tasks = [(repetition,) for repetition in range(setup.repetitions)]
     answers = Batch.joined(repeat(doing, material, tasks, workers=workers, progress=progress)).answers
@@ -121,7 +130,7 @@ def work(material: Material, repetition: int, attribute: Attribute, setup: Setup
         quotas = _quotas(counts, number)
         rows = np.concatenate([some[:n] for some, n in zip(order, quotas, strict=True)])
         labelled = Labelled.draw(material, attribute, rows, setup.size, rng, repetition)
-        methods = candidates(quotas.tolist(), setup.size, quapy=setup.quapy)
+        methods = setup.candidates(quotas.tolist())
         batch.answers.extend(ask(methods, labelled, collections, f"{number} labels"))
     return batch
 

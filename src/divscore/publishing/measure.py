@@ -99,12 +99,14 @@ def measure(
     try:
         labels = max(usable_labels(control, None))
         chosen = int(control.representative.sum())
-        setup = Setup((labels,), repetitions=repetitions, size=max(4, chosen), seed=seed)
+        same = SAME_CHOICE.get(control.method, "")
+        only = ("likelihood", same) if same else ("likelihood",)
+        setup = Setup((labels,), repetitions=repetitions, size=max(4, chosen), seed=seed, only=only)
         found = compare(control, setup, progress=progress)
     except InputError as error:
         return NotMeasured(str(error))
     by_method = {row.method: row.summary for row in found.rows}
-    ours, paper = by_method["likelihood"], by_method.get(SAME_CHOICE.get(control.method, ""))
+    ours, paper = by_method["likelihood"], by_method.get(same)
     smallest, largest = found.items
     if ours.coverage is None or ours.width is None:
         return NotMeasured("the estimator gave no interval")

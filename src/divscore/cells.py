@@ -27,7 +27,7 @@ class CellCounts:
         self.floor = 0
         self._keys: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._counts: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-        self._waiting: list[NDArray[np.int64]] = []
+        self._waiting: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
 
     @property
     def keys(self) -> NDArray[np.int64]:
@@ -49,10 +49,10 @@ class CellCounts:
         start = int(np.searchsorted(keys, self.floor * self.stride))
         self._combine(keys[start:], sign * counts[start:])
 
-    def add(self, keys: NDArray[np.int64]) -> None:
-        """Count keys in any order, each once. They wait until they are many, or somebody looks."""
-        self._waiting.append(keys)
-        if sum(map(len, self._waiting)) > max(len(self._keys), WAITING):
+    def add(self, keys: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+        """Count keys in any order. They wait until they are many, or somebody looks."""
+        self._waiting.append((keys, counts))
+        if sum(len(each) for each, _ in self._waiting) > max(len(self._keys), WAITING):
             self._settled()
 
     def merge(self, other: CellCounts, sign: int = 1) -> None:
@@ -94,8 +94,8 @@ class CellCounts:
 
     def _settled(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         if self._waiting:
-            waiting, self._waiting = self._waiting, []
-            self.update(*tally(np.concatenate(waiting)))
+            (keys, counts), self._waiting = zip(*self._waiting, strict=True), []
+            self.update(*tally(np.concatenate(keys), np.concatenate(counts)))
         return self._keys, self._counts
 
     def _combine(self, keys: NDArray[np.int64], counts: NDArray[np.int64]) -> None:

@@ -149,9 +149,10 @@ def diagnose(sketch: Sketch, value: float) -> Diagnostics:
     """Run every check on one collection, whose disparity was estimated as `value`."""
     control = sketch.control
     facts = control_facts(control)
-    fit = relevance(sketch.mean, sketch.count, facts.moments, mixture_fit(sketch).named)
+    found = mixture_fit(sketch)
+    fit = relevance(sketch.mean, sketch.count, facts.moments, found.named)
     apart = separation(sketch.scorer)
-    scores = score_fit(sketch)
+    scores = score_fit(sketch, found)
     skipped = sum(sketch.skipped.values())
     reach = 1.0 + abs(value) if math.isfinite(value) else 2.0
     bound = theorem(

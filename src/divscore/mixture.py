@@ -23,15 +23,18 @@ def mixture_share(ratio: FloatArray, counts: FloatArray) -> FloatArray:
     low = np.where((counts * gain / ratio).sum(axis=-1) >= 0, 1.0, 0.0)
     high = np.where((counts * gain).sum(axis=-1) <= 0, 0.0, 1.0)
     share = (low + high) / 2
+    # Memory that is used again: with thousands of collections to audit, fresh pages would cost more than the sums.
+    pull, term = np.empty((2, *np.broadcast_shapes(gain.shape, counts.shape)))
     for _ in range(60):
-        pull = gain / (1.0 + share[..., None] * gain)
-        slope = (counts * pull).sum(axis=-1)
-        bend = (counts * pull**2).sum(axis=-1)
+        np.multiply(share[..., None], gain, out=term)
+        np.divide(gain, np.add(1.0, term, out=term), out=pull)
+        slope = np.multiply(counts, pull, out=term).sum(axis=-1)
+        bend = np.multiply(counts, np.square(pull, out=pull), out=term).sum(axis=-1)
         inside = low < high
         low, high = np.where(inside & (slope > 0), share, low), np.where(inside & (slope <= 0), share, high)
         leap = share + slope / np.maximum(bend, 1e-300)
-        # Newton where it stays inside the bracket, bisection where it would leave it.
-        after = np.where((leap > low) & (leap < high), leap, (low + high) / 2)
+        # Newton where it stays inside the bracket or has arrived, bisection where it would leave it.
+        after = np.where(((leap > low) & (leap < high)) | (leap == share), leap, (low + high) / 2)
         done = np.abs(after - share).max() < 1e-13
         share = after
         if done:

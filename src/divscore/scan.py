@@ -20,16 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.cells import tally
-from divscore.scorer import LEVELS, Scorer
+from divscore.scorer import LARGEST, LEVELS, SMALLEST, Scorer
 from divscore.similarity import FloatArray
 from divscore.strips import row_dots, strip_rows, weighted_sum
 
-__all__ = ["ZERO", "Scan", "scan"]
+__all__ = ["ZERO", "Owners", "Scan", "scan"]
 
 CHUNK = 65_536  # rows handed to one thread; fixed, so that the answer does not depend on their number
 PIECE = 2_048  # rows whose vectors are expected to stay in the cache
 WINDOW = 2  # pieces whose rows are summed by collection at once
-SMALLEST, LARGEST = np.float32(1e-30), np.float32(1e30)  # squared lengths that single precision can bear
 SINGLE = 32_768  # from this many float32 rows on, strips are precise enough
 FEW_OWNERS = 64  # collections in one piece up to which each is summed by a product of its own
 ZERO, NONFINITE = np.uint8(254), np.uint8(255)  # in place of a level: why a row was skipped
@@ -72,24 +71,28 @@ def scan(
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             return _scan_chunk(rows[part], scorer, single, level[part], mine, owners)
 
-    totals, table = np.zeros((owners, rows.shape[1])), np.zeros((owners, 256), dtype=np.int64)
-    keys, counts = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-    for total, by_level, found, numbers in _in_order(chunk, range(0, n, CHUNK), workers):
+    parts = iter(_in_order(chunk, range(0, n, CHUNK), workers))
+    # The first chunk's arrays are added to: with thousands of collections they are large.
+    totals, table, keys, counts = next(parts, None) or _nothing(owners, rows.shape[1])
+    rest = list[tuple[NDArray[np.int64], NDArray[np.int64]]]()
+    for total, by_level, *found in parts:
         totals += total
         table += by_level
-        keys.append(found)
-        counts.append(numbers)
-    return Scan(
-        totals,
-        table[:, :LEVELS],
-        table[:, ZERO],
-        table[:, NONFINITE],
-        *tally(np.concatenate(keys), np.concatenate(counts)),
-        level,
-    )
+        rest.append((found[0], found[1]))
+    if rest:
+        keys, counts = tally(
+            np.concatenate([keys, *(each for each, _ in rest)]),
+            np.concatenate([counts, *(each for _, each in rest)]),
+        )
+    return Scan(totals, table[:, :LEVELS], table[:, LEVELS], table[:, LEVELS + 1], keys, counts, level)
 
 
 _Part = tuple[FloatArray, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+
+
+def _nothing(owners: int, dimension: int) -> _Part:
+    empty = np.empty(0, dtype=np.int64)
+    return np.zeros((owners, dimension)), np.zeros((owners, LEVELS + 2), dtype=np.int64), empty, empty
 
 
 def _in_order(task: Callable[[int], _Part], items: range, workers: int) -> Iterable[_Part]:
@@ -114,9 +117,11 @@ def _scan_chunk(
             if why is not None:
                 skipped.append((at, why))
     _assign_levels(scores, scorer, level, skipped)
-    whose: Any = 0 if owner is None else owner * 256
-    by_level = np.bincount(whose + level.astype(np.intp), minlength=owners * 256).reshape(owners, 256)
-    return total, by_level, *_cells(scores, scorer, owner, owners, level)
+    kinds = LEVELS + 2
+    # The two marks of skipped rows are the largest numbers there are; here they follow the levels.
+    kind = np.where(level < ZERO, level, level - (ZERO - LEVELS)).astype(np.intp)
+    by_level = np.bincount(kind if owner is None else kind + owner * kinds, minlength=owners * kinds)
+    return total, by_level.reshape(owners, kinds), *_cells(scores, scorer, owner, owners, level)
 
 
 def _hurry(

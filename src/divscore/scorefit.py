@@ -9,7 +9,7 @@ import numpy as np
 
 from divscore.calibration import fit_calibration
 from divscore.mixture import mixture_shares
-from divscore.mixturefit import mixture_fit
+from divscore.mixturefit import MixtureFit, mixture_fit
 from divscore.scorer import Scorer
 from divscore.similarity import FloatArray
 from divscore.sketch import Sketch
@@ -27,15 +27,16 @@ class ScoreFit:
     p_value: float
 
 
-def score_fit(sketch: Sketch) -> ScoreFit:
+def score_fit(sketch: Sketch, found: MixtureFit | None = None) -> ScoreFit:
     """Compare the scores of a collection with the best mixture of the groups' leave-one-out scores.
 
     The statistic is ``√n_eff · sup |F_S − Σ_g p_g F_g|`` with ``1/n_eff = 1/N + Σ_g p_g²/n_g``, the largest over
     the k − 1 scores. Its distribution under the assumption is simulated: labelled scores drawn again from each
-    group, calibrated anew, a collection drawn from their mixture, shares estimated anew.
+    group, calibrated anew, a collection drawn from their mixture, shares estimated anew. `found` is the best
+    mixture, where it is known already.
     """
     scorer = sketch.scorer
-    found = mixture_fit(sketch)
+    found = found or mixture_fit(sketch)
     p = found.shares
     # The collection's scores are known by their cells only, so the pool's are put on the same grid: with three
     # groups or more its steps alone would look like a misfit.

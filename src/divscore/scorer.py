@@ -7,8 +7,10 @@ refitted under Bayesian-bootstrap weights for the interval.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +18,14 @@ from numpy.typing import NDArray
 from divscore.calibration import Calibration, fit_calibration
 from divscore.control import ControlSet
 from divscore.direction import Directions, fit_directions, refit_directions
-from divscore.similarity import FloatArray
+from divscore.similarity import FloatArray, unit_rows
 
-__all__ = ["REPLICATES", "Grid", "Scorer", "scorer_for"]
+__all__ = ["REPLICATES", "Grid", "Scorer", "keep_scorer", "scorer_for"]
 
 REPLICATES = 200
 LEVELS = 25  # leading zeros of 24 bits
+AT_ONCE = 256  # rows whose scores by all refitted directions stay in the cache
+SMALLEST, LARGEST = np.float32(1e-30), np.float32(1e30)  # squared lengths that single precision can bear
 
 
 @dataclass(frozen=True)
@@ -135,19 +139,75 @@ class Replicates:
     grid: Grid  # reach (R, q)
     count: int
 
-    @property
-    def grid_cells(self) -> int:
-        """Cells of one replicate."""
-        return self.grid.cells
+    @cached_property
+    def steps(self) -> FloatArray:
+        """Weights (R · q, d + 1) that give a score in steps of its grid, one direction a row."""
+        return np.ascontiguousarray((self.weights * (self.grid.half / self.grid.reach).ravel()).T)
 
-    def encode(self, units: FloatArray) -> NDArray[np.int64]:
-        """Cell numbers (m, R) of unit vectors (m, d)."""
-        scores = units @ self.weights[:-1] + self.weights[-1]
-        return self.grid.encode(scores.reshape(len(units), self.count, -1))
+    @cached_property
+    def steps32(self) -> NDArray[np.float32]:
+        """The same in single precision, without the constant, one direction a column."""
+        return np.ascontiguousarray(self.steps[:, :-1].T, dtype=np.float32)
+
+    @cached_property
+    def grid_likelihoods(self) -> FloatArray:
+        """Likelihoods (R, side, 2) at every cell of every direction; two groups only."""
+        cells = np.arange(self.grid.side)
+        scores = np.stack([self.scores(at, cells) for at in range(self.count)])
+        return self.calibration.likelihoods(scores)
+
+    def codes(self, rows: NDArray[Any]) -> NDArray[np.uint8]:
+        """Steps (m, R · q) of usable vectors (m, d) on the grids, from 0; as double precision would give them.
+
+        Single precision does nearly all of the work. Where it comes too near to the edge between two steps to be
+        sure, the step is found anew in double precision. Its error is at most about √d · 2⁻²⁴ · (‖w‖ + half) steps
+        if roundings are independent and sums as large as they can be; a third of that was the most found.
+        """
+        half, dimension = np.float32(self.grid.half), rows.shape[1]
+        near = 2.0 * math.sqrt(dimension) * 2.0**-24 * (np.linalg.norm(self.steps[:, :-1], axis=1) + half)
+        sure = (0.5 - near).astype(np.float32)
+        constant = self.steps[:, -1].astype(np.float32)
+        found = np.empty((len(rows), len(self.steps)), dtype=np.uint8)
+        score = np.empty((AT_ONCE, len(self.steps)), dtype=np.float32)
+        step = np.empty_like(score)
+        for start in range(0, len(rows), AT_ONCE):
+            block, inverse = _single(rows[start : start + AT_ONCE])
+            s, t = score[: len(block)], step[: len(block)]
+            np.matmul(block, self.steps32, out=s)
+            s *= inverse[:, None]
+            s += constant
+            np.rint(s, out=t)
+            s -= t
+            np.abs(s, out=s)
+            unsure = np.flatnonzero((s > sure).ravel())
+            if unsure.size:
+                row, column = np.divmod(unsure, s.shape[1])
+                t[row, column] = self._exact(rows[start + row], column)
+            np.clip(t, -half, half, out=t)
+            t += half
+            found[start : start + len(block)] = t
+        return found
+
+    def _exact(self, rows: NDArray[Any], column: NDArray[np.intp]) -> FloatArray:
+        """Step of each row on one grid, in double precision."""
+        weights = self.steps[column]
+        return np.asarray(np.rint(np.vecdot(unit_rows(rows), weights[:, :-1]) + weights[:, -1]))
 
     def scores(self, replicate: int, cells: NDArray[np.int64]) -> FloatArray:
         """Scores (m, q) at the centres of one replicate's cells."""
         return Grid(self.grid.reach[replicate], self.grid.half).decode(cells)
+
+
+def _single(rows: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Rows in single precision and their inverse lengths; those too long or short for it have length one."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        block = np.ascontiguousarray(rows, dtype=np.float32)
+        square = np.vecdot(block, block)
+    odd = ~((square > SMALLEST) & (square < LARGEST))
+    if odd.any():
+        block = block.copy()
+        block[odd], square[odd] = unit_rows(rows[odd]), 1.0
+    return block, np.reciprocal(np.sqrt(square))
 
 
 _FITTED: dict[tuple[str, int], Scorer] = {}
@@ -156,11 +216,20 @@ _FITTED: dict[tuple[str, int], Scorer] = {}
 def scorer_for(control: ControlSet, seed: int = 0) -> Scorer:
     """Fit a scorer, or return the one fitted before for the same control set."""
     key = control.digest, seed
+    fitted = _FITTED.get(key)
+    if fitted is None:
+        fitted = _fit(control, seed)
+        keep_scorer(fitted)
+    return fitted
+
+
+def keep_scorer(scorer: Scorer) -> None:
+    """Make `scorer_for` return this one, which was perhaps fitted by another process."""
+    key = scorer.control.digest, scorer.seed
     if key not in _FITTED:
         if len(_FITTED) >= 8:
-            _FITTED.pop(next(iter(_FITTED)))
-        _FITTED[key] = _fit(control, seed)
-    return _FITTED[key]
+            _FITTED.pop(next(iter(_FITTED)), None)
+        _FITTED[key] = scorer
 
 
 def _fit(control: ControlSet, seed: int) -> Scorer:

@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.cells import CellCounts, tally
+from divscore.cells import CellCounts
+from divscore.codes import CodeRows
 from divscore.control import ControlSet
 from divscore.errors import InputError, MismatchError, VectorError
 from divscore.scan import ZERO, Scan, scan
 from divscore.scorer import LEVELS, scorer_for
-from divscore.similarity import FloatArray, as_matrix, unit_rows
+from divscore.similarity import FloatArray, as_matrix
 from divscore.state import SKIPS, SketchState
 
-__all__ = ["Sketch", "add_by", "fold"]
+__all__ = ["Sketch", "add_by", "by_owner", "fold", "similarity_sum"]
 
 SMALLEST_SET = 5
 FEWEST_LEVELS = 5  # levels of a sample that are not empty; hundreds of different items fill eight or more
@@ -51,9 +52,9 @@ class Sketch(SketchState):
         self.similarity_total = np.zeros(_general(control))
         self.skipped = dict.fromkeys(SKIPS, 0)
         self.levels = np.zeros(LEVELS, dtype=np.int64)
-        replicates = self.scorer.replicates
         self.cells = CellCounts(self.scorer.grid.cells)
-        self.replicate_cells = CellCounts(replicates.grid_cells, replicates.count)
+        replicates = self.scorer.replicates
+        self.replicate_cells = CodeRows(replicates.count, self.groups - 1, replicates.grid.side)
 
     @property
     def mean(self) -> FloatArray:
@@ -90,14 +91,24 @@ class Sketch(SketchState):
         except InputError:
             self.__dict__.update(backup.__dict__)
             raise
-        if not self.count:
-            self.total[:] = 0.0
-            self.similarity_total[:] = 0.0
+        self.clear_rounding()
 
     def merge(self, other: Sketch) -> None:
         """Count in everything that another sketch of the same control set has seen."""
         self._same_control(other)
         self.absorb(other)
+
+    def subtract(self, other: Sketch) -> None:
+        """Take out everything that another sketch has seen; all of it must have been counted in before."""
+        self._same_control(other)
+        self.release(other)
+
+    def holding(self, state: SketchState) -> Sketch:
+        """Return a sketch of other items for the same control set and seed."""
+        clone = object.__new__(Sketch)
+        clone.__dict__.update(self.__dict__)
+        clone.__dict__.update(state.__dict__)
+        return clone
 
     def skip(self, kind: str, count: int = 1) -> None:
         """Record items that could not be turned into vectors."""
@@ -173,9 +184,10 @@ def fold(
     listed = list(sketches)
     if not listed[0].control.similarity.collapses:
         # First, because a similarity may refuse, and nothing must be half counted then.
-        everyone = _by_owner(np.flatnonzero(found.level < ZERO), owner, len(listed))
+        everyone = by_owner(np.flatnonzero(found.level < ZERO), owner, len(listed))
         for sketch, members in zip(listed, everyone, strict=True):
-            _count_similarities(sketch, rows, members, sign)
+            summed = similarity_sum(sketch.control, rows, members)
+            sketch.similarity_total = sketch.similarity_total + sign * summed
     stride = listed[0].scorer.stride
     edges = np.searchsorted(found.keys, stride * np.arange(len(listed) + 1))
     for at, sketch in enumerate(listed):
@@ -191,7 +203,7 @@ def fold(
     _count_replicates(listed, rows, owner, found.level, sign)
 
 
-def _by_owner(
+def by_owner(
     members: NDArray[np.intp], owner: NDArray[np.intp] | None, owners: int
 ) -> list[NDArray[np.intp]]:
     """Row numbers, split by the collection that they belong to."""
@@ -208,38 +220,31 @@ def _count_replicates(
     level: NDArray[np.uint8],
     sign: int,
 ) -> None:
-    """Count the sampled items' cells under every refitted direction."""
+    """Count the sampled items' codes under every refitted direction."""
     floors = np.array([sketch.replicate_cells.floor for sketch in sketches])
     sampled = np.flatnonzero((level >= floors.min()) & (level < ZERO))
     if owner is not None:
         sampled = sampled[level[sampled] >= floors[owner[sampled]]]
         sampled = sampled[np.argsort(owner[sampled], kind="stable")]
-    first = sketches[0].replicate_cells
-    offset = np.arange(first.rows) * first.cells
     for start in range(0, len(sampled), 4096):
         some = sampled[start : start + 4096]
-        keys = sketches[0].scorer.replicates.encode(unit_rows(rows[some]))
-        keys += offset
-        keys += level[some].astype(np.int64)[:, None] * first.stride
+        codes = sketches[0].scorer.replicates.codes(rows[some])
         whose = np.zeros(len(some), dtype=np.intp) if owner is None else owner[some]
         edges = np.flatnonzero(np.concatenate([[True], whose[1:] != whose[:-1], [True]]))
         for low, high in pairwise(edges.tolist()):
-            counts = sketches[whose[low]].replicate_cells
-            if sign > 0:
-                counts.add(keys[low:high].ravel())
-            else:
-                counts.update(*tally(keys[low:high].ravel()), sign)
+            held = sketches[whose[low]].replicate_cells
+            count = held.add if sign > 0 else held.remove
+            count(level[some[low:high]], codes[low:high])
 
 
-def _count_similarities(sketch: Sketch, rows: NDArray[Any], members: NDArray[np.intp], sign: int) -> None:
+def similarity_sum(control: ControlSet, rows: NDArray[Any], members: NDArray[np.intp]) -> FloatArray:
     """Σ_x sim(x, t_j) for every representative j: the general path, m numbers instead of d."""
-    control = sketch.control
     chosen = control.vectors[control.representative].astype(np.float64)
     total = np.zeros(len(chosen))
     for start in range(0, len(members), 4096):
         block = rows[members[start : start + 4096]].astype(np.float64)
         total += control.similarity.pairs(block, chosen).sum(axis=0)
-    sketch.similarity_total = sketch.similarity_total + sign * total
+    return total
 
 
 def _general(control: ControlSet) -> int:

@@ -6,9 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.cells import CellCounts
+from divscore.codes import CodeRows
+from divscore.errors import InputError
 from divscore.similarity import FloatArray
 
-__all__ = ["SKIPS", "SketchState"]
+__all__ = ["SKIPS", "SketchState", "floors"]
 
 # zero and nonfinite vectors; items that could not be read; items with nothing to encode (no face, no known word).
 SKIPS = ("zero", "nonfinite", "unreadable", "empty")
@@ -36,32 +38,59 @@ class SketchState:
     skipped: dict[str, int]
     levels: NDArray[np.int64]
     cells: CellCounts
-    replicate_cells: CellCounts
+    replicate_cells: CodeRows
 
     def absorb(self, other: SketchState) -> None:
         """Add the numbers of another state."""
-        self.count += other.count
-        self.total = self.total + other.total
-        self.similarity_total = self.similarity_total + other.similarity_total
-        self.levels = self.levels + other.levels
-        self.skipped = {kind: self.skipped[kind] + other.skipped[kind] for kind in SKIPS}
+        self._combine(other, 1)
         self.cells.merge(other.cells)
         self.replicate_cells.merge(other.replicate_cells)
         self.raise_floors()
 
+    def release(self, other: SketchState) -> None:
+        """Take away the numbers of another state, all of whose items must be in this one.
+
+        Nothing is changed if they are not.
+        """
+        cells, replicate_cells = self.cells.copy(), self.replicate_cells.copy()
+        cells.merge(other.cells, -1)
+        replicate_cells.merge(other.replicate_cells, -1)
+        lacking = [kind for kind in SKIPS if self.skipped[kind] < other.skipped[kind]]
+        if self.count < other.count or (self.levels < other.levels).any() or lacking:
+            raise InputError("more items to remove than were added to this sketch; nothing was removed")
+        self._combine(other, -1)
+        self.cells, self.replicate_cells = cells, replicate_cells
+        self.clear_rounding()
+
+    def clear_rounding(self) -> None:
+        """Without any item the sums are zero, not what rounding left of them."""
+        if not self.count:
+            self.total, self.similarity_total = (
+                np.zeros_like(self.total),
+                np.zeros_like(self.similarity_total),
+            )
+
     def raise_floors(self) -> None:
         """Give up the levels that would make a sample too large."""
-        deeper = np.cumsum(self.levels[::-1])[::-1]
         if self.groups > 2:
-            self.cells.raise_floor(_floor(deeper, JOINT_ITEMS))
-        self.replicate_cells.raise_floor(_floor(deeper, REPLICATE_ITEMS))
+            self.cells.raise_floor(int(floors(self.levels, JOINT_ITEMS)))
+        self.replicate_cells.raise_floor(int(floors(self.levels, REPLICATE_ITEMS)))
+
+    def _combine(self, other: SketchState, sign: int) -> None:
+        self.count += sign * other.count
+        self.total = self.total + sign * other.total
+        self.similarity_total = self.similarity_total + sign * other.similarity_total
+        self.levels = self.levels + sign * other.levels
+        self.skipped = {kind: self.skipped[kind] + sign * other.skipped[kind] for kind in SKIPS}
 
 
-def _floor(deeper: NDArray[np.int64], most: int) -> int:
-    """First level from which on at most `most` items are left, unless that would leave hardly any.
+def floors(levels: NDArray[np.int64], most: int) -> NDArray[np.intp]:
+    """First level (…) of items by level (…, LEVELS) from which on at most `most` are left, unless hardly any are.
 
     Copies of an item share its level, so a collection of many copies can lose nearly everything at one step;
     the level before is then kept, however many items it has.
     """
-    floor = int((deeper > most).sum())
-    return floor - 1 if floor and deeper[floor] < FEWEST_KEPT else floor
+    deeper = np.cumsum(levels[..., ::-1], axis=-1)[..., ::-1]
+    floor = np.minimum((deeper > most).sum(axis=-1), levels.shape[-1] - 1)
+    few = np.take_along_axis(deeper, floor[..., None], axis=-1)[..., 0] < FEWEST_KEPT
+    return np.asarray(np.where((floor > 0) & few, floor - 1, floor))

@@ -91,9 +91,7 @@ def _replicate_shares(sketch: Sketch) -> FloatArray:
     """Shares (R, k) by every refitted direction, on the sampled items; row 0 is the fit itself."""
     replicates, counted = sketch.scorer.replicates, sketch.replicate_cells
     if sketch.scorer.groups == 2:
-        cells = np.arange(replicates.grid.side)
-        scores = np.stack([replicates.scores(at, cells) for at in range(replicates.count)])
-        return mixture_shares(replicates.calibration.likelihoods(scores), counted.dense().astype(float))
+        return mixture_shares(replicates.grid_likelihoods, counted.dense().astype(float))
     found = []
     for at in range(replicates.count):
         cells, counts = counted.table(at)

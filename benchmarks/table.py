@@ -12,7 +12,7 @@ from record import HERE, checks_table, markdown
 
 ADAPTIVE = "DivScore, adaptive 50 of 200"
 FRONT = ("<!-- results -->", "<!-- /results -->")
-ORDER = ("ppb", "changes", "faces", "tweets", "diagnostics", "speed", "files", "pipeline")
+ORDER = ("ppb", "changes", "faces", "tweets", "diagnostics", "speed", "files", "pipeline", "scale")
 BEGIN = "<!-- results: written by table.py -->"
 END = "<!-- end of results -->"
 
@@ -98,6 +98,25 @@ def front_page(folder: Path) -> str:
     return "\n\n".join(parts)
 
 
+def scale_page(folder: Path) -> str:
+    """What to store, and what a billion rows cost."""
+    path = folder / "scale.json"
+    if not path.exists():
+        return "No stored result yet: run `python benchmarks/scale.py`."
+    document = json.loads(path.read_text(encoding="utf-8"))
+    tables = {table["title"]: table for table in document["tables"]}
+    formats = tables["Formats"]
+    cluster = next(table for title, table in tables.items() if " files" in title)
+    title = next(title for title in tables if " files" in title)
+    parts = [
+        f"Vectors of {document['settings']['dimension']} numbers, one core, processor time, files in the page cache:",
+        markdown(formats["columns"], formats["rows"]),
+        f"{title}, read bare, sketched by one process and by a cluster on the same machine:",
+        markdown(cluster["columns"], cluster["rows"]),
+    ]
+    return "\n\n".join(parts)
+
+
 def _from_items(name: str, document: dict[str, Any]) -> list[list[Any]]:
     """Lines of the default estimator, from images or texts."""
     table = next(t for t in document["tables"] if t["title"].startswith("Mean absolute error"))
@@ -175,6 +194,7 @@ def main() -> None:
     pages = {
         HERE / "README.md": lambda text: filled(text, results(found.results)),
         HERE.parent / "README.md": lambda text: filled(text, front_page(found.results), *FRONT),
+        HERE.parent / "docs" / "scale.md": lambda text: filled(text, scale_page(found.results), *FRONT),
     }
     for page, fill in pages.items():
         text = page.read_text(encoding="utf-8")

@@ -13,11 +13,13 @@ import numpy as np
 
 from divscore.audit import ESTIMATORS
 from divscore.audit import audit as run_audit
-from divscore.cli.console import clean_errors, say, warn, write_json
-from divscore.cli.encoding import encoding_options, read_control, workers_option
+from divscore.cli.console import clean_errors, progress_bar, say, warn, write_json
+from divscore.cli.encoding import encoding_options, read_control
+from divscore.cli.engine import Engines, cluster_option, workers_option
 from divscore.cli.examples import find_examples
-from divscore.cli.passes import open_collection, sketch_source, skipped_in, whole_source
+from divscore.cli.passes import missing_from, open_collection, sketch_source, skipped_in, whole_source
 from divscore.cli.reporting import report_context
+from divscore.cli.sketch import sketch_files
 from divscore.control import ControlSet
 from divscore.embedding.encoding import SEVERAL, Encoding
 from divscore.embedding.open import open_any, open_items
@@ -52,6 +54,7 @@ Examples:
   divscore audit photos.npy --control C --estimator rectified --labelled-sample sample.parquet
   divscore audit photos/ --control labelled/ --report report.html --show-examples
   divscore audit monday.sketch tuesday.sketch --control C
+  divscore audit s3://bucket/posts/ --control C --by country --cluster tcp://10.0.0.5:8786
 """
 
 
@@ -108,6 +111,7 @@ Examples:
 )
 @click.option("--strict", is_flag=True, help="Stop at the first row that would be skipped.")
 @workers_option
+@cluster_option
 @click.option("--verbose", is_flag=True, help="List the items that were skipped.")
 @clean_errors
 @encoding_options
@@ -121,31 +125,36 @@ def audit(
     max_disparity: float | None,
     reports: tuple[str, ...],
     show_examples: bool,
+    workers: int,
+    cluster: str | None,
     **options: Any,
 ) -> None:
     """Tell how unevenly groups are represented in collections of images, texts or vectors.
 
     COLLECTION is a folder of images (and the folders below it), a table with a column of texts, of image paths or of
-    vectors (.csv .tsv .jsonl .parquet .arrow), a list (.txt, an item a line), vectors (.npy .npz), a sketch, a quoted
-    pattern of files, or '-'; here or remote (s3://…). Each is audited on its own, against one control set C: a
-    folder that 'control select' wrote, the same kinds of table with a column of group names, or a folder with a
-    sub-folder of images for each group.
+    vectors (.csv .tsv .jsonl .parquet .arrow), a list (.txt, an item a line), vectors (.npy .npz), a folder or quoted
+    pattern of such files, a sketch or a folder of sketches, or '-'; here or remote (s3://…). Each is audited on its
+    own, against one control set C: a folder that 'control select' wrote, the same kinds of table with a column of group
+    names, or a folder with a sub-folder of images for each group.
     """
     order = [name.strip() for name in groups.split(",")] if groups else None
     for path in reports:
         check_target(path)
     if show_examples and not reports:
         raise InputError("--show-examples is about a report; name one with --report FILE.html")
-    _look_ahead(collections, encoding, options)
-    control = read_control(
-        control_path,
-        encoding,
-        attribute=attribute,
-        order=order,
-        likely_column=options["column"],
-        fit_with=_to_fit_on(collections[0], encoding, options),
-    )
-    audits = list(_audits(collections, control, encoding, **options))
+    collections = tuple(each for path in collections for each in _expanded(path))
+    with Engines(workers, cluster) as engines:
+        _look_ahead(collections, encoding, options)
+        control = read_control(
+            control_path,
+            encoding,
+            attribute=attribute,
+            order=order,
+            likely_column=options["column"],
+            fit_with=_to_fit_on(collections[0], encoding, options),
+        )
+        engines.lend(encoding)
+        audits = list(_audits(collections, control, encoding, engines, **options))
     _warn_of(audits)
     if json_path:
         write_json(json_path, as_text(document(audits, replicates=True)))
@@ -163,6 +172,13 @@ def audit(
             warn(f"wrote {path}")
     _tell_verdicts(audits, max_disparity)
     sys.exit(_verdict(audits, max_disparity))
+
+
+def _expanded(path: str) -> list[str]:
+    """A folder of sketches stands for all of them."""
+    if os.path.isdir(path) and any(name.endswith(".sketch") for name in os.listdir(path)):
+        return sketch_files(path)
+    return [path]
 
 
 def _look_ahead(collections: tuple[str, ...], encoding: Encoding, options: dict[str, Any]) -> None:
@@ -191,6 +207,7 @@ def _audits(
     collections: tuple[str, ...],
     control: ControlSet,
     encoding: Encoding,
+    engines: Engines,
     *,
     estimator: str,
     confidence: float,
@@ -199,7 +216,6 @@ def _audits(
     by: str | None,
     column: str | None,
     strict: bool,
-    workers: int,
     verbose: bool,
     form: str,
 ) -> Iterator[Audit]:
@@ -223,18 +239,25 @@ def _audits(
                 raise InputError("'self-training' audits one collection at a time; leave out --by")
             rows = whole_source(source, strict=strict, verbose=verbose)
             found = run_audit(rows, control, name=source.name, **asked)
-            yield replace(
-                found, skipped={**found.skipped, **skipped_in(source)}, noun=_noun(source, encoding)
-            )
+            lost = skipped_in(source, source.unreadable)
+            yield replace(found, skipped={**found.skipped, **lost}, noun=_noun(source, encoding))
             continue
-        parts = sketch_source(
-            source, control, by=by, seed=seed, workers=workers, strict=strict, verbose=verbose
+        done = sketch_source(
+            source,
+            control,
+            by=by,
+            seed=seed,
+            engine=engines.suiting(source),
+            strict=strict,
+            verbose=verbose,
         )
-        for name, sketch in parts.items():
-            if not sketch.count and len(parts) > 1:
+        for name, sketch in done.sketches.items():
+            if not sketch.count and len(done.sketches) > 1:
                 warn(f"{name}: no item with a usable vector; left out")
                 continue
-            yield replace(run_audit(sketch, control, name=name, **asked), noun=_noun(source, encoding))
+            found = run_audit(sketch, control, name=name, **asked)
+            warnings = (*missing_from(done), *found.warnings)
+            yield replace(found, warnings=warnings, noun=_noun(source, encoding))
 
 
 def _noun(source: VectorSource, encoding: Encoding) -> str:

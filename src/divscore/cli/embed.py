@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from divscore.cli.console import clean_errors, progress_bar, say, warn
-from divscore.cli.encoding import WORDS, encoding_options, workers_option
+from divscore.cli.encoding import WORDS, encoding_options
+from divscore.cli.engine import cluster_option, workers_option
 from divscore.embedding.encoding import Encoding
+from divscore.embedding.job import EmbedResult
 from divscore.embedding.job import embed as run_embed
 from divscore.embedding.open import open_items
+from divscore.embedding.partjob import PartsResult, embed_parts
 from divscore.embedding.projection import Projection
 from divscore.encoders.registry import DEFAULTS, ENCODERS
+from divscore.engines import ClusterEngine, Engine
+from divscore.errors import InputError
 from divscore.report.table import columns
+from divscore.sources.dataset import MANIFEST
+from divscore.sources.items import ItemSource
 
 __all__ = ["embed", "encoders"]
 
 
 @click.command()
 @click.argument("source", metavar="SOURCE")
-@click.option("-o", "--out", required=True, metavar="OUT.arrow", help="File of vectors to write.")
+@click.option(
+    "-o", "--out", required=True, metavar="OUT", help="OUT.arrow, a file; or a folder of parts, a file each."
+)
 @click.option("--column", metavar="NAME", help="Column of texts or image paths, where it is not clear.")
 @workers_option
+@cluster_option
 @click.option("--strict", is_flag=True, help="Stop at the first item that would be skipped.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 @clean_errors
@@ -35,6 +46,7 @@ def embed(
     encoding: Encoding,
     column: str | None,
     workers: int,
+    cluster: str | None,
     strict: bool,
     as_json: bool,
     form: str,
@@ -43,29 +55,63 @@ def embed(
 
     SOURCE is a folder of images, a table of texts or image paths, a list of texts, a quoted pattern or '-'. Columns of
     a table are kept. Stop it at any moment, even by force: the same command goes on where it was. The finished file
-    appears at once and whole; items without a vector are listed in OUT.arrow.skipped.csv.
+    appears at once and whole; items without a vector are listed in OUT.arrow.skipped.csv. Where OUT is a folder, the
+    source is cut into parts, each with a file of its own; on a cluster that is the only way, and every worker must
+    read SOURCE and write OUT under the same paths. The folder is then a collection for 'audit'.
 
     \b
     Examples:
       divscore embed photos/ -o photos.arrow
       divscore embed posts.csv --column text -o posts.arrow
       divscore embed photos/ -o photos.arrow --encoder vgg16 --model vgg16.safetensors --pca 300
+      divscore embed posts/ --column text -o vectors/ --cluster tcp://10.0.0.5:8786
     """
     items = open_items(source, column=column, extra=None, form=form, strict=strict)
     _fit(encoding, items, Path(out))
+    single = bool(Path(out).suffix) and not out.endswith("/") and not Path(out).is_dir()
+    if single and cluster:
+        raise InputError(f"on a cluster every part is a file of its own; give a folder in place of {out}")
     try:
         with progress_bar(items.name, items.rows) as advance:
-            done = run_embed(items, out, encoding, strict=strict, progress=advance)
+            done: EmbedResult
+            if single:
+                done = run_embed(items, out, encoding, strict=strict, progress=advance)
+            else:
+                done = _embed_parts(items, out, encoding, workers, cluster, strict, advance)
     except KeyboardInterrupt:
-        warn(f"stopped; what is finished is kept in {out}.part, and the same command goes on from there")
+        where = f"{out}.part" if single else out
+        warn(f"stopped; what is finished is kept in {where}, and the same command goes on from there")
         raise click.exceptions.Exit(130) from None
     if as_json:
         facts = {
             key: getattr(done, key)
-            for key in ("items", "vectors", "resumed", "several", "skipped", "listing")
+            for key in ("items", "vectors", "resumed", "several", "skipped", "listing", "parts")
+            if hasattr(done, key)
         }
         say(json.dumps({"path": done.path, "encoder": encoding.identity(items.kind), **facts}, indent=2))
     _tell(done)
+
+
+def _embed_parts(
+    items: ItemSource,
+    out: str,
+    encoding: Encoding,
+    workers: int,
+    cluster: str | None,
+    strict: bool,
+    advance: Callable[[int], None],
+) -> PartsResult:
+    processes = encoding.spec(items.kind).about.processes
+    with ClusterEngine(cluster) if cluster else Engine(workers, processes=processes) as engine:
+        return embed_parts(
+            items,
+            out,
+            encoding,
+            engine,
+            strict=strict,
+            progress=advance,
+            on_failure=lambda reason: warn(f"left out: {reason}"),
+        )
 
 
 def _fit(encoding: Encoding, items: Any, out: Path) -> None:
@@ -73,7 +119,7 @@ def _fit(encoding: Encoding, items: Any, out: Path) -> None:
     if encoding.pca is None:
         return
     saved = out.with_name(f"{out.name}.pca.npz")
-    if saved.is_file() and out.with_name(f"{out.name}.part").is_file():
+    if saved.is_file() and (out.with_name(f"{out.name}.part").is_file() or (out / MANIFEST).is_file()):
         earlier = Projection.load(saved)
         if earlier.size == encoding.pca and earlier.encoder == encoding.encoder(items.kind).identity:
             encoding.projection = earlier
@@ -91,7 +137,11 @@ def _tell(done: Any) -> None:
     warn(f"wrote {done.path}: {done.vectors:,} vectors of {done.items:,} items{again}")
     lost = [f"{number:,} {WORDS[kind]}" for kind, number in done.skipped.items() if number]
     if lost:
-        warn(f"{', '.join(lost)}: listed in {done.listing}")
+        warn(f"{', '.join(lost)}: listed in {done.listing or f'{done.path}/part-*.skipped.csv'}")
+    missing = getattr(done, "missing", ())
+    if missing:
+        named = ", ".join(label for label, _ in missing[:3]) + (" and others" if len(missing) > 3 else "")
+        warn(f"{len(missing)} of the files or parts could not be read and are missing: {named}")
     if done.several:
         warn(f"{done.several:,} images show more than one face")
 

@@ -23,18 +23,9 @@ from divscore.sources.items import ItemSource
 from divscore.sources.sniff import FORMS
 from divscore.wording import printable
 
-__all__ = ["encoding_options", "read_control", "tell_encoded", "watched", "workers_option"]
+__all__ = ["encoding_options", "read_control", "tell_encoded", "watched"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-workers_option = click.option(
-    "--workers",
-    type=click.IntRange(1),
-    default=min(4, os.cpu_count() or 1),
-    show_default="cores, at most 4",
-    help="How many work at once.",
-)
 
 
 def encoding_options(command: F) -> F:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,17 +15,18 @@ from divscore.control import ControlSet
 from divscore.embedding.encoding import Encoding
 from divscore.embedding.open import open_any
 from divscore.embedding.source import EncodedSource
-from divscore.engines import Coded, sketch_blocks
+from divscore.engines import Engine, sketch_blocks
 from divscore.errors import FileError, MismatchError
-from divscore.sketch import Sketch
+from divscore.passes import Failure, Sketched
+from divscore.passes import sketch_source as run_pass
+from divscore.passes.partial import RowWatch
 from divscore.sources import VectorSource
 from divscore.sources.delimited import DelimitedSource
-from divscore.sources.open import ManySource
+from divscore.sources.open import ManySource, parts_of
 from divscore.sources.pool import ABOUT_KEY, ENCODER_KEY
-from divscore.sources.texts import Texts
 from divscore.wording import printable
 
-__all__ = ["open_collection", "sketch_source", "skipped_in", "whole_source"]
+__all__ = ["missing_from", "open_collection", "sketch_source", "skipped_in", "whole_source"]
 
 LISTED = 20
 FEW_NUMBERS = 8
@@ -52,7 +53,7 @@ def open_collection(
         warn(
             f"{source.path}: taking the columns {', '.join(source.numbers)} as vectors (--column names another)"
         )
-    for part in _parts(source):
+    for part in parts_of(source):
         encoder = part.metadata.get(ENCODER_KEY)
         if encoder is None and control.encoder and part.path != "-":
             warn(
@@ -76,22 +77,66 @@ def sketch_source(
     *,
     by: str | None = None,
     seed: int = 0,
-    workers: int = 1,
+    engine: Engine,
     strict: bool = False,
     verbose: bool = False,
-) -> dict[str, Sketch]:
+) -> Sketched:
     """Sketch a source in one pass: one collection, or one for each value of the column `by`."""
-    watch = _RowWatch(source, strict, verbose)
     with _bar(source, verbose) as advance:
-        sketches = sketch_blocks(
-            watch.blocks(by), control, name=source.name, seed=seed, workers=workers, progress=advance
-        )
-    if not sketches:
-        watch.tell()
+        if isinstance(source, EncodedSource):
+            found = _sketch_items(source, control, by, seed, engine.workers, strict, verbose)
+        else:
+            found = run_pass(
+                source,
+                control,
+                by=by,
+                seed=seed,
+                engine=engine,
+                strict=strict,
+                verbose=verbose,
+                progress=advance,
+                on_failure=_tell_failure,
+            )
+    if found.sketches:
+        _count_skipped(source, found, by)
+    for problem in found.problems if verbose else ():
+        warn(problem)
+    if not found.sketches:
         raise FileError(f"{source.path} holds no item with a usable vector")
-    _count_skipped(source, sketches, by)
-    watch.tell()
-    return sketches
+    return found
+
+
+def _sketch_items(
+    source: EncodedSource,
+    control: ControlSet,
+    by: str | None,
+    seed: int,
+    workers: int,
+    strict: bool,
+    verbose: bool,
+) -> Sketched:
+    """Items are encoded while they are read, with the encoding's own workers."""
+    watch = RowWatch(source, strict, verbose)
+    sketches = sketch_blocks(watch.blocks(by), control, name=source.name, seed=seed, workers=min(workers, 4))
+    problems = [*source.problems, *watch.problems][:LISTED]
+    return Sketched(sketches, 1, watch.rows, source.unreadable, tuple(problems))
+
+
+def _tell_failure(failure: Failure) -> None:
+    rows = f" ({failure.rows:,} rows)" if failure.rows else ""
+    warn(f"left out{rows}: {failure.reason}")
+
+
+def missing_from(found: Sketched) -> tuple[str, ...]:
+    """A warning about the files that could not be read, for every collection that may have had rows there."""
+    if not found.failures:
+        return ()
+    count, known = len(found.failures), sum(failure.rows or 0 for failure in found.failures)
+    rows = f" ({known:,} rows known to be lost)" if known else ""
+    named = ", ".join(failure.label for failure in found.failures[:3])
+    more = f" and {count - 3} more" if count > 3 else ""
+    which = "a part" if count == 1 else f"{count} parts"
+    return (f"{which} of the source could not be read and is missing{rows}: {named}{more}",)
 
 
 @contextmanager
@@ -105,8 +150,9 @@ def _bar(source: VectorSource, verbose: bool) -> Iterator[Callable[[int], None]]
         yield advance
 
 
-def _count_skipped(source: VectorSource, sketches: dict[str, Sketch], by: str | None) -> None:
+def _count_skipped(source: VectorSource, found: Sketched, by: str | None) -> None:
     """Tell each collection how many of its items have no vector."""
+    sketches = found.sketches
     if isinstance(source, EncodedSource) and by:
         for name, sketch in sketches.items():
             for kind, number in source.skipped(name).items():
@@ -122,25 +168,26 @@ def _count_skipped(source: VectorSource, sketches: dict[str, Sketch], by: str | 
                     sketches[name].skip(kind, number)
             else:
                 warn(f"{name}: none of its {sum(kinds.values()):,} items has a vector; left out")
-        lost = source.unreadable
+        lost = found.unreadable
     elif not by and len(sketches) == 1:
         only = next(iter(sketches.values()))
-        for kind, number in skipped_in(source).items():
+        for kind, number in skipped_in(source, found.unreadable).items():
             only.skip(kind, number)
+        only.skip("unreadable", sum(failure.rows or 0 for failure in found.failures))
         return
     else:
-        lost = sum(skipped_in(source).values())
+        lost = sum(skipped_in(source, found.unreadable).values())
     if lost:
         # Which collection such a row belonged to is not known; it is said once, for all.
         warn(f"{source.path}: {lost:,} items have no vector and were left out")
 
 
-def skipped_in(source: VectorSource) -> dict[str, int]:
+def skipped_in(source: VectorSource, unreadable: int) -> dict[str, int]:
     """Items of a whole source that have no vector, by kind, also those that `embed` left out of its file."""
     if isinstance(source, EncodedSource):
         return source.skipped()
-    counts = {"unreadable": source.unreadable, "empty": 0}
-    for part in _parts(source):
+    counts = {"unreadable": unreadable, "empty": 0}
+    for part in parts_of(source):
         for kind, number in json.loads(part.metadata.get(ABOUT_KEY, "{}")).get("skipped", {}).items():
             counts[kind] += int(number)
     return counts
@@ -149,7 +196,7 @@ def skipped_in(source: VectorSource) -> dict[str, int]:
 def _skipped_by(source: VectorSource, by: str) -> dict[str, dict[str, int]] | None:
     """What `embed` noted of the items without a vector, by the values of a column; None where it did not."""
     found: dict[str, dict[str, int]] = {}
-    for part in _parts(source):
+    for part in parts_of(source):
         about = json.loads(part.metadata.get(ABOUT_KEY, "{}"))
         lost, noted = sum(about.get("skipped", {}).values()), about.get("skipped_by", {}).get(by, {})
         if lost != sum(sum(kinds.values()) for kinds in noted.values()):
@@ -161,58 +208,18 @@ def _skipped_by(source: VectorSource, by: str) -> dict[str, dict[str, int]] | No
     return found
 
 
-def _parts(source: VectorSource) -> Sequence[VectorSource]:
-    return source.parts if isinstance(source, ManySource) else [source]
-
-
 def whole_source(source: VectorSource, *, strict: bool, verbose: bool) -> Any:
     """All vectors of a source in memory, for the one estimator that cannot do with less."""
-    watch = _RowWatch(source, strict, verbose)
+    for file in source.unopened if isinstance(source, ManySource) else ():
+        _tell_failure(Failure(file.label, file.reason))
+    watch = RowWatch(source, strict, verbose)
     with _bar(source, verbose) as advance:
         blocks = []
         for vectors, _ in watch.blocks(None):
             blocks.append(vectors)
             advance(len(vectors))
-    watch.tell()
+    for problem in [*source.problems, *watch.problems] if verbose else ():
+        warn(problem)
     if not blocks:
         raise FileError(f"{source.path} holds no row with a usable vector")
     return np.concatenate(blocks)
-
-
-def _coded(values: Sequence[str]) -> Coded:
-    texts = values if isinstance(values, Texts) else Texts.of(values)
-    return texts.names, texts.codes
-
-
-class _RowWatch:
-    """Passes blocks on and, where someone wants to know, notes the rows that will be skipped."""
-
-    def __init__(self, source: VectorSource, strict: bool, verbose: bool) -> None:
-        self.source = source
-        self.strict = strict
-        self.verbose = verbose
-        self.problems: list[str] = []
-
-    def blocks(self, by: str | None) -> Iterator[tuple[Any, Coded | None]]:
-        row = 0
-        for block in self.source:
-            if self.strict or self.verbose:
-                self._inspect(block.vectors, row)
-            row += len(block.vectors)
-            yield block.vectors, _coded(block.values[by]) if by else None
-
-    def tell(self) -> None:
-        """List what was left out, if asked to."""
-        if self.verbose:
-            for problem in [*self.source.problems, *self.problems]:
-                warn(problem)
-
-    def _inspect(self, vectors: Any, first: int) -> None:
-        finite = np.isfinite(vectors).all(axis=1)
-        for at in np.flatnonzero(~finite | ~vectors.any(axis=1)):
-            kind = "only zeros" if finite[at] else "NaN or infinite numbers"
-            message = f"{self.source.path}, row {first + int(at)}: the vector has {kind}"
-            if self.strict:
-                raise FileError(f"{message}; mend or remove it, or leave out --strict to skip such rows")
-            if len(self.problems) < LISTED:
-                self.problems.append(message)

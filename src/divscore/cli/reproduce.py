@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from divscore.cli.console import clean_errors, progress_bar, say, stops_cleanly, warn
-from divscore.cli.encoding import encoding_options, workers_option
+from divscore.cli.encoding import encoding_options
+from divscore.cli.engine import workers_option
 from divscore.cli.output import open_output
 from divscore.embedding.encoding import Encoding
 from divscore.errors import InputError

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from pathlib import Path
 
 import click
 
 from divscore.cli.console import clean_errors, warn
-from divscore.cli.encoding import encoding_options, read_control, workers_option
-from divscore.cli.passes import open_collection, sketch_source
+from divscore.cli.encoding import encoding_options, read_control
+from divscore.cli.engine import Engines, cluster_option, workers_option
+from divscore.cli.passes import missing_from, open_collection, sketch_source
 from divscore.embedding.encoding import Encoding
-from divscore.sketchfile import merge_sketches, write_sketches
+from divscore.errors import FileError
+from divscore.sketchfile import is_sketch, merge_sketches, subtract_sketches, write_sketches
 
-__all__ = ["merge", "sketch"]
+__all__ = ["merge", "sketch", "sketch_files"]
 
 
 @click.command()
@@ -32,6 +36,7 @@ __all__ = ["merge", "sketch"]
 )
 @click.option("--seed", type=int, default=0, show_default=True)
 @workers_option
+@cluster_option
 @click.option("--strict", is_flag=True, help="Stop at the first row that would be skipped.")
 @click.option("--verbose", is_flag=True, help="List the items that were skipped.")
 @clean_errors
@@ -46,6 +51,7 @@ def sketch(
     column: str | None,
     seed: int,
     workers: int,
+    cluster: str | None,
     strict: bool,
     verbose: bool,
     form: str,
@@ -58,9 +64,24 @@ def sketch(
       divscore merge monday.sketch tuesday.sketch -o week.sketch
       divscore audit week.sketch --control C
     """
-    control = read_control(control_path, encoding, attribute=attribute)
-    source = open_collection(collection, control, encoding, column=column, by=by, form=form, strict=strict)
-    found = sketch_source(source, control, by=by, seed=seed, workers=workers, strict=strict, verbose=verbose)
+    with Engines(workers, cluster) as engines:
+        control = read_control(control_path, encoding, attribute=attribute)
+        engines.lend(encoding)
+        source = open_collection(
+            collection, control, encoding, column=column, by=by, form=form, strict=strict
+        )
+        done = sketch_source(
+            source,
+            control,
+            by=by,
+            seed=seed,
+            engine=engines.suiting(source),
+            strict=strict,
+            verbose=verbose,
+        )
+    found = done.sketches
+    for warning in missing_from(done):
+        warn(f"{out}: {warning}")
     write_sketches(out, found)
     items = sum(each.count for each in found.values())
     parts = f"{len(found)} collection{'s' * (len(found) != 1)}"
@@ -70,16 +91,47 @@ def sketch(
 @click.command()
 @click.argument("sketches", nargs=-1, required=True, metavar="SKETCH...")
 @click.option("-o", "--out", required=True, metavar="FILE", help="Sketch file to write.")
+@click.option(
+    "--without",
+    multiple=True,
+    metavar="SKETCH",
+    help="Take the items of this sketch, or of a folder's, out again; repeatable.",
+)
 @clean_errors
-def merge(sketches: tuple[str, ...], out: str) -> None:
-    """Join sketches made with the same control set.
+def merge(sketches: tuple[str, ...], out: str, without: tuple[str, ...]) -> None:
+    """Join sketches made with the same control set, or take some out of the others.
 
-    Files of one collection each become one collection, named after the output file; otherwise collections of the
-    same name are joined.
+    SKETCH is a file or a folder of them. Files of one collection each become one collection, named after the output
+    file; otherwise collections of the same name are joined. What is taken out with --without must have been counted
+    in. The estimate is then that of the items that are left; the interval of a large collection may rest on a
+    smaller sample of them than a new sketch would have.
 
     \b
-    Example:
+    Examples:
       divscore merge monday.sketch tuesday.sketch -o week.sketch
+      divscore merge week/ -o week.sketch
+      divscore merge week.sketch --without monday.sketch -o rest.sketch
     """
-    counts = merge_sketches(sketches, out)
+    found = [file for path in sketches for file in sketch_files(path)]
+    gone = [file for path in without for file in sketch_files(path)]
+    counts = merge_sketches(found, out) if not gone else _merge_without(found, gone, out)
     warn(f"wrote {out}: " + ", ".join(f"{name} with {count:,} items" for name, count in counts.items()))
+
+
+def sketch_files(path: str) -> list[str]:
+    """The sketches of a folder in the order of their names, or the file itself."""
+    if not os.path.isdir(path):
+        return [path]
+    found = sorted(each.path for each in os.scandir(path) if each.is_file() and is_sketch(each.path))
+    if not found:
+        raise FileError(f"{path} is a folder without sketches; expected files that 'divscore sketch' wrote")
+    return found
+
+
+def _merge_without(found: list[str], gone: list[str], out: str) -> dict[str, int]:
+    if len(found) == 1:
+        return subtract_sketches(found[0], gone, out)
+    with tempfile.TemporaryDirectory(dir=Path(out).resolve().parent) as folder:
+        joined = Path(folder) / Path(out).name
+        merge_sketches(found, joined)
+        return subtract_sketches(joined, gone, out)

@@ -70,6 +70,9 @@ class Encoding:
         self.cache = None if cache is None else os.fspath(cache)
         self.workers = workers
         self.executor = executor
+        self.threads: int | None = (
+            None  # of the encoder itself; by default one beside other workers, else all
+        )
         self.followed: str | None = None  # the control set's encoder, where the user did not name one
         self._pipelines: dict[EncoderSpec, Pipeline] = {}
 
@@ -80,6 +83,11 @@ class Encoding:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def hand_to(self, executor: Executor, workers: int) -> None:
+        """From now on, encode with these workers."""
+        self.close()
+        self.executor, self.workers = executor, workers
 
     def close(self) -> None:
         """Let the workers go."""
@@ -191,7 +199,7 @@ class Encoding:
     def _task(self, kind: Kind, single: bool = False) -> Task:
         spec = self.spec(kind, single)
         about = spec.about
-        threads = 1 if self.workers > 1 else 0
+        threads = self.threads if self.threads is not None else 1 if self.workers > 1 else 0
         return replace(Task(spec), threads=threads, cache=self.cache if about.costly else None)
 
 

@@ -45,12 +45,14 @@ def embed(
     encoding: Encoding,
     *,
     strict: bool = False,
+    may_be_empty: bool = False,
     progress: Callable[[int], None] = lambda items: None,
 ) -> EmbedResult:
     """Encode every item of `source` into the Arrow file `out`, which appears when it is whole.
 
     Finished chunks are kept beside it until then; after an interruption the same call goes on from there.
-    Items without a vector are listed in ``out`` + ``.skipped.csv``.
+    Items without a vector are listed in ``out`` + ``.skipped.csv``. That no item has one is an error, unless this
+    is a part of something larger, which `may_be_empty`.
     """
     target = Path(out)
     _check(target, source)
@@ -65,7 +67,7 @@ def embed(
         if strict:
             job.refuse_problems()
         job.encode_rest(strict, progress)
-        return job.finish(target, resumed)
+        return job.finish(target, resumed, may_be_empty)
     finally:
         job.journal.close()
 
@@ -142,13 +144,13 @@ class _Job:
             if at >= done:
                 yield piece
 
-    def finish(self, target: Path, resumed: int) -> EmbedResult:
+    def finish(self, target: Path, resumed: int, may_be_empty: bool) -> EmbedResult:
         """Write the list of skipped items and the vectors, then drop the journal."""
         listing = target.with_name(f"{target.name}.skipped.csv")
         lost = _Lost(self.layout.columns)
         counts = self._list_skipped(listing, lost)
         counts["unreadable"] += self.source.unreadable
-        if not counts["vectors"]:
+        if not counts["vectors"] and not may_be_empty:
             raise FileError(
                 f"{self.source.path}: none of {counts['items']:,} items has a vector; {listing.name} says why"
             )

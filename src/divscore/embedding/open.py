@@ -165,6 +165,8 @@ def _pool_items(
         names = attributes_of(table, attribute)
     else:
         names = [guess_attribute(table, found.locations, request, besides=[found.column])]
+    if found.unopened:
+        raise FileError(f"{found.unopened[0].reason}; labelled examples would be missing")
     items = TableItems(found.locations, found.column, extra=names, strict=False, pattern=os.fspath(path))
     return _PoolItems(items, names, table)
 

@@ -86,11 +86,13 @@ class Pipeline:
         return some, outcome
 
     def _submit(self, some: Items) -> Future[Outcome]:
+        # Other machines have no cache, or one of their own; what this one knows was looked up before.
+        task = self.task if self._given is None else replace(self.task, cache=None)
         try:
-            return self._executor().submit(encode_contents, self.task, some.contents)
+            return self._executor().submit(encode_contents, task, some.contents)
         except BrokenExecutor:
             self.close()
-            return self._executor().submit(encode_contents, self.task, some.contents)
+            return self._executor().submit(encode_contents, task, some.contents)
 
     def _carefully(self, some: Items) -> Outcome:
         parts = []

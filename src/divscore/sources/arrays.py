@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.errors import FileError
-from divscore.sources.block import KINDS, Block, Request, VectorSource, as_float
+from divscore.sources.block import KINDS, Block, Piece, Request, VectorSource, as_float
 from divscore.sources.location import Location, quoted
 
 __all__ = ["NpySource", "NpzSource"]
 
 PICKLE_START = b"\x80"
+PIECE_ROWS = 131_072
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ class Header:
         return {"U": "text", "S": "text", "f": "number", "i": "number", "u": "number", "b": "bool"}.get(
             self.dtype.kind, "other"
         )
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
 
     @property
     def size(self) -> int:
@@ -69,17 +75,30 @@ class NpySource(VectorSource):
         if not location.remote:
             _check_whole(location, self._header)
 
+    def pieces(self, rows: int | None = None) -> list[Piece]:
+        """Ranges of `PIECE_ROWS` rows, which can be reached by their position; rows stored together only."""
+        step = rows or PIECE_ROWS
+        if self._header.fortran:
+            return []
+        starts = range(0, self.rows or 0, step)
+        stops = (min(start + step, self.rows or 0) for start in starts)
+        return [
+            Piece(start, stop, "rows", stop - start, start) for start, stop in zip(starts, stops, strict=True)
+        ]
+
     def _blocks(self) -> Iterator[Block]:
+        piece, step = self.request.piece, self._rows_at_once()
+        first, last = (piece.start, piece.stop) if piece else (0, self._header.shape[0])
         with self.location.reading("a NumPy array"):
             if self.location.remote:
                 with self.location.open() as stream:
-                    _read_header(stream, self.path)
-                    for part in _stream_rows(stream, self._header, self._rows_at_once()):
+                    stream.seek(self._header.offset + first * self._header.row_bytes)
+                    for part in _stream_rows(stream, self._header, step, first, last):
                         yield Block(as_float(part))
                 return
             mapped = _map(self.location.url, self._header)
-            for start in range(0, len(mapped), self._rows_at_once()):
-                yield Block(as_float(mapped[start : start + self._rows_at_once()]))
+            for start in range(first, last, step):
+                yield Block(as_float(mapped[start : min(start + step, last)]))
 
     def _rows_at_once(self) -> int:
         return self.request.rows_within(self.dimension, max(4, self._header.dtype.itemsize))
@@ -183,8 +202,10 @@ def _map(file: Any, header: Header) -> NDArray[Any]:
 
 def _member_rows(stream: IO[bytes], header: Header, step: int) -> Iterator[NDArray[Any]]:
     if not header.fortran or len(header.shape) == 1:
-        stream.read(header.offset)
-        yield from _stream_rows(stream, header, step)
+        stream.read(header.offset)  # not seek, which makes zipfile forget its checksum
+        yield from _stream_rows(stream, header, step, 0, header.shape[0])
+        # Reading past the end makes zipfile compare its checksum.
+        stream.read(1)
         return
     # Rows of a column-major array lie scattered over the whole member, so it is unpacked to disk first.
     with tempfile.TemporaryFile() as copy:
@@ -195,19 +216,19 @@ def _member_rows(stream: IO[bytes], header: Header, step: int) -> Iterator[NDArr
             yield mapped[start : start + step]
 
 
-def _stream_rows(stream: IO[bytes], header: Header, step: int) -> Iterator[NDArray[Any]]:
+def _stream_rows(
+    stream: IO[bytes], header: Header, step: int, first: int, last: int
+) -> Iterator[NDArray[Any]]:
     total, *rest = header.shape
     if header.fortran and rest:
         raise FileError("a remote array stored column by column cannot be streamed; copy it to this computer")
-    width = header.dtype.itemsize * int(np.prod(rest, dtype=np.int64))
-    for start in range(0, total, step):
-        rows = min(step, total - start)
+    width = header.row_bytes
+    for start in range(first, last, step):
+        rows = min(step, last - start)
         data = stream.read(rows * width)
         if len(data) < rows * width:
             raise EOFError(f"it ends in row {start + len(data) // max(1, width)} of {total}")
         yield np.frombuffer(data, header.dtype).reshape(rows, *rest)
-    # Reading past the end makes zipfile compare its checksum.
-    stream.read(1)
 
 
 def _texts(column: NDArray[Any]) -> list[str]:

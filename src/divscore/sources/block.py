@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from divscore.errors import FileError
 from divscore.sources.location import Location, quoted
 
-__all__ = ["Block", "Request", "VectorSource"]
+__all__ = ["Block", "Piece", "Request", "VectorSource"]
 
 # Larger blocks fall out of the processor's cache and are slower to fill; smaller ones cost calls.
 BLOCK_BYTES = 16 << 20
@@ -52,10 +52,28 @@ class Block:
 
 
 @dataclass(frozen=True)
+class Piece:
+    """A run of a file's rows that can be read on its own: from `start` to `stop`, in the format's own unit.
+
+    How a file is divided depends on the file alone, so that results never depend on who read which piece.
+    """
+
+    start: int  # row groups of Parquet, record batches of Arrow IPC, rows of .npy
+    stop: int
+    unit: str
+    rows: int | None = None
+    first: int = 0  # row of the file with which it begins, for messages
+
+    def __str__(self) -> str:
+        return f"{self.unit} {self.start} to {self.stop - 1}"
+
+
+@dataclass(frozen=True)
 class Request:
     """What to read of a file, and how; without `vectors` only the `extra` columns are read.
 
-    `pictures` is a column whose cells are whole pictures, as image data sets in Parquet have them.
+    `pictures` is a column whose cells are whole pictures, as image data sets in Parquet have them. A `piece` is read
+    in place of the whole file; `dimension` is given where the file was opened before, and need not be found again.
     """
 
     column: str | None = None
@@ -64,6 +82,8 @@ class Request:
     batch_rows: int = 65536
     vectors: bool = True
     pictures: str | None = None
+    piece: Piece | None = None
+    dimension: int = 0
 
     def rows_within(self, dimension: int, itemsize: int = 8) -> int:
         """Rows in a block that keeps memory small whatever the dimension."""
@@ -102,6 +122,13 @@ class VectorSource:
 
     def _blocks(self) -> Iterator[Block]:
         raise NotImplementedError
+
+    def pieces(self, rows: int | None = None) -> list[Piece]:
+        """Runs of rows that can be read on their own, in order; none where the file is read from end to end.
+
+        `rows` asks for runs of about as many rows, where the usual number does not suit.
+        """
+        return []
 
     def _refuse(self, rows: Iterable[int], reason: Callable[[int], str], unit: str = "row") -> None:
         """Count rows without a usable vector; the first of them is an error when strict."""

@@ -13,12 +13,11 @@ import weakref
 import zipfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, BinaryIO, cast
 
-from divscore.errors import DivscoreError, FileError
-from divscore.sources.pictures import IMAGE_SUFFIXES
+from divscore.errors import DivscoreError, FileError, MissingExtraError
 from divscore.sources.sniff import form_of
 
 __all__ = ["Location", "filesystem_of", "is_folder", "locate", "locate_all", "quoted"]
@@ -38,6 +37,8 @@ DAMAGE = (
 WILDCARDS = frozenset("*?[")
 WHOLE = frozenset({".csv", ".tsv", ".jsonl", ".ndjson", ".txt", ".text", ".lst"})
 COPIED_AT_ONCE = 1 << 20
+READ_AHEAD = 4 << 20
+EXTRAS = {"s3": "s3", "s3a": "s3"}
 
 
 @dataclass(frozen=True)
@@ -72,12 +73,33 @@ class Location:
         """Open for reading bytes."""
         if not self.remote:
             return open(self.url, "rb")
-        import fsspec
+        # Tables of text are read several times from the start, so they are copied here once. The others are read in
+        # ranges that their readers choose, and reading ahead would fetch columns that nobody asked for.
+        # What fsspec opens is not quite a binary stream: readline takes no limit there.
+        whole, options = ("simplecache::", {}) if self.suffix in WHOLE else ("", _reading_of(self.suffix))
+        filesystem, path = filesystem_of(f"{whole}{self.url}")
+        return cast(BinaryIO, io.BufferedReader(filesystem.open(path, "rb", **options)))
 
-        # Tables of text are read several times from the start, so they are copied here once; the others are read in
-        # parts. What fsspec opens is not quite a binary stream: readline takes no limit there.
-        whole = "simplecache::" if self.suffix in WHOLE else ""
-        return cast(BinaryIO, io.BufferedReader(fsspec.open(f"{whole}{self.url}", "rb").open()))
+    def size(self) -> int:
+        """Bytes of the file."""
+        if not self.remote:
+            return os.path.getsize(self.url)
+        filesystem, path = filesystem_of(self.url)
+        with self.reading("a remote file"):
+            return int(filesystem.size(path) or 0)
+
+    @property
+    def anywhere(self) -> Location:
+        """The same file for a process that works in another folder."""
+        return self if self.remote else replace(self, url=os.path.abspath(self.url))
+
+    def release(self) -> None:
+        """Remove the copy of a remote table, which would otherwise stay as long as the process."""
+        if self.remote and self.suffix in WHOLE:
+            filesystem, path = filesystem_of(f"simplecache::{self.url}")
+            copy = filesystem._check_file(path)
+            if copy:
+                os.unlink(copy)
 
     def check(self) -> None:
         """Refuse what is missing, a folder, or empty."""
@@ -142,9 +164,8 @@ def locate_all(pattern: str | os.PathLike[str], form: str = "") -> list[Location
         found = [name for name in glob.glob(text, recursive=True) if os.path.isfile(name)]
     if not found:
         raise FileError(f"no file matches '{text}'; check the pattern, and the folder it starts from")
-    # A picture of no bytes is one bad item among others, not the end.
-    pictures = [Location(name, name, form) for name in sorted(found)]
-    return [each if each.suffix in IMAGE_SUFFIXES else locate(each.path, form) for each in pictures]
+    # Not checked yet: a bad file is one among others, not the end.
+    return [Location(name, name, form) for name in sorted(found)]
 
 
 def is_folder(path: str | os.PathLike[str]) -> bool:
@@ -170,9 +191,23 @@ def filesystem_of(url: str) -> tuple[Any, str]:
 
     try:
         filesystem, path = url_to_fs(url)
-    except (ImportError, ValueError) as error:
+    except ImportError as error:
+        protocol = url.removeprefix("simplecache::").partition("://")[0]
+        extra = EXTRAS.get(protocol)
+        install = f"pip install 'divscore[{extra}]'" if extra else f"install what fsspec asks for ({error})"
+        raise MissingExtraError(
+            f"{url} cannot be opened: {protocol}:// needs a package; {install}"
+        ) from error
+    except ValueError as error:
         raise FileError(f"{url} cannot be opened: {error}") from error
     return filesystem, path
+
+
+def _reading_of(suffix: str) -> dict[str, Any]:
+    """How fsspec reads ahead: archives are read in many small steps, the others in steps of megabytes."""
+    return (
+        {"cache_type": "readahead", "block_size": READ_AHEAD} if suffix == ".npz" else {"cache_type": "none"}
+    )
 
 
 _KEPT: dict[str, tuple[Any, Location]] = {}

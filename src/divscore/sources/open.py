@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import PurePath
 
 from divscore.errors import FileError
 from divscore.sources.arrays import NpySource, NpzSource
 from divscore.sources.block import PROBLEMS_KEPT, Block, Request, VectorSource
 from divscore.sources.delimited import DelimitedSource
+from divscore.sources.hive import HiveSource, folder_values
 from divscore.sources.jsonlines import JsonLinesSource
 from divscore.sources.lines import LinesSource
-from divscore.sources.location import Location, locate, locate_all
+from divscore.sources.location import WILDCARDS, Location, locate, locate_all
 from divscore.sources.tables import ArrowSource, ParquetSource
 
-__all__ = ["SUFFIXES", "TEXT_SUFFIXES", "ManySource", "open_located", "open_many", "open_vectors"]
+__all__ = [
+    "SUFFIXES",
+    "TEXT_SUFFIXES",
+    "ManySource",
+    "Unopened",
+    "open_located",
+    "open_many",
+    "open_one",
+    "open_vectors",
+    "parts_of",
+]
 
 SUFFIXES: dict[str, type[VectorSource]] = {
     ".npy": NpySource,
@@ -35,14 +49,30 @@ TEXT_SUFFIXES: dict[str, type[VectorSource]] = {
 }
 
 
-class ManySource(VectorSource):
-    """Several files of equal dimension, one after the other."""
+OPENED_AT_ONCE = 16  # remote files, whose answers are waited for
 
-    def __init__(self, pattern: str, parts: Sequence[VectorSource]) -> None:
+
+@dataclass(frozen=True)
+class Unopened:
+    """A file among others that could not be opened, and why."""
+
+    label: str
+    reason: str
+
+
+class ManySource(VectorSource):
+    """Several files of equal dimension, one after the other; `unopened` are those that had to be left out."""
+
+    def __init__(
+        self, pattern: str, parts: Sequence[VectorSource], unopened: Sequence[Unopened] = ()
+    ) -> None:
         first = parts[0]
         super().__init__(first.location, first.request)
         self.parts = tuple(parts)
-        self.name = self.path = self.label = pattern
+        self.unopened = tuple(unopened)
+        self.path = self.label = pattern
+        # A folder is called by its own name; a pattern has none but itself.
+        self.name = pattern if WILDCARDS & set(pattern) else PurePath(pattern).name or pattern
         self.dimension, self.columns, self.metadata = first.dimension, first.columns, first.metadata
         counts = [part.rows for part in parts if part.rows is not None]
         self.rows = sum(counts) if len(counts) == len(parts) else None
@@ -103,9 +133,50 @@ def open_many(
 
 
 def open_located(found: Sequence[Location], request: Request, pattern: str = "") -> VectorSource:
-    """Open files that were found before."""
-    parts = [_open(location, request) for location in found]
-    return parts[0] if len(parts) == 1 else ManySource(pattern, parts)
+    """Open files that were found before; a bad one among several is left out and noted, unless strict."""
+    if len(found) == 1:
+        found[0].check()
+        return open_one(found[0], request)
+    with ThreadPoolExecutor(OPENED_AT_ONCE if found[0].remote else 1) as pool:
+        tried = list(pool.map(lambda location: _try(location, request), found))
+    parts = [each for each in tried if isinstance(each, VectorSource)]
+    errors = [each for each in tried if isinstance(each, FileError)]
+    if errors and (request.strict or not parts):
+        raise errors[0]
+    bad = [
+        Unopened(location.label, str(each))
+        for location, each in zip(found, tried, strict=True)
+        if isinstance(each, FileError)
+    ]
+    return ManySource(pattern, parts, bad)
+
+
+def parts_of(source: VectorSource) -> Sequence[VectorSource]:
+    """The files of a source."""
+    return source.parts if isinstance(source, ManySource) else [source]
+
+
+def _try(location: Location, request: Request) -> VectorSource | FileError:
+    try:
+        location.check()
+        return open_one(location, request)
+    except FileError as error:
+        return error
+
+
+def open_one(location: Location, request: Request) -> VectorSource:
+    """Open one file that is known to be there; asked for a column that its folders name, with that column."""
+    named = {name: value for name, value in folder_values(location).items() if name in request.extra}
+    if not named:
+        return _open(location, request)
+    inside = tuple(name for name in request.extra if name not in named)
+    opened = _open(location, replace(request, extra=inside))
+    if named.keys() & opened.columns.keys():
+        # The file has the column itself, which is believed more than its folder.
+        named = {name: value for name, value in named.items() if name not in opened.columns}
+        inside = tuple(name for name in request.extra if name not in named)
+        opened = _open(location, replace(request, extra=inside))
+    return HiveSource(opened, named) if named else opened
 
 
 def _open(location: Location, request: Request) -> VectorSource:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from divscore.errors import FileError
+from divscore.sources.dataset import tables_in
 from divscore.sources.folder import FolderItems, PictureFiles, is_picture
 from divscore.sources.items import ItemSource
 from divscore.sources.location import Location, is_folder, locate_all
@@ -14,6 +16,7 @@ from divscore.sources.tableitems import TableItems, item_column
 __all__ = ["ARRAYS", "recognise"]
 
 ARRAYS = frozenset({".npy", ".npz"})
+TRIED = 5
 
 
 def recognise(
@@ -47,8 +50,11 @@ def recognise(
     """
     text = os.fspath(path)
     if text != "-" and is_folder(text):
-        return FolderItems(text, extra)
-    found = locate_all(text, form)
+        found = tables_in(text)
+        if not found:
+            return FolderItems(text, extra)
+    else:
+        found = locate_all(text, form)
     pictures = [is_picture(location.url) and not form for location in found]
     if all(pictures):
         return PictureFiles(text, found, extra)
@@ -57,7 +63,18 @@ def recognise(
         raise FileError(f"'{text}' names pictures and other files ({other.label}); audit one kind at a time")
     if found[0].suffix in ARRAYS:
         return found
-    chosen = item_column(found, text, column=column, taken=(*taken, *extra), forced=forced)
+    chosen = _item_column(found, text, column=column, taken=(*taken, *extra), forced=forced)
     if chosen is None:
         return found
     return TableItems(found, chosen, extra=extra, strict=strict, pattern=text)
+
+
+def _item_column(found: Sequence[Location], pattern: str, **asked: Any) -> str | None:
+    """Ask the first files, as some of many may be damaged."""
+    errors = []
+    for at in range(min(TRIED, len(found))):
+        try:
+            return item_column(found[at:], pattern, **asked)
+        except FileError as error:
+            errors.append(error)
+    raise errors[0]

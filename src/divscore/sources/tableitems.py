@@ -9,11 +9,11 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from divscore.errors import FileError
-from divscore.sources.block import Block, Request
+from divscore.sources.block import Block, Piece, Request
 from divscore.sources.folder import is_picture
 from divscore.sources.items import Items, ItemSource
 from divscore.sources.location import Location, quoted
-from divscore.sources.open import open_located
+from divscore.sources.open import ManySource, open_located, parts_of
 
 __all__ = ["TableItems", "item_column"]
 
@@ -47,17 +47,27 @@ class TableItems(ItemSource):
     """
 
     def __init__(
-        self, found: Sequence[Location], column: str, *, extra: Sequence[str], strict: bool, pattern: str
+        self,
+        found: Sequence[Location],
+        column: str,
+        *,
+        extra: Sequence[str],
+        strict: bool,
+        pattern: str,
+        kind: Literal["image", "text"] | None = None,
+        piece: Piece | None = None,
     ) -> None:
-        opened = open_located(found, Request(vectors=False), pattern)
+        opened = open_located(found, Request(vectors=False, strict=strict), pattern)
+        self.unopened = opened.unopened if isinstance(opened, ManySource) else ()
+        found = [part.location for part in parts_of(opened)]
         columns = opened.columns
         bytes_inside = columns.get(column) == "picture"
-        kind: Literal["image", "text"] = "text"
-        if bytes_inside or _holds_pictures(found, column, pattern):
-            kind = "image"
+        if kind is None:
+            kind = "image" if bytes_inside or _holds_pictures(found, column, pattern) else "text"
         super().__init__(opened.path, opened.name, kind, columns)
-        self.rows = opened.rows
+        self.rows = piece.rows if piece else opened.rows
         self.locations = list(found)
+        self._first = piece.first if piece else 0
         self.extra = tuple(dict.fromkeys(extra))
         self.column = column
         self._identity = next((name for name in columns if name.lower() == IDENTITY and name != column), None)
@@ -72,12 +82,13 @@ class TableItems(ItemSource):
             batch_rows=64 if bytes_inside else RUN,
             vectors=False,
             pictures=column if bytes_inside else None,
+            piece=piece,
         )
         self._parts = [(each, open_located([each], request)) for each in found]
 
     def __iter__(self) -> Iterator[Items]:
         self.unreadable, self.problems = 0, []
-        position = 0
+        position = self._first
         for location, part in self._parts:
             for block in part:
                 yield self._items(location, block, position)

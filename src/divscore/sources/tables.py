@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.errors import FileError
-from divscore.sources.block import Block, Request, VectorSource
+from divscore.sources.block import Block, Piece, Request, VectorSource
 from divscore.sources.columns import (
     decoded,
     kind_of,
@@ -28,6 +28,11 @@ __all__ = ["ArrowSource", "ParquetSource"]
 # Reads a column chunk piece by piece; without it pyarrow holds a row group's whole chunk in memory.
 READ_AT_ONCE = 8 << 20
 PEEK_ROWS = 64
+EMBEDDED = "divscore.embedding"  # key under which `embed` says what became of its items
+PIECE_ROWS = 65_536  # row groups are gathered until they have as many rows
+PIECE_BYTES = (
+    64 << 20
+)  # and record batches until they take as many bytes, which is known without reading them
 
 
 class TableSource(VectorSource):
@@ -50,8 +55,14 @@ class TableSource(VectorSource):
             self.rows = self._count_rows()
         if not request.vectors:
             return
-        if self.rows != 0:
+        if request.dimension:
+            self.dimension = request.dimension
+        elif self.rows != 0:
             self.dimension = self._find_dimension(stored_type(schema.field(self._column).type))
+        if self.rows == 0 and EMBEDDED in self.metadata:
+            # A part of a job in which no item had a vector is no mistake.
+            self.dimension = int(schema.field(self._column).type.list_size)
+            return
         self._check_shape()
 
     def _read_schema(self) -> Any:
@@ -83,7 +94,7 @@ class TableSource(VectorSource):
         if not self.request.vectors:
             yield from self._items()
             return
-        first = 0
+        first = self.request.piece.first if self.request.piece else 0
         step = self.request.rows_within(self.dimension, 4)
         with self.location.reading(self.format):
             for batch in self._batches([self._column, *self.request.extra], step):
@@ -123,24 +134,43 @@ class ParquetSource(TableSource):
 
     format = "Parquet"
 
+    def __init__(self, location: Location, request: Request) -> None:
+        self._footer: Any = None  # read once
+        super().__init__(location, request)
+
+    def pieces(self, rows: int | None = None) -> list[Piece]:
+        """Consecutive row groups, gathered until they have `PIECE_ROWS` rows."""
+        found: list[Piece] = []
+        start = first = count = 0
+        for group in range(self._footer.num_row_groups):
+            count += int(self._footer.row_group(group).num_rows)
+            if count >= (rows or PIECE_ROWS) or group + 1 == self._footer.num_row_groups:
+                found.append(Piece(start, group + 1, "row groups", count, first))
+                start, first, count = group + 1, first + count, 0
+        return found
+
     def _read_schema(self) -> Any:
         with self._file() as file:
             return file.schema_arrow
 
     def _count_rows(self) -> int | None:
-        with self._file() as file:
-            return int(file.metadata.num_rows)
+        piece = self.request.piece
+        return piece.rows if piece else int(self._footer.num_rows)
 
     def _batches(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
+        piece = self.request.piece
+        groups = list(range(piece.start, piece.stop)) if piece else None
         with self._file() as file:
-            yield from file.iter_batches(batch_size=rows, columns=list(columns))
+            yield from file.iter_batches(batch_size=rows, columns=list(columns), row_groups=groups)
 
     @contextlib.contextmanager
     def _file(self) -> Iterator[Any]:
         import pyarrow.parquet as pq
 
         source = self.location.open() if self.location.remote else self.location.url
-        with pq.ParquetFile(source, pre_buffer=False, buffer_size=READ_AT_ONCE) as file:
+        options = {"pre_buffer": False, "buffer_size": READ_AT_ONCE, "metadata": self._footer}
+        with pq.ParquetFile(source, **options) as file:
+            self._footer = file.metadata
             yield file
 
 
@@ -159,6 +189,8 @@ class ArrowSource(TableSource):
         """Add up the batches; None where that would read the whole file (remote, compressed, a stream)."""
         import pyarrow as pa
 
+        if self.request.piece:
+            return self.request.piece.rows
         with self._file() as file:
             if self.location.remote or not _is_random_access(file):
                 return None
@@ -169,6 +201,28 @@ class ArrowSource(TableSource):
                 return 0 if first is None else int(first.num_rows)
             return sum((int(b.num_rows) for b in batches), first.num_rows) if _is_view(first, file) else None
 
+    def pieces(self, rows: int | None = None) -> list[Piece]:
+        """Consecutive record batches, as many as take `PIECE_BYTES` on the average."""
+        import pyarrow as pa
+
+        with self.location.reading(self.format), self._file() as file:
+            if not _is_random_access(file):
+                return []
+            size = file.size()
+            reader = pa.ipc.open_file(file)
+            count = reader.num_record_batches
+            step = max(1, -(-PIECE_BYTES * count // max(1, size)))
+            found: list[Piece] = []
+            first = 0
+            for start in range(0, count, step):
+                stop = min(start + step, count)
+                number = None
+                if self.rows is not None:
+                    number = sum(int(reader.get_batch(at).num_rows) for at in range(start, stop))
+                found.append(Piece(start, stop, "record batches", number, first))
+                first += number or 0
+            return found
+
     def _batches(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
         import pyarrow as pa
 
@@ -176,7 +230,7 @@ class ArrowSource(TableSource):
         chosen = [list(self.columns).index(name) for name in columns] if self.location.remote else None
         options = pa.ipc.IpcReadOptions(included_fields=chosen)
         with self._file() as file:
-            for batch in _read_batches(file, options):
+            for batch in _read_batches(file, options, self.request.piece):
                 for name in columns:
                     # A damaged file may hold offsets that point outside of it.
                     batch.column(name).validate(full=True)
@@ -216,12 +270,12 @@ def _is_view(batch: Any, file: Any) -> bool:
     return all(whole.address <= buffer.address < whole.address + whole.size for buffer in filled)
 
 
-def _read_batches(file: Any, options: Any) -> Iterator[Any]:
+def _read_batches(file: Any, options: Any, piece: Piece | None) -> Iterator[Any]:
     import pyarrow as pa
 
     if not _is_random_access(file):
         yield from pa.ipc.open_stream(file, options=options)
         return
     reader = pa.ipc.open_file(file, options=options)
-    for number in range(reader.num_record_batches):
+    for number in range(*((piece.start, piece.stop) if piece else (0, reader.num_record_batches))):
         yield reader.get_batch(number)

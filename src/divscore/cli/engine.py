@@ -1,0 +1,76 @@
+"""Where a command's passes run: `--workers` and `--cluster`."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Self
+
+import click
+
+from divscore.embedding.encoding import Encoding
+from divscore.embedding.source import EncodedSource
+from divscore.engines import ClusterEngine, Engine
+from divscore.sources import VectorSource
+from divscore.sources.location import WHOLE
+from divscore.sources.open import parts_of
+
+__all__ = ["Engines", "cluster_option", "workers_option"]
+
+workers_option = click.option(
+    "--workers",
+    type=click.IntRange(1),
+    default=min(4, os.cpu_count() or 1),
+    show_default="cores, at most 4",
+    help="How many work at once.",
+)
+cluster_option = click.option(
+    "--cluster",
+    metavar="ADDRESS",
+    help="Work on a Dask cluster: its scheduler's address, such as tcp://10.0.0.5:8786, or its scheduler file.",
+)
+# Starting processes takes a second or two; so many bytes of text take longer to parse.
+WORTH_PROCESSES = 64 << 20
+
+
+class Engines:
+    """The engine that suits a source; started when first needed, let go at the end."""
+
+    def __init__(self, workers: int, cluster: str | None) -> None:
+        self._workers = workers
+        # At once: a wrong address is told before anything else is done.
+        self._cluster = ClusterEngine(cluster) if cluster else None
+        self._started: dict[bool, Engine] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for engine in (self._cluster, *self._started.values()):
+            if engine is not None:
+                engine.close()
+
+    def lend(self, encoding: Encoding) -> None:
+        """Let items be encoded on the cluster too, where there is one."""
+        if self._cluster is not None:
+            encoding.hand_to(self._cluster.executor, self._cluster.workers)
+
+    def suiting(self, source: VectorSource) -> Engine:
+        """The cluster, or else threads, or processes for much text: parsing holds Python's lock."""
+        if self._cluster is not None:
+            return self._cluster
+        processes = self._workers > 1 and _much_text(source)
+        if processes not in self._started:
+            self._started[processes] = Engine(self._workers, processes=processes)
+        return self._started[processes]
+
+
+def _much_text(source: VectorSource) -> bool:
+    if isinstance(source, EncodedSource):
+        return False
+    parts = parts_of(source)
+    if len(parts) < 2 or any(part.location.suffix not in WHOLE for part in parts):
+        return False
+    return sum(part.location.size() for part in parts) >= WORTH_PROCESSES

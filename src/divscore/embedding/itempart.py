@@ -1,0 +1,132 @@
+"""ItemPartition: some items of a source, described so that any worker can read them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from divscore.embedding.contents import KEY_BYTES, signature
+from divscore.errors import FileError
+from divscore.sources.block import Piece, Request
+from divscore.sources.items import Items, ItemSource
+from divscore.sources.location import Location
+from divscore.sources.open import open_one
+from divscore.sources.partition import UnseenError
+from divscore.sources.tableitems import TableItems
+
+__all__ = ["ItemPartition", "item_partitions"]
+
+# Items of a partition, where a file can be divided: minutes of work for the slower encoders.
+ROWS = {"image": 1024, "text": 16_384}
+
+
+@dataclass(frozen=True)
+class ItemPartition:
+    """A run of pictures, listed, or a table, or a run of its rows."""
+
+    source: str  # what the whole source is called
+    kind: Literal["image", "text"]
+    label: str
+    extra: tuple[str, ...]
+    signature: str  # tells whether it is the same as at an earlier start
+    listed: Items | None = None
+    columns: dict[str, str] = field(default_factory=dict)
+    location: Location | None = None
+    column: str = ""
+    piece: Piece | None = None
+    strict: bool = False
+
+    def __str__(self) -> str:
+        return self.label
+
+    def open(self) -> ItemSource:
+        """Open it, wherever this is."""
+        if self.listed is not None:
+            return _Listed(self, self.listed)
+        assert self.location is not None
+        if not self.location.remote and not os.path.exists(self.location.url):
+            raise UnseenError(
+                f"{self.location.label} is not there on {platform.node()}; every worker must find the files under the "
+                "same path: use a shared folder or an object store such as s3://…"
+            )
+        return TableItems(
+            [self.location],
+            self.column,
+            extra=self.extra,
+            strict=self.strict,
+            pattern=self.location.path,
+            kind=self.kind,
+            piece=self.piece,
+        )
+
+
+class _Listed(ItemSource):
+    """Items that the description itself holds."""
+
+    def __init__(self, partition: ItemPartition, items: Items) -> None:
+        super().__init__(partition.label, partition.source, partition.kind, partition.columns)
+        self.extra, self.rows, self._items = partition.extra, len(items), items
+
+    def __iter__(self) -> Iterator[Items]:
+        yield self._items
+
+
+def item_partitions(source: ItemSource, *, strict: bool = False) -> Iterator[ItemPartition]:
+    """Cut a source of items into partitions, in its order; depends on the source alone."""
+    if isinstance(source, TableItems):
+        for location in source.locations:
+            yield from _of_table(source, location, strict)
+        return
+    for items in source:
+        state = hashlib.blake2b(digest_size=KEY_BYTES)
+        for content, name in zip(items.contents, items.ids, strict=True):
+            state.update(signature(content, source.kind) + name.encode("utf-8", "surrogatepass") + b"\0")
+        label = f"{source.path}, {items.ids[0]} to {items.ids[-1]}"
+        yield ItemPartition(
+            source.name,
+            source.kind,
+            label,
+            source.extra,
+            state.hexdigest(),
+            listed=replace(items, contents=[_anywhere(each) for each in items.contents]),
+            columns=source.columns,
+        )
+
+
+def _of_table(source: TableItems, location: Location, strict: bool) -> Iterator[ItemPartition]:
+    if location.path == "-":
+        raise FileError(
+            "standard input cannot be cut into parts; save it as a file, or give a name ending in .arrow"
+        )
+    pieces = open_one(location, Request(vectors=False)).pieces(ROWS[source.kind])
+    for piece in pieces if len(pieces) > 1 else [None]:
+        about = (location.url, _version(location), source.column, source.extra, str(piece))
+        yield ItemPartition(
+            source.name,
+            source.kind,
+            f"{location.label}, {piece}" if piece else location.label,
+            source.extra,
+            hashlib.blake2b(repr(about).encode(), digest_size=KEY_BYTES).hexdigest(),
+            location=location.anywhere,
+            column=source.column,
+            piece=piece,
+            strict=strict,
+        )
+
+
+def _anywhere(content: str | bytes) -> str | bytes:
+    """A picture's address for a process that works in another folder."""
+    local = isinstance(content, str) and "://" not in content
+    return os.path.abspath(content) if local else content
+
+
+def _version(location: Location) -> tuple[int, ...]:
+    """Changes when the file does."""
+    if location.remote:
+        return (location.size(),)
+    about = os.stat(location.url)
+    return about.st_size, about.st_mtime_ns

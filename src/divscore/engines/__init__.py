@@ -1,0 +1,10 @@
+"""Where the passes run: this process, threads, processes or a Dask cluster, behind one `Executor`.
+
+Partial results are reduced in a fixed order, so the answer does not depend on who computed what.
+"""
+
+from divscore.engines.blocks import Coded, sketch_blocks, tabulate_blocks
+from divscore.engines.cluster import ClusterEngine
+from divscore.engines.engine import Engine
+
+__all__ = ["ClusterEngine", "Coded", "Engine", "sketch_blocks", "tabulate_blocks"]

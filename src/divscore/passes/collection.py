@@ -1,0 +1,192 @@
+"""sketch_source(): one pass over a collection, cut into partitions and put together again in their order."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import nullcontext
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import partial
+
+from divscore.control import ControlSet
+from divscore.engines import Engine
+from divscore.errors import FileError, InputError
+from divscore.passes.partial import Assignment, Partial, sketch_partition
+from divscore.scorer import Scorer, scorer_for
+from divscore.sketch import Sketch
+from divscore.sketches import Sketches
+from divscore.sources.block import PROBLEMS_KEPT, VectorSource
+from divscore.sources.open import ManySource, parts_of
+from divscore.sources.partition import Partition, partitions_of
+
+__all__ = ["Failure", "Sketched", "packed", "sketch_source"]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A file, or a part of one, that could not be read: why, and how many rows are missing where that is known."""
+
+    label: str
+    reason: str
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class Sketched:
+    """The sketches of a pass, and what is missing from them."""
+
+    sketches: dict[str, Sketch]
+    partitions: int
+    rows: int = 0
+    unreadable: int = 0
+    problems: tuple[str, ...] = ()
+    failures: tuple[Failure, ...] = ()
+
+
+def sketch_source(
+    source: VectorSource,
+    control: ControlSet,
+    *,
+    by: str | None = None,
+    seed: int = 0,
+    workers: int = 1,
+    executor: Executor | None = None,
+    engine: Engine | None = None,
+    strict: bool = False,
+    verbose: bool = False,
+    progress: Callable[[int], None] = lambda rows: None,
+    on_failure: Callable[[Failure], None] = lambda failure: None,
+) -> Sketched:
+    """Sketch files in one pass: one collection, or one for each value of the column `by`.
+
+    The result is the same to the last bit whoever does the work.
+
+    Parameters
+    ----------
+    source : VectorSource
+        What `open_vectors` or `open_many` returned.
+    control : ControlSet
+        What the collection is compared with; fitted here, once.
+    by : str, optional
+        Column whose values are collections of their own; it must have been asked for when the source was opened.
+    workers : int
+        Threads at work.
+    executor : concurrent.futures.Executor, optional
+        Other workers: a process pool, or ``client.get_executor(pure=False)`` of a Dask client.
+    engine : Engine, optional
+        An engine that is used more than once, in place of `workers` and `executor`.
+    strict : bool
+        Make the first bad row, and the first bad file of several, an error.
+    progress : callable
+        Called with numbers of rows as they are finished.
+    on_failure : callable
+        Called with each file or part that has to be left out, when that is known.
+    """
+    reduction = _Reduction(source, control, seed, strict, on_failure)
+    used = nullcontext(engine) if engine is not None else Engine(workers, executor=executor)
+    with used as at_work:
+        for partition, found in _partials(source, control, at_work, by, seed, strict, verbose, progress):
+            reduction.take(partition, found)
+    return reduction.result()
+
+
+def _partials(
+    source: VectorSource,
+    control: ControlSet,
+    engine: Engine,
+    by: str | None,
+    seed: int,
+    strict: bool,
+    verbose: bool,
+    progress: Callable[[int], None],
+) -> Iterator[tuple[Partition, Partial]]:
+    scorer = scorer_for(control, seed)
+    known = sum(part.rows or 0 for part in parts_of(source))
+    if not engine.local:
+        _check_sendable(control)
+    assignment = Assignment(packed(scorer), source.name, by, strict, verbose, known)
+    partitions = list(partitions_of(source))
+    if (engine.local and len(partitions) == 1) or engine.inline or source.location.path == "-":
+        # Blocks of a single partition are shared among threads, which does not change the result.
+        threads = engine.workers if engine.local else 1
+        for each in partitions:
+            yield each, sketch_partition(assignment, each, workers=threads, progress=progress)
+        return
+    for partition, found in engine.run(partial(sketch_partition, assignment), partitions):
+        progress(found.rows)
+        yield partition, found
+
+
+def packed(scorer: Scorer) -> Scorer:
+    """The fitted scorer, so that no worker fits anything; what follows from it is left out, to keep it small."""
+    control = copy(scorer.control)
+    control.__dict__["digest"] = scorer.control.digest
+    control.__dict__.pop("units", None)
+    light = replace(scorer, control=control)
+    light.__dict__["replicates"] = replace(scorer.replicates)
+    return light
+
+
+def _check_sendable(control: ControlSet) -> None:
+    """Refuse a similarity that other processes could not find by its name."""
+    function = control.similarity.function
+    if function is None:
+        return
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    if getattr(module, getattr(function, "__qualname__", ""), None) is not function:
+        raise InputError(
+            f"the similarity '{control.similarity.name}' cannot be sent to other processes: it must be a function that "
+            "a module defines, not one made on the spot"
+        )
+
+
+class _Reduction:
+    """Takes partials in their order; bad ones are noted, or raised where nothing else is left."""
+
+    def __init__(
+        self,
+        source: VectorSource,
+        control: ControlSet,
+        seed: int,
+        strict: bool,
+        on_failure: Callable[[Failure], None],
+    ) -> None:
+        self.source, self.control, self.seed, self.strict = source, control, seed, strict
+        self.on_failure = on_failure
+        self.sketches = Sketches(control, seed=seed)
+        self.partitions = self.rows = self.unreadable = 0
+        self.problems: list[str] = []
+        self.failures: list[Failure] = []
+        for file in source.unopened if isinstance(source, ManySource) else ():
+            self._note(Failure(file.label, file.reason))
+
+    def take(self, partition: Partition, found: Partial) -> None:
+        self.partitions += 1
+        if found.failed is not None:
+            if self.strict or found.fatal or not isinstance(self.source, ManySource):
+                raise FileError(found.failed)
+            self._note(Failure(partition.label, found.failed, partition.rows))
+            return
+        self.rows += found.rows
+        self.unreadable += found.unreadable
+        self.problems = [*self.problems, *found.problems][:PROBLEMS_KEPT]
+        if found.table is not None:
+            self.sketches.merge(found.table)
+
+    def result(self) -> Sketched:
+        if self.failures and not self.rows and not self.unreadable:
+            raise FileError(f"nothing of {self.source.path} could be read; {self.failures[0].reason}")
+        return Sketched(
+            self.sketches.sketches(),
+            self.partitions,
+            self.rows,
+            self.unreadable,
+            tuple(self.problems),
+            tuple(self.failures),
+        )
+
+    def _note(self, failure: Failure) -> None:
+        self.failures.append(failure)
+        self.on_failure(failure)

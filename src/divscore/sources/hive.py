@@ -1,0 +1,55 @@
+"""Columns in the names of folders: ``country=SA/part-0.parquet``, as Hive and its successors write them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from urllib.parse import unquote
+
+import numpy as np
+
+from divscore.sources.block import Block, Piece, VectorSource
+from divscore.sources.location import Location
+from divscore.sources.texts import Texts
+
+__all__ = ["HiveSource", "folder_values"]
+
+MISSING = "__HIVE_DEFAULT_PARTITION__"
+
+
+def folder_values(location: Location) -> dict[str, str]:
+    """Names and values that the folders of a file spell out.
+
+    >>> folder_values(Location("", "data/country=SA/day=2026-01-05/part-0.parquet"))
+    {'country': 'SA', 'day': '2026-01-05'}
+    """
+    found = {}
+    for folder in location.url.replace("\\", "/").split("/")[:-1]:
+        name, mark, value = folder.partition("=")
+        if name and mark:
+            value = unquote(value)
+            found[unquote(name)] = "" if value == MISSING else value
+    return found
+
+
+class HiveSource(VectorSource):
+    """A file whose folders add columns to it, each with one value throughout."""
+
+    def __init__(self, inner: VectorSource, values: Mapping[str, str]) -> None:
+        extra = (*inner.request.extra, *values)
+        super().__init__(inner.location, replace(inner.request, extra=extra))
+        self.inner, self.values = inner, dict(values)
+        self.rows, self.dimension, self.metadata = inner.rows, inner.dimension, inner.metadata
+        self.columns = {**inner.columns, **dict.fromkeys(values, "text")}
+
+    def pieces(self, rows: int | None = None) -> list[Piece]:
+        """Those of the file."""
+        return self.inner.pieces(rows)
+
+    def _blocks(self) -> Iterator[Block]:
+        for block in self.inner:
+            rows = np.zeros(len(block.vectors), dtype=np.intp)
+            own = {name: Texts([value], rows) for name, value in self.values.items()}
+            yield replace(block, values={**block.values, **own})
+            self.unreadable, self.problems = self.inner.unreadable, self.inner.problems
+        self.unreadable, self.problems = self.inner.unreadable, self.inner.problems

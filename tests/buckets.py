@@ -1,0 +1,57 @@
+"""An S3 server on loopback (moto's), which counts what is fetched from it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+
+class Counting:
+    """Passes requests on and adds up the bytes of objects that were sent."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+        self.requests = self.bytes = self.ranges = 0
+
+    def reset(self) -> None:
+        self.requests = self.bytes = self.ranges = 0
+
+    def __call__(self, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+        parts = list(self.app(environ, start))
+        if environ["REQUEST_METHOD"] == "GET" and "list-type" not in environ.get("QUERY_STRING", ""):
+            self.requests += 1
+            self.ranges += "HTTP_RANGE" in environ
+            self.bytes += sum(map(len, parts))
+        return parts
+
+
+@contextmanager
+def s3_server() -> Iterator[Counting]:
+    """Start the server on a free port and point this process, and those it starts, to it."""
+    server_module = pytest.importorskip("moto.server", reason="moto is not installed")
+    s3fs = pytest.importorskip("s3fs", reason="the extra 's3' is not installed")
+    from werkzeug.serving import make_server
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    app = Counting(server_module.DomainDispatcherApplication(server_module.create_backend_app))
+    server = make_server("127.0.0.1", 0, app, threaded=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        patch.setenv("AWS_ACCESS_KEY_ID", "tests")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "tests")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        s3fs.S3FileSystem.clear_instance_cache()
+        try:
+            yield app
+        finally:
+            s3fs.S3FileSystem.clear_instance_cache()
+            server.shutdown()
+            thread.join()
+            server.server_close()

@@ -1,0 +1,247 @@
+"""A real cluster on loopback: the same answer to the last bit, also when workers and nodes die meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("distributed", reason="the extra 'dask' is not installed")
+
+from loopback import LoopbackCluster
+from test_engines import CLEAN, FORMATS, fingerprints, matrix, opened, write
+
+from divscore import ControlSet
+from divscore.cli import main
+from divscore.engines import ClusterEngine
+from divscore.errors import FileError, InputError, MissingExtraError
+from divscore.passes import sketch_source
+from divscore.sources import arrays, open_many, tables
+
+# Nodes go down in these tests, and Dask's client speaks of it.
+pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default::ResourceWarning")]
+DIMENSION = 300
+FILES, ROWS = 16, 20_000
+MOST_MEMORY = 600  # MB a worker
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackCluster]:
+    """Two nodes; a test that kills one starts another."""
+    with LoopbackCluster(tmp_path_factory.mktemp("cluster")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def engine(cluster: LoopbackCluster) -> Iterator[ClusterEngine]:
+    with ClusterEngine(cluster.address) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def control() -> ControlSet:
+    rng = np.random.default_rng(5)
+    vectors = rng.normal(size=(40, 8)) + np.repeat([[1.0], [-1.0]], 20, axis=0)
+    return ControlSet(vectors, ["a"] * 20 + ["b"] * 20, attribute="letter")
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_cluster_agrees_with_one_process_to_the_bit(
+    engine: ClusterEngine,
+    control: ControlSet,
+    tmp_path: Path,
+    form: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arrays, "PIECE_ROWS", 70)
+    monkeypatch.setattr(tables, "PIECE_ROWS", 70)
+    monkeypatch.setattr(tables, "PIECE_BYTES", 4000)
+    by = None if form == "npy" else "kind"
+    for at in range(3):
+        write(tmp_path / f"{at}.{form}", matrix(at))
+    source = opened(tmp_path, form, by)
+    alone = sketch_source(source, control, by=by)
+    assert fingerprints(sketch_source(source, control, by=by, engine=engine), control) == fingerprints(
+        alone, control
+    )
+
+
+def test_an_executor_of_a_client_will_do(
+    cluster: LoopbackCluster, control: ControlSet, tmp_path: Path
+) -> None:
+    from distributed import Client
+
+    for at in range(3):
+        write(tmp_path / f"{at}.npy", matrix(at))
+    source = open_many(str(tmp_path / "*.npy"))
+    with Client(cluster.address, set_as_default=False) as client:
+        found = sketch_source(source, control, executor=client.get_executor(pure=False))
+    assert fingerprints(found, control) == fingerprints(sketch_source(source, control), control)
+
+
+@pytest.fixture(scope="module")
+def many_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("many")
+    for at in range(FILES):
+        rng = np.random.default_rng(at)
+        np.save(folder / f"part-{at:02}.npy", rng.standard_normal((ROWS, DIMENSION), dtype=np.float32))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wide_control() -> ControlSet:
+    rng = np.random.default_rng(9)
+    vectors = rng.normal(size=(200, DIMENSION)) + np.repeat([[0.2], [-0.2]], 100, axis=0)
+    return ControlSet(vectors, ["a"] * 100 + ["b"] * 100, attribute="letter")
+
+
+def events(*steps: tuple[int, Callable[[], None]]) -> Callable[[int], None]:
+    """Progress that lets something happen after so many rows."""
+    waiting, done = list(steps), 0
+
+    def progress(rows: int) -> None:
+        nonlocal done
+        done += rows
+        while waiting and done >= waiting[0][0]:
+            waiting.pop(0)[1]()
+
+    return progress
+
+
+@pytest.mark.slow
+def test_a_worker_and_then_a_node_die_and_nothing_is_lost(
+    many_files: Path, wide_control: ControlSet, tmp_path: Path, record_property: Callable[[str, Any], None]
+) -> None:
+    source = open_many(str(many_files / "*.npy"))
+    alone = sketch_source(source, wide_control)
+    happened: list[str] = []
+    with LoopbackCluster(tmp_path, nodes=3) as cluster, ClusterEngine(cluster.address) as engine:
+
+        def kill_worker() -> None:
+            assert max(cluster.peak_memory()) <= MOST_MEMORY
+            cluster.kill_worker(0)
+            happened.append("worker")
+
+        def kill_node() -> None:
+            cluster.kill_node(1)
+            happened.append("node")
+
+        progress = events((ROWS, kill_worker), (5 * ROWS, kill_node))
+        found = sketch_source(source, wide_control, engine=engine, progress=progress)
+        memory = cluster.peak_memory()
+    assert happened == ["worker", "node"]
+    assert fingerprints(found, wide_control) == fingerprints(alone, wide_control)
+    assert found.rows == FILES * ROWS
+    record_property("peak memory of workers, MB", memory)
+    assert max(memory) <= MOST_MEMORY
+
+
+def test_a_corrupt_file_is_named_and_the_rest_survives(
+    cluster: LoopbackCluster, tmp_path: Path, control: ControlSet
+) -> None:
+    for at in range(5):
+        write(tmp_path / f"{at}.parquet", matrix(at)[CLEAN:])
+    np.savez(tmp_path / "c.npz", embedding=control.vectors, group=np.array(["a"] * 20 + ["b"] * 20))
+    bad = tmp_path / "2.parquet"
+    data = bytearray(bad.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 1000] = bytes(1000)
+    bad.write_bytes(data)
+    command = ["audit", str(tmp_path / "*.parquet"), "--control", str(tmp_path / "c.npz"), "--json", "-"]
+    done = CliRunner().invoke(main, [*command, "--cluster", cluster.address])
+    assert done.exit_code == 0, done.output
+    assert "2.parquet cannot be read as Parquet" in done.stderr
+    told = json.loads(done.stdout)["collections"][0]
+    assert told["count"] == 4 * (300 - CLEAN)
+    assert told["skipped"]["unreadable"] == 300 - CLEAN
+    assert any("2.parquet" in warning and "288 rows" in warning for warning in told["warnings"])
+    alone = CliRunner().invoke(main, [*command, "--workers", "1"])
+    assert alone.stdout == done.stdout
+    strict = CliRunner().invoke(main, [*command, "--cluster", cluster.address, "--strict"])
+    assert strict.exit_code == 2
+    assert "2.parquet cannot be read as Parquet" in strict.stderr
+
+
+def test_a_sketch_made_on_the_cluster_is_the_same(
+    cluster: LoopbackCluster, tmp_path: Path, control: ControlSet
+) -> None:
+    for at in range(2):
+        write(tmp_path / f"{at}.npy", matrix(at))
+    np.savez(tmp_path / "c.npz", embedding=control.vectors, group=np.array(["a"] * 20 + ["b"] * 20))
+    shared = ["sketch", str(tmp_path / "*.npy"), "--control", str(tmp_path / "c.npz")]
+    told = []
+    for name, where in (("here", ["--workers", "1"]), ("there", ["--cluster", cluster.address])):
+        out = str(tmp_path / f"{name}.sketch")
+        assert CliRunner().invoke(main, [*shared, "-o", out, *where]).exit_code == 0
+        audit = ["audit", out, "--control", str(tmp_path / "c.npz"), "--json", "-"]
+        told.append(CliRunner().invoke(main, audit).stdout)
+    assert told[0] == told[1]
+
+
+def test_no_cluster_at_an_address(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(InputError, match=f"no cluster answers at tcp://127.0.0.1:{port}"):
+        ClusterEngine(f"tcp://127.0.0.1:{port}")
+    with pytest.raises(InputError, match="expected the address that 'dask scheduler' prints"):
+        ClusterEngine("nonsense")
+
+
+def test_a_cluster_without_workers(tmp_path: Path) -> None:
+    with (
+        LoopbackCluster(tmp_path, nodes=0) as empty,
+        pytest.raises(InputError, match=f"has no workers; start some with 'dask worker {empty.address}'"),
+    ):
+        ClusterEngine(empty.address, patience=0.5)
+
+
+def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(MissingExtraError, match=r"divscore\[dask\]"):
+        ClusterEngine("tcp://127.0.0.1:1")
+
+
+def test_a_file_that_a_worker_does_not_see_is_named(
+    engine: ClusterEngine, control: ControlSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for at in range(2):
+        write(tmp_path / f"{at}.npy", matrix(at))
+    monkeypatch.chdir(tmp_path)
+    # Workers run in another folder, which does not matter.
+    assert sketch_source(open_many("*.npy"), control, engine=engine).rows == 600
+    # What this process has open under a number is not there for others.
+    Path("0.npy").rename("kept")
+    with open("kept", "rb") as stream:
+        os.dup2(stream.fileno(), 987)
+    try:
+        os.symlink("/proc/self/fd/987", "0.npy")
+        with pytest.raises(FileError, match=r"0\.npy is not there on .*every worker must find the files"):
+            sketch_source(open_many("*.npy"), control, engine=engine)
+    finally:
+        os.close(987)
+
+
+def test_nothing_large_travels(engine: ClusterEngine, wide_control: ControlSet, many_files: Path) -> None:
+    """Home comes one small state a partition; out goes one fitted scorer, not the control set to be fitted."""
+    import pickle
+    from functools import partial
+
+    from divscore.passes.collection import packed
+    from divscore.passes.partial import Assignment, sketch_partition
+    from divscore.scorer import scorer_for
+    from divscore.sources.partition import partitions_of
+
+    assignment = Assignment(packed(scorer_for(wide_control)), "x")
+    parts = list(partitions_of(open_many(str(many_files / "part-0[01].npy"))))
+    results = [found for _, found in engine.run(partial(sketch_partition, assignment), parts)]
+    vectors = ROWS * DIMENSION * 4
+    assert len(pickle.dumps(assignment)) < vectors / 10
+    assert all(len(pickle.dumps(each)) < vectors / 10 for each in results)

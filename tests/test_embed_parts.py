@@ -1,0 +1,242 @@
+"""Embedding in parts: a file a partition, the same bytes whoever makes them, only missing ones after a stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tiny
+from click.testing import CliRunner
+
+from divscore.cli import main
+from divscore.embedding import Encoding, itempart
+from divscore.embedding.open import open_items
+from divscore.embedding.partjob import PartsResult, embed_parts
+from divscore.engines import Engine
+from divscore.errors import FileError
+from divscore.sources import folder as folders
+from divscore.sources.recognise import recognise
+
+WORDS = ("river", "stone", "cloud", "window", "paper", "morning", "letter", "yellow")
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "RUN", 30)
+    monkeypatch.setitem(itempart.ROWS, "text", 40)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.image_model(tmp_path_factory.mktemp("model") / "tiny.onnx")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tiny.folder(tmp_path_factory.mktemp("photos"), {"red": 40, "blue": 60}, 1)
+    (root / "blue" / "0007.png").write_bytes(b"no picture")
+    return root
+
+
+@pytest.fixture
+def posts(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    root = tmp_path / "posts"
+    root.mkdir()
+    for at in range(3):
+        texts = [" ".join(rng.choice(WORDS, 6)) for _ in range(100)]
+        table = pa.table({"text": texts, "country": ["SA", "SE"] * 50})
+        pq.write_table(table, root / f"{at}.parquet", row_group_size=20)
+    return root
+
+
+def parts(
+    source: Path, out: Path, engine: Engine, name: str, model: Path | None = None, **asked: Any
+) -> PartsResult:
+    with Encoding(name, model=model) as encoding:
+        return embed_parts(open_items(source, extra=None), out, encoding, engine, **asked)
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
+
+
+def test_one_file_a_partition_with_a_manifest(tmp_path: Path, photos: Path, model: Path) -> None:
+    with Engine(1) as engine:
+        done = parts(photos, tmp_path / "out", engine, "onnx", model)
+    assert (done.items, done.vectors, done.parts, done.skipped["unreadable"]) == (100, 99, 4, 1)
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == [
+        "manifest.json",
+        "part-00000.arrow",
+        "part-00000.arrow.skipped.csv",
+        "part-00001.arrow",
+        "part-00002.arrow",
+        "part-00003.arrow",
+    ]
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["finished"]
+    assert [part["file"] for part in manifest["parts"]] == [f"part-0000{at}.arrow" for at in range(4)]
+    found = recognise(tmp_path / "out")
+    assert isinstance(found, list)
+    assert [Path(each.url).name for each in found] == [part["file"] for part in manifest["parts"]]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_parts_are_the_same_to_the_byte_whoever_made_them(
+    tmp_path: Path, photos: Path, posts: Path, model: Path, workers: int
+) -> None:
+    with Engine(1) as alone, Engine(workers) as several:
+        parts(photos, tmp_path / "a", alone, "onnx", model)
+        parts(photos, tmp_path / "b", several, "onnx", model)
+        parts(posts, tmp_path / "c", alone, "ngrams")
+        parts(posts, tmp_path / "d", several, "ngrams")
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert contents(tmp_path / "c") == contents(tmp_path / "d")
+    assert len(list((tmp_path / "c").glob("*.arrow"))) == 9
+
+
+def test_only_missing_parts_are_made_again(tmp_path: Path, posts: Path) -> None:
+    out = tmp_path / "out"
+    with Engine(1) as engine:
+        parts(posts, out, engine, "ngrams")
+        before = contents(out)
+        (out / "part-00004.arrow").unlink()
+        kept = {path.name: path.stat().st_mtime_ns for path in out.glob("part-*")}
+        done = parts(posts, out, engine, "ngrams")
+        assert done.resumed == 300 - 40
+        assert contents(out) == before
+        assert {name: (out / name).stat().st_mtime_ns for name in kept} == kept
+
+
+def test_parts_of_changed_files_or_another_encoder_are_made_anew(tmp_path: Path, posts: Path) -> None:
+    out = tmp_path / "out"
+    with Engine(1) as engine:
+        parts(posts, out, engine, "ngrams")
+        table = pq.read_table(posts / "1.parquet").slice(0, 50)
+        pq.write_table(table, posts / "1.parquet", row_group_size=20)
+        done = parts(posts, out, engine, "ngrams")
+        assert (done.items, done.resumed) == (250, 100)  # the parts before the changed file
+        with Encoding("ngrams", options={"dimension": "256"}) as other:
+            again = embed_parts(open_items(posts, extra=None), out, other, engine)
+        assert again.resumed == 0
+
+
+def test_a_bad_file_is_named_and_the_rest_is_made(tmp_path: Path, posts: Path) -> None:
+    data = (posts / "1.parquet").read_bytes()
+    (posts / "1.parquet").write_bytes(data[:-30])
+    with Engine(2) as engine:
+        done = parts(posts, tmp_path / "out", engine, "ngrams")
+        assert done.items == 200
+        assert "1.parquet" in done.missing[0][0]
+        (posts / "1.parquet").write_bytes(data)
+        mended = parts(posts, tmp_path / "out", engine, "ngrams")
+    assert (mended.items, mended.missing) == (300, ())
+
+
+def test_an_unfinished_folder_is_no_collection(tmp_path: Path, posts: Path) -> None:
+    with Engine(1) as engine:
+        parts(posts, tmp_path / "out", engine, "ngrams")
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    (tmp_path / "out" / "manifest.json").write_text(json.dumps({**manifest, "finished": False}))
+    with pytest.raises(FileError, match="Let 'divscore embed' finish"):
+        recognise(tmp_path / "out")
+
+
+def test_the_folder_is_audited_like_the_items(tmp_path: Path, photos: Path, model: Path) -> None:
+    labelled = tiny.folder(tmp_path / "labelled", {"red": 30, "blue": 30}, 2)
+    shared = ["--model", str(model), "--no-cache"]
+    for command in (
+        ["embed", str(photos), "-o", str(tmp_path / "out")],
+        ["control", "select", str(labelled), "-o", str(tmp_path / "C"), "--size", "20"],
+    ):
+        done = CliRunner().invoke(main, [*command, "--encoder", "onnx", *shared])
+        assert done.exit_code == 0, done.stderr
+    told = []
+    for collection in (tmp_path / "out", photos):
+        asked = ["audit", str(collection), "--control", str(tmp_path / "C"), *shared, "--by", "folder"]
+        found = CliRunner().invoke(main, [*asked, "--json", "-"])
+        assert found.exit_code == 0, found.stderr
+        told.append({each["name"]: each for each in json.loads(found.stdout)["collections"]})
+    for name in ("red", "blue"):
+        assert told[0][name]["count"] == told[1][name]["count"]
+        assert told[0][name]["skipped"] == told[1][name]["skipped"]
+        assert told[0][name]["disparity"] == pytest.approx(told[1][name]["disparity"], abs=1e-6)
+
+
+def test_killed_by_force_the_same_command_makes_the_rest(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    texts = [" ".join(words) for words in rng.choice(WORDS, (60_000, 6))]
+    pq.write_table(pa.table({"text": texts}), tmp_path / "posts.parquet", row_group_size=4096)
+    command = [
+        sys.executable,
+        "-m",
+        "divscore",
+        "embed",
+        str(tmp_path / "posts.parquet"),
+        "--workers",
+        "1",
+        "-o",
+    ]
+    out = tmp_path / "out"
+    with subprocess.Popen([*command, str(out)], stderr=subprocess.DEVNULL) as job:
+        deadline = time.monotonic() + 60
+        while not list(out.glob("part-*.arrow")) and job.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        os.kill(job.pid, signal.SIGKILL)
+    finished = len(list(out.glob("part-*.arrow")))
+    assert 1 <= finished < 4
+    again = subprocess.run([*command, str(out)], capture_output=True, text=True, check=True)
+    assert "were finished before" in again.stderr
+    subprocess.run([*command, str(tmp_path / "whole")], capture_output=True, check=True)
+    assert contents(out) == contents(tmp_path / "whole")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    pytest.importorskip("distributed", reason="the extra 'dask' is not installed")
+    from loopback import LoopbackCluster
+
+    with LoopbackCluster(tmp_path_factory.mktemp("cluster")) as found:
+        yield found
+
+
+@pytest.mark.cluster
+def test_a_cluster_makes_the_same_parts(
+    tmp_path: Path, photos: Path, posts: Path, model: Path, cluster: Any
+) -> None:
+    from divscore.engines import ClusterEngine
+
+    with Engine(1) as alone, ClusterEngine(cluster.address) as engine:
+        parts(photos, tmp_path / "a", alone, "onnx", model)
+        killed: list[int] = []
+
+        def kill(_: int) -> None:
+            if not killed:
+                killed.append(1)
+                cluster.kill_worker(0)
+
+        parts(photos, tmp_path / "b", engine, "onnx", model, progress=kill)
+        parts(posts, tmp_path / "c", alone, "ngrams")
+        parts(posts, tmp_path / "d", engine, "ngrams")
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert contents(tmp_path / "c") == contents(tmp_path / "d")
+
+
+def test_on_a_cluster_one_file_is_refused(tmp_path: Path, posts: Path) -> None:
+    asked = ["embed", str(posts), "-o", str(tmp_path / "out.arrow"), "--cluster", "tcp://127.0.0.1:1"]
+    done = CliRunner().invoke(main, asked)
+    assert done.exit_code == 2
+    assert "give a folder in place of" in done.stderr

@@ -1,0 +1,344 @@
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tasks import die_always, die_once, threads_of_linear_algebra
+
+from divscore import ControlSet, Sketch, audit
+from divscore.engines import Engine, sketch_blocks
+from divscore.errors import DivscoreError, FileError, InputError
+from divscore.passes import sketch_source
+from divscore.sources import arrays, open_many, tables
+from divscore.sources.partition import partitions_of
+
+ROWS, DIMENSION = 300, 8
+NAMES = ("first", "second", "third")
+CLEAN = 12  # from this row on, all vectors are usable
+FORMATS = ("npy", "npz", "parquet", "arrow", "csv", "jsonl")
+
+
+def fingerprint(sketch: Sketch, control: ControlSet) -> tuple[Any, ...]:
+    """Everything that a result depends on, to the last bit."""
+    numbers = (sketch.total, sketch.levels, sketch.cells.keys, sketch.cells.counts)
+    told = json.dumps(audit(sketch, control, name="x").to_dict())
+    return sketch.count, tuple(sketch.skipped.items()), *(array.tobytes() for array in numbers), told
+
+
+def fingerprints(found: Any, control: ControlSet) -> dict[str, tuple[Any, ...]]:
+    return {name: fingerprint(sketch, control) for name, sketch in found.sketches.items()}
+
+
+def matrix(seed: int, rows: int = ROWS) -> np.ndarray:
+    found = np.random.default_rng(seed).normal(size=(rows, DIMENSION)).astype(np.float32)
+    found[seed % rows] = 0.0
+    found[(seed + 7) % rows, 2] = np.nan
+    return found
+
+
+def write(path: Path, vectors: np.ndarray) -> None:
+    names = [NAMES[row % 3] for row in range(len(vectors))]
+    if path.suffix == ".npy":
+        np.save(path, vectors)
+    elif path.suffix == ".npz":
+        np.savez(path, embedding=vectors, kind=np.array(names))
+    elif path.suffix == ".csv":
+        rows = (f'"{json.dumps([float(x) for x in v])}",{n}' for v, n in zip(vectors, names, strict=True))
+        path.write_text("\n".join(["embedding,kind", *rows]) + "\n")
+    elif path.suffix == ".jsonl":
+        rows = (
+            json.dumps({"embedding": [float(x) for x in v], "kind": n})
+            for v, n in zip(vectors, names, strict=True)
+        )
+        path.write_text("\n".join(rows) + "\n")
+    else:
+        table = pa.table({"embedding": list(vectors), "kind": names})
+        if path.suffix == ".parquet":
+            pq.write_table(table, path, row_group_size=40)
+        else:
+            with pa.ipc.new_file(path, table.schema) as writer:
+                writer.write_table(table, max_chunksize=40)
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut small files into several partitions."""
+    monkeypatch.setattr(arrays, "PIECE_ROWS", 70)
+    monkeypatch.setattr(tables, "PIECE_ROWS", 70)
+    monkeypatch.setattr(tables, "PIECE_BYTES", 4000)
+
+
+@pytest.fixture(scope="module")
+def processes() -> Any:
+    with Engine(2, processes=True) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def control() -> ControlSet:
+    rng = np.random.default_rng(5)
+    vectors = rng.normal(size=(40, DIMENSION)) + np.repeat([[1.0], [-1.0]], 20, axis=0)
+    return ControlSet(vectors, ["a"] * 20 + ["b"] * 20, attribute="letter")
+
+
+def opened(folder: Path, form: str, by: str | None = None) -> Any:
+    return open_many(str(folder / f"*.{form}"), extra=[by] if by else [])
+
+
+# The engine
+
+
+def test_results_come_in_the_order_of_the_tasks() -> None:
+    def slow(task: int) -> int:
+        time.sleep(0.02 * (task % 3 == 0))
+        return task * task
+
+    with Engine(3) as engine:
+        assert [found for _, found in engine.run(slow, range(20))] == [task * task for task in range(20)]
+
+
+@pytest.mark.parametrize("workers", [2, 5])
+def test_only_a_bounded_number_of_tasks_is_on_the_way(workers: int) -> None:
+    started: list[int] = []
+    lock = threading.Lock()
+
+    def task(number: int) -> int:
+        with lock:
+            started.append(number)
+        return number
+
+    handed_in = 0
+
+    def tasks() -> Any:
+        nonlocal handed_in
+        for number in range(100):
+            handed_in += 1
+            yield number
+
+    with Engine(workers) as engine:
+        for taken, _ in enumerate(engine.run(task, tasks()), 1):
+            assert handed_in - taken < 2 * workers + 2
+    assert sorted(started) == list(range(100))
+
+
+def test_an_exception_is_raised_in_its_turn_and_the_rest_is_dropped() -> None:
+    def task(number: int) -> int:
+        if number == 4:
+            raise InputError("four")
+        return number
+
+    with Engine(3) as engine:
+        results = engine.run(task, range(1000))
+        assert [next(results)[1] for _ in range(4)] == [0, 1, 2, 3]
+        with pytest.raises(InputError, match="four"):
+            next(results)
+
+
+def test_one_worker_is_this_thread() -> None:
+    with Engine(1) as engine:
+        assert engine.inline
+        found = [thread for _, thread in engine.run(lambda _: threading.get_ident(), range(3))]
+    assert set(found) == {threading.get_ident()}
+
+
+def test_a_given_executor_is_used_and_left_open() -> None:
+    with ThreadPoolExecutor(2) as pool:
+        with Engine(executor=pool) as engine:
+            assert engine.workers == 2
+            assert [found for _, found in engine.run(abs, [-1, -2])] == [1, 2]
+        assert pool.submit(abs, -3).result() == 3
+
+
+def test_what_a_dead_worker_had_is_done_again(tmp_path: Path) -> None:
+    with Engine(2, processes=True) as engine:
+        found = engine.run(partial(die_once, str(tmp_path / "died")), range(8))
+        assert [result for _, result in found] == list(range(8))
+    assert (tmp_path / "died").exists()
+
+
+def test_workers_that_keep_dying_are_an_error_that_names_the_task() -> None:
+    with Engine(2, processes=True) as engine, pytest.raises(DivscoreError, match=r"died 4 times.* over 2;"):
+        list(engine.run(die_always, range(4)))
+
+
+def test_worker_processes_use_one_thread_for_linear_algebra(processes: Engine) -> None:
+    found = [each for _, each in processes.run(threads_of_linear_algebra, range(4))]
+    assert {threads for threads, _ in found} == {"1"}
+    assert os.getpid() not in {process for _, process in found}
+
+
+# What is sent
+
+
+def test_what_cannot_be_sent_is_told(control: ControlSet, processes: Engine, tmp_path: Path) -> None:
+    for at in range(2):
+        write(tmp_path / f"{at}.npy", np.abs(matrix(at)[10:]))
+    local = ControlSet(
+        control.vectors,
+        ["a"] * 20 + ["b"] * 20,
+        attribute="letter",
+        similarity=lambda left, right: np.exp(left @ right.T),
+    )
+    source = open_many(str(tmp_path / "*.npy"))
+    with pytest.raises(InputError, match="it must be a function that a module defines"):
+        sketch_source(source, local, engine=processes)
+    assert sketch_source(source, local, workers=2).rows == 2 * (ROWS - 10)
+
+
+# Partitions
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("form", FORMATS)
+def test_partitions_are_the_file_in_order(tmp_path: Path, form: str) -> None:
+    write(tmp_path / f"a.{form}", matrix(1))
+    source = opened(tmp_path, form)
+    parts = list(partitions_of(source))
+    assert (len(parts) > 3) == (form in {"npy", "parquet", "arrow"})
+    again = pickle.loads(pickle.dumps(parts))
+    read = np.concatenate([block.vectors for part in again for block in part.open()])
+    np.testing.assert_array_equal(read, np.concatenate([block.vectors for block in source]))
+    if form in {"npy", "parquet", "arrow"}:
+        assert [part.rows for part in parts] == [sum(len(b.vectors) for b in part.open()) for part in parts]
+
+
+@given(rows=st.integers(1, 400), group=st.integers(1, 90), least=st.integers(1, 120))
+def test_row_groups_are_gathered_whatever_their_size(rows: int, group: int, least: int) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "PIECE_ROWS", least)
+        path = Path(folder) / "a.parquet"
+        vectors = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2)
+        pq.write_table(pa.table({"embedding": list(vectors)}), path, row_group_size=group)
+        parts = list(partitions_of(open_many(path)))
+        assert all((part.rows or 0) >= min(least, rows) for part in parts[:-1])
+        read = [block.vectors for part in parts for block in part.open()]
+        np.testing.assert_array_equal(np.concatenate(read), vectors)
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("by", [None, "kind"])
+def test_threads_and_processes_agree_with_one_thread_to_the_bit(
+    tmp_path: Path, control: ControlSet, processes: Engine, form: str, by: str | None
+) -> None:
+    if by and form == "npy":
+        pytest.skip("an array has no columns")
+    for at in range(3):
+        write(tmp_path / f"{at}.{form}", matrix(at))
+    source = opened(tmp_path, form, by)
+    alone = sketch_source(source, control, by=by)
+    wanted = fingerprints(alone, control)
+    assert list(wanted) == (list(NAMES) if by else [source.name])
+    assert sum(sketch.count for sketch in alone.sketches.values()) == alone.rows - 6
+    for options in ({"workers": 2}, {"workers": 5}, {"engine": processes}):
+        found = sketch_source(source, control, by=by, **options)
+        assert fingerprints(found, control) == wanted
+        assert (found.rows, found.unreadable, found.problems) == (
+            alone.rows,
+            alone.unreadable,
+            alone.problems,
+        )
+
+
+def test_threads_share_the_blocks_of_a_single_partition(tmp_path: Path, control: ControlSet) -> None:
+    write(tmp_path / "a.npy", matrix(3, 5000))
+    source = open_many(tmp_path / "a.npy", batch_rows=64)
+    assert len(list(partitions_of(source))) == 1
+    wanted = fingerprints(sketch_source(source, control), control)
+    assert fingerprints(sketch_source(source, control, workers=3), control) == wanted
+
+
+def test_blocks_in_threads_are_folded_in_their_order(control: ControlSet) -> None:
+    blocks = [(matrix(at), None) for at in range(9)]
+    alone = sketch_blocks(blocks, control)
+    shared = sketch_blocks(blocks, control, workers=4)
+    assert fingerprint(alone["collection"], control) == fingerprint(shared["collection"], control)
+
+
+# Bad files
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    """Five Parquet files; one is cut off, and in another some pages are overwritten."""
+    for at in range(5):
+        write(tmp_path / f"{at}.parquet", matrix(at)[CLEAN:])
+    cut = tmp_path / "1.parquet"
+    cut.write_bytes(cut.read_bytes()[:-50])
+    scarred = tmp_path / "3.parquet"
+    data = bytearray(scarred.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 1000] = bytes(1000)
+    scarred.write_bytes(data)
+    return tmp_path
+
+
+@pytest.mark.parametrize("options", [{}, {"workers": 3}], ids=["alone", "threads"])
+def test_bad_files_are_named_and_the_rest_survives(
+    damaged: Path, control: ControlSet, options: dict[str, int]
+) -> None:
+    told: list[str] = []
+    found = sketch_source(
+        open_many(str(damaged / "*.parquet")),
+        control,
+        on_failure=lambda failure: told.append(failure.reason),
+        **options,
+    )
+    assert [failure.label for failure in found.failures] == [
+        str(damaged / "1.parquet"),
+        str(damaged / "3.parquet"),
+    ]
+    assert [failure.rows for failure in found.failures] == [None, ROWS - CLEAN]
+    assert all("cannot be read as Parquet" in reason for reason in told)
+    assert len(told) == 2
+    for name in ("1", "3"):
+        (damaged / f"{name}.parquet").unlink()
+    rest = sketch_source(open_many(str(damaged / "*.parquet")), control)
+    pairs = zip(found.sketches.values(), rest.sketches.values(), strict=True)
+    assert all(fingerprint(a, control) == fingerprint(b, control) for a, b in pairs)
+
+
+def test_strict_makes_the_first_bad_file_an_error(damaged: Path, control: ControlSet) -> None:
+    with pytest.raises(FileError, match=r"1\.parquet"):
+        open_many(str(damaged / "*.parquet"), strict=True)
+    (damaged / "1.parquet").unlink()
+    with pytest.raises(FileError, match=r"3\.parquet"):
+        sketch_source(open_many(str(damaged / "*.parquet"), strict=True), control, strict=True, workers=2)
+
+
+def test_a_single_bad_file_is_an_error(damaged: Path, control: ControlSet) -> None:
+    with pytest.raises(FileError, match=r"3\.parquet cannot be read"):
+        sketch_source(open_many(damaged / "3.parquet"), control)
+
+
+def test_when_nothing_can_be_read_that_is_an_error(damaged: Path, control: ControlSet) -> None:
+    for name in ("0", "2", "4"):
+        (damaged / f"{name}.parquet").unlink()
+    with pytest.raises(FileError, match=r"nothing of .* could be read; .*1\.parquet"):
+        sketch_source(open_many(str(damaged / "*.parquet")), control)
+
+
+def test_a_file_that_changes_meanwhile_is_told(tmp_path: Path, control: ControlSet) -> None:
+    for at in range(2):
+        write(tmp_path / f"{at}.npy", matrix(at))
+    parts = list(partitions_of(open_many(str(tmp_path / "*.npy"))))
+    write(tmp_path / "1.npy", matrix(1, 100))
+    with pytest.raises(FileError, match="when the work was planned"):
+        parts[1].open()
+    (tmp_path / "1.npy").unlink()
+    with pytest.raises(FileError, match="every worker must find the files under the same path"):
+        parts[1].open()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +32,7 @@ from divscore.report.notices import notices
 from divscore.report.table import table
 from divscore.result import Audit
 from divscore.sample import LabelledSample
+from divscore.sketch import Sketch
 from divscore.sketchfile import is_sketch, read_sketches
 from divscore.sources import VectorSource
 from divscore.sources.folder import is_picture
@@ -42,6 +43,7 @@ from divscore.wording import printable
 __all__ = ["audit"]
 
 LISTED = 12
+MANY = 100  # collections, whose audits take a second or more
 
 EXAMPLES = """
 \b
@@ -230,7 +232,7 @@ def _audits(
                     f"{path} is a sketch, which has no columns any more; make it with 'sketch --by {by}'"
                 )
             sketches = read_sketches(path, control)
-            for name, sketch in sketches.items():
+            for name, sketch in _watched(sketches):
                 yield run_audit(sketch, control, name=name or _stem(path), **asked)
             continue
         source = open_collection(path, control, encoding, column=column, by=by, form=form, strict=strict)
@@ -251,13 +253,24 @@ def _audits(
             strict=strict,
             verbose=verbose,
         )
-        for name, sketch in done.sketches.items():
+        for name, sketch in _watched(done.sketches):
             if not sketch.count and len(done.sketches) > 1:
                 warn(f"{name}: no item with a usable vector; left out")
                 continue
             found = run_audit(sketch, control, name=name, **asked)
             warnings = (*missing_from(done), *found.warnings)
             yield replace(found, warnings=warnings, noun=_noun(source, encoding))
+
+
+def _watched(sketches: Mapping[str, Sketch]) -> Iterator[tuple[str, Sketch]]:
+    """Sketches one by one, with a bar where there are so many that their audits take a while."""
+    if len(sketches) < MANY:
+        yield from sketches.items()
+        return
+    with progress_bar("collections", len(sketches)) as advance:
+        for named in sketches.items():
+            yield named
+            advance(1)
 
 
 def _noun(source: VectorSource, encoding: Encoding) -> str:

@@ -390,6 +390,7 @@ def test_a_document_without_replicates_is_said(plain: dict[str, Any]) -> None:
     bare = parse_document(changed(plain, "collections/0/replicates", KeyError))
     found = compare_documents(bare, parse_document(json.dumps(plain)))
     assert "no replicates" in found.notes[0]
+    assert "saved from a report" in found.notes[0]
     assert found.changes[0].interval.method == "both intervals added"
 
 
@@ -427,7 +428,62 @@ def test_collections_are_matched_by_name(plain: dict[str, Any]) -> None:
     lines = change_table(found).splitlines()
     assert lines[-2].split()[0] == "new"
     assert lines[-1].split()[0] == "gone"
-    assert change_headline(found).endswith("1 new and 1 vanished, not compared.")
+    assert change_headline(found) == (
+        "Of 2 collections in both audits: 2 with the same items as before. 1 new and 1 vanished, not compared."
+    )
+
+
+def test_the_headline_does_not_speak_for_what_was_not_compared(plain: dict[str, Any]) -> None:
+    found = compare_documents(named(plain, "A", "B", "C"), named(plain, "B", "D"))
+    assert change_headline(found) == (
+        "In 'B' nothing has changed: the items are the same. 1 new and 2 vanished, not compared."
+    )
+    poor = json.loads(json.dumps(plain))
+    poor["collections"][0].update(trust="poor", count=89)
+    found = compare_documents(named(plain, "A", "B"), named(poor, "B"))
+    assert change_headline(found) == "Cannot tell how letter has changed in 'B'. 1 vanished, not compared."
+    moved = replace(found, changes=(of(entry(0.1, 0.05, 0.15), entry(0.5, 0.4, 0.6)),))
+    assert change_headline(moved).startswith("In 'x' the share of a rose by ")
+    assert change_headline(replace(moved, vanished=())).startswith("The share of a rose by ")
+
+
+def test_the_same_items_of_several_collections(plain: dict[str, Any]) -> None:
+    found = compare_documents(named(plain, "A", "B"), named(plain, "B", "A"))
+    assert change_headline(found) == "Nothing has changed: the items of all 2 collections are the same."
+    assert [line.split("  ")[-1] for line in change_table(found).splitlines()[1:]] == ["the same items"] * 2
+
+
+def test_the_same_items_have_not_changed_even_if_nothing_is_known_of_them(plain: dict[str, Any]) -> None:
+    poor = json.loads(json.dumps(plain))
+    poor["collections"][0]["trust"] = "poor"
+    found = compare_documents(named(poor, "x"), named(poor, "x"))
+    assert change_headline(found) == "Nothing has changed: the items are the same."
+    assert found.gate(0.0) == "pass"
+
+
+def test_what_has_vanished_cannot_be_told(plain: dict[str, Any]) -> None:
+    gone = compare_documents(named(plain, "A", "B"), named(plain, "A"))
+    grown = compare_documents(named(plain, "A"), named(plain, "A", "B"))
+    assert (gone.gate(0.1), gone.gate(0.1, allow_vanished=True), grown.gate(0.1)) == (
+        "inconclusive",
+        "pass",
+        "pass",
+    )
+    assert change_document(gone, 0.1)["gate"] == "inconclusive"
+    assert change_document(gone, 0.1, allow_vanished=True)["gate"] == "pass"
+    assert "gate" not in change_document(gone)
+    worse = replace(gone, changes=(of(entry(0.1, 0.05, 0.15), entry(0.5, 0.4, 0.6)),))
+    assert worse.gate(0.1) == "fail"
+
+
+def test_long_names_do_not_make_the_table_wide(plain: dict[str, Any]) -> None:
+    long = [f"{n}{'x' * 5000}{n}" for n in range(4)]
+    found = compare_documents(named(plain, *long[:3]), named(plain, *long[1:]))
+    lines = change_table(found).splitlines()
+    assert max(map(len, lines)) < 130
+    assert [line.split()[0][0] + line.split()[0][-1] for line in lines[1:]] == ["11", "22", "33", "00"]
+    one = compare_documents(named(plain, long[0], long[1]), named(plain, long[1]))
+    assert len(change_headline(one)) < 150
 
 
 def test_the_only_two_are_compared_whatever_they_are_called(plain: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from pyarrow import parquet
 
 from divscore.cli import main
+from divscore.controlfile import save_control
 
 D = 12
 
@@ -438,3 +439,20 @@ def test_ten_million_rows(files):
     ][0]
     assert entry["count"] == 10_000_000
     assert entry["interval"][0] <= 0.5 <= entry["interval"][1]
+
+
+def test_a_misspelt_command_is_answered_with_the_likely_one():
+    told = CliRunner().invoke(main, ["adit"])
+    assert told.exit_code == 2
+    assert "No such command 'adit'. Did you mean 'audit'?" in told.stderr
+    assert "Did you mean" not in CliRunner().invoke(main, ["xyzzy"]).stderr
+
+
+def test_representatives_can_be_listed(tmp_path, make_control):
+    control = make_control(3, (12, 12))
+    save_control(control, tmp_path / "C")
+    told = CliRunner().invoke(main, ["control", "show", str(tmp_path / "C"), "--examples"]).stdout
+    for at, name in enumerate(control.groups):
+        ids = ", ".join(control.ids[row] for row in control.rows(at, representatives=True))
+        assert f"{name}, representatives: {ids}" in told
+    assert "representatives: " not in CliRunner().invoke(main, ["control", "show", str(tmp_path / "C")]).stdout

@@ -185,6 +185,56 @@ def test_changes_that_break_the_set_are_told_as_such(tmp_path: Path) -> None:
         load_control(tmp_path / "c")
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        b"",
+        b"\xff",
+        b"[" * 100_000,
+        b"[]",
+        b"{}",
+        {"digest": 5},
+        {"similarity": []},
+        {"order": "ab"},
+        {"order": [["a"], "b"]},
+        {"encoder": ["x"]},
+        {"method": None},
+        {"hand_picked": "no"},
+        {"left_out": {"a": "many"}},
+        {"left_out": {"a": [1]}},
+        {"left_out": 3},
+        {"attribute": {}},
+    ],
+)
+@pytest.mark.parametrize("verify", [True, False])
+def test_entries_of_strangers_end_in_words(
+    entry: bytes | dict[str, Any], verify: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "c" / "control.parquet"
+    save_control(example(), file.parent)
+    table = pq.read_table(file)
+    about = json.loads(table.schema.metadata[b"divscore.control/1"])
+    text = entry if isinstance(entry, bytes) else json.dumps({**about, **entry}).encode()
+    pq.write_table(table.replace_schema_metadata({b"divscore.control/1": text}), file)
+    with pytest.raises(FileError, match=r"damaged|was changed after it was saved"):
+        load_control(file, verify=verify)
+
+
+@pytest.mark.parametrize("column", ["id", "group", "representative", "embedding"])
+def test_tables_of_strangers_end_in_words(column: str, tmp_path: Path) -> None:
+    file = tmp_path / "c" / "control.parquet"
+    save_control(example(), file.parent)
+    table = pq.read_table(file)
+    place = table.column_names.index(column)
+    for other in (pa.array([[1]] * 10), pa.nulls(10), pa.array([1.5] * 10), None):
+        changed = table.remove_column(place)
+        if other is not None:
+            changed = changed.add_column(place, column, other)
+        pq.write_table(changed, file)
+        with pytest.raises(FileError):
+            load_control(file)
+
+
 def test_what_is_no_control_set(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")

@@ -21,7 +21,7 @@ from divscore.direction import (
     refit_directions,
     targets,
 )
-from divscore.estimators.likelihood import _with_unseen_errors
+from divscore.estimators.likelihood import _mistaken, _unseen_errors
 from divscore.mixture import excess_variance, mixture_share, mixture_shares
 from divscore.scorer import scorer_for
 from divscore.similarity import FloatArray, unit_rows
@@ -298,7 +298,7 @@ def test_mistakes_that_few_examples_cannot_show_widen_the_replicates(
 ) -> None:
     scorer = scorer_for(make_control(3, (25, 25), gap=gap))
     same = np.tile([0.5, 0.5], (40_000, 1))
-    noisy = _with_unseen_errors(same, scorer, np.random.default_rng(0))
+    noisy = _mistaken(same, _unseen_errors(scorer, len(same), np.random.default_rng(0)))
     np.testing.assert_allclose(noisy.sum(axis=1), 1.0)
     np.testing.assert_allclose(noisy.mean(axis=0), 0.5, atol=1e-3)
     # Jeffreys' posterior with no mistake among 25: Beta(0.5, 25.5).

@@ -139,7 +139,7 @@ def test_a_bad_file_is_named_and_the_rest_is_made(tmp_path: Path, posts: Path) -
     with Engine(2) as engine:
         done = parts(posts, tmp_path / "out", engine, "ngrams")
         assert done.items == 200
-        assert "1.parquet" in done.missing[0][0]
+        assert "1.parquet" in done.missing[0].part
         (posts / "1.parquet").write_bytes(data)
         mended = parts(posts, tmp_path / "out", engine, "ngrams")
     assert (mended.items, mended.missing) == (300, ())

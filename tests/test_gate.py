@@ -106,6 +106,50 @@ def test_exit_codes(audited: Path, before: str, after: str, limit: str, code: in
     assert diff(audited, before, after).exit_code == 0  # no gate, no verdict
 
 
+def several(audited: Path, folder: Path, name: str, **lists: str) -> None:
+    """An audit of several collections, put together from those of one."""
+    found = [json.loads((audited / f"{file}.json").read_text(encoding="utf-8")) for file in lists.values()]
+    both = zip(lists, found, strict=True)
+    entries = [{**each["collections"][0], "name": called} for called, each in both]
+    (folder / f"{name}.json").write_text(json.dumps({**found[0], "collections": entries}))
+
+
+def test_what_vanished_does_not_pass_in_silence(audited: Path, tmp_path: Path) -> None:
+    several(audited, tmp_path, "monday", north="even", south="even", west="even")
+    several(audited, tmp_path, "friday", south="even", east="even")
+    gate = "--max-change", "0.1"
+    done = diff(tmp_path, "monday", "friday", *gate, code=3)
+    assert done.stdout.startswith("In 'south' nothing has changed")
+    assert done.stderr == (
+        "vanished, so not compared: north, west; if that is meant, give --allow-vanished\n"
+        "new, so not compared: east\n"
+    )
+    done = diff(tmp_path, "monday", "friday", *gate, "--allow-vanished")
+    assert done.stderr == "vanished, so not compared: north, west\nnew, so not compared: east\n"
+    assert diff(tmp_path, "monday", "friday").stderr == ""
+    assert "give both" in diff(tmp_path, "monday", "friday", "--allow-vanished", code=2).stderr
+    several(audited, tmp_path, "sunday", south="more")
+    assert "south: more uneven" in diff(tmp_path, "monday", "sunday", *gate, code=1).stderr
+
+
+def test_new_collections_pass(audited: Path, tmp_path: Path) -> None:
+    several(audited, tmp_path, "monday", north="even", south="more")
+    several(audited, tmp_path, "friday", north="even", south="more", east="beyond")
+    done = diff(tmp_path, "monday", "friday", "--max-change", "0")
+    assert done.stderr == "new, so not compared: east\n"
+    several(audited, tmp_path, "again", south="more", north="even")
+    same = diff(tmp_path, "monday", "again", "--max-change", "0").stdout
+    assert same.startswith("Nothing has changed: the items of all 2 collections are the same.\n")
+
+
+def test_a_name_of_any_length_fits_a_line(audited: Path, tmp_path: Path) -> None:
+    name = "n" * 5000
+    several(audited, tmp_path, "monday", **{name: "even", f"{name}o": "even"})
+    several(audited, tmp_path, "friday", **{name: "more", f"{name}p": "even"})
+    done = diff(tmp_path, "monday", "friday", "--max-change", "0.2", code=1)
+    assert max(map(len, (done.stdout + done.stderr).splitlines())) < 200
+
+
 def test_json(audited: Path, tmp_path: Path) -> None:
     out = tmp_path / "changes.json"
     shown = diff(audited, "even", "more", "--json", str(out), "--max-change", "0.2", code=1).stdout

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import fields
+from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +14,24 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from conftest import draw_groups
+from hypothesis import given
+from hypothesis import strategies as st
 
 from divscore import publishing
 from divscore.audit import audit
 from divscore.cli import main
 from divscore.control import ControlSet
+from divscore.controlcard import plain
 from divscore.controlfile import is_control, load_control, save_control
 from divscore.errors import FileError, InputError
 from divscore.publishing.about import QUESTIONS, About, read_about, write_about
 from divscore.publishing.changelog import changes, edition_of, with_entry
-from divscore.publishing.check import check_published
+from divscore.publishing.check import check_published, stated
+from divscore.publishing.earlier import read_earlier
 from divscore.publishing.folder import is_published, publish
 from divscore.publishing.ids import public_ids
 from divscore.publishing.measure import Measured, NotMeasured, measure, measured_from
-from divscore.publishing.objections import EMPTY, OBJECTIONS, read_objections
+from divscore.publishing.objections import EMPTY, OBJECTIONS, carry_over, read_objections
 
 FILES = [
     "CHANGELOG.md", "README.md", "SHA256SUMS", "about.toml", "control.parquet", "croissant.json", "objections.csv",
@@ -371,6 +376,109 @@ def test_numbers_stay_with_their_examples(tmp_path: Path) -> None:
     assert second == (*(first[control.ids[row]] for row in kept[::-1]), "example-0061")
 
 
+# From names to numbers
+
+PEOPLE = tuple(f"Alice Smith {n}.jpg" for n in range(60))
+
+
+def named_then_numbered(folder: Path, *lines: str) -> str:
+    """Publish 60 examples by name, object, and publish 56 of them by number; the later changelog entry."""
+    control = make(ids=PEOPLE)
+    publish(control, folder)
+    object_to(folder, *lines)
+    names = [control.groups[label] for label in control.labels][:56]
+    publish(
+        ControlSet(control.vectors[:56], names, attribute="letter", ids=PEOPLE[:56], encoder="test/1"),
+        folder,
+        ids="numbers",
+    )
+    return (folder / "CHANGELOG.md").read_text().split("## Edition 1")[0]
+
+
+def test_numbers_after_names_do_not_name_who_was_removed(tmp_path: Path) -> None:
+    entry = named_then_numbered(tmp_path / "set")
+    assert "- Removed: 4.\n" in entry
+    assert "- Renamed: 56." in entry
+    for file in (tmp_path / "set").iterdir():
+        assert b"Alice" not in file.read_bytes(), file.name
+
+
+def test_folders_of_removed_examples_are_not_told_either(tmp_path: Path) -> None:
+    control = make(ids=[f"/home/jane/{n}.jpg" for n in range(60)])
+    publish(control, tmp_path / "set", ids="keep")
+    names = [control.groups[label] for label in control.labels][:59]
+    fewer = ControlSet(
+        control.vectors[:59], names, attribute="letter", ids=control.ids[:59], encoder="test/1"
+    )
+    publish(fewer, tmp_path / "set")
+    log = (tmp_path / "set" / "CHANGELOG.md").read_text()
+    assert "Removed: 1 (59.jpg)." in log
+    assert "jane" not in log
+
+
+def test_objections_stay_with_their_examples(tmp_path: Path) -> None:
+    named_then_numbered(
+        tmp_path / "set",
+        'Alice Smith 3.jpg,"not a letter, surely",remove,A. Reader,,2026-01-31,open',
+        "*,one typeface only,,,,2026-02-01,open",
+        "Alice Smith 4.jpg,fine now,,,,2026-02-01,declined",
+    )
+    assert (tmp_path / "set" / OBJECTIONS).read_text() == EMPTY + (
+        'example-0004,"not a letter, surely",remove,A. Reader,,2026-01-31,open\n'
+        "*,one typeface only,,,,2026-02-01,open\n"
+        "example-0005,fine now,,,,2026-02-01,declined\n"
+    )
+    assert check_published(tmp_path / "set").problems == ()
+
+
+def test_carrying_over_changes_nothing_else() -> None:
+    head, rest = "\ufeff" + EMPTY.replace("\n", "\r\n"), "b,x,,,,2026-01-31,open"
+    kept = ' c ,"two\r\nlines ""quoted""",,,,2026-01-31,open\r\n\r\nshort,row\n'
+    found = carry_over(
+        f"{head}a,x,,,,2026-01-31,open\r\n{kept}{rest}", {"a": "A", "c": "c", "b": "", "d": "D"}
+    )
+    assert found.text == f"{head}A,x,,,,2026-01-31,open\r\n{kept}{rest}"
+    assert (found.renamed, found.lost) == (1, ("b",))
+    for text in ("", "id;text\na;b\n", EMPTY + 'a,"x\n'):
+        assert carry_over(text, {"a": "A"}).text == text
+
+
+def test_what_names_and_objections_were_left_is_said(tmp_path: Path) -> None:
+    control = make(ids=PEOPLE)
+    save_control(control, tmp_path / "C")
+    names = [control.groups[label] for label in control.labels]
+    for number, rows in enumerate((range(59), range(58))):
+        few = ControlSet(
+            control.vectors[list(rows)],
+            [names[row] for row in rows],
+            attribute="letter",
+            ids=[PEOPLE[row] for row in rows],
+            encoder="test/1",
+        )
+        save_control(few, tmp_path / f"few{number}")
+    target = tmp_path / "P"
+    run("control", "publish", tmp_path / "C", "-o", target, "--no-measure")
+    run("control", "publish", tmp_path / "few0", "-o", target, "--no-measure")
+    object_to(target, "Alice Smith 58.jpg,x,,,,2026-01-31,open", "Alice Smith 1.jpg,x,,,,2026-01-31,open")
+    said = run(
+        "control", "publish", tmp_path / "few1", "-o", target, "--ids", "numbers", "--no-measure"
+    ).stderr
+    assert "objections.csv: lines that call their example by its new id now: 1." in said
+    assert "1 open to examples that are no longer in the set ('Alice Smith 58.jpg')" in said
+    assert "still stand in CHANGELOG.md and objections.csv" in said
+
+
+def test_ids_that_are_whole_texts_are_told(tmp_path: Path) -> None:
+    texts = [f"He said that he would come at {n} but did not." for n in range(60)]
+    save_control(make(ids=texts), tmp_path / "T")
+    save_control(make(ids=PEOPLE), tmp_path / "N")
+    words = "60 of 60 ids look like whole texts"
+    for name, ids, told in (("T", "names", True), ("T", "numbers", False), ("N", "names", False)):
+        target = tmp_path / f"{name}-{ids}"
+        done = run("control", "publish", tmp_path / name, "-o", target, "--ids", ids, "--no-measure")
+        assert (words in done.stderr) == told
+
+
 # Measured error and coverage
 
 
@@ -394,6 +502,61 @@ def test_too_few_examples_are_told() -> None:
     assert isinstance(found, NotMeasured)
     assert "only 12 of 'a'" in found.sentences
     assert measured_from(found.to_dict()) == found
+
+
+FIGURES = Measured(
+    examples=60, labels=30, repetitions=20, answers=220, smallest=30, largest=30, error=0.1, error_se=0.01,
+    coverage=0.95, coverage_se=None, width=0.4, cannot_tell=3, seed=0, divscore_error=0.2,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("error", "x"),
+        ("error", None),
+        ("error", float("nan")),
+        pytest.param("error", 10**400, id="huge"),
+        ("coverage", 1.5),
+        ("width", []),
+        ("answers", 2.5),
+        ("answers", -1),
+        ("seed", True),
+        ("colour", 1),
+        ("not_measured", [["x"]]),
+    ],
+)
+def test_figures_that_were_not_measured_are_refused(name: str, value: Any) -> None:
+    assert measured_from(FIGURES.to_dict()) == FIGURES
+    with pytest.raises(InputError, match="cannot be read"):
+        measured_from({**FIGURES.to_dict(), name: value})
+
+
+def test_figures_are_carried_over_to_the_same_control_set(tmp_path: Path) -> None:
+    save_control(make(ids=PEOPLE), tmp_path / "C")
+    publish(make(ids=PEOPLE), tmp_path / "P", measure=lambda control: FIGURES)
+    command = ("control", "publish", tmp_path / "C", "-o", tmp_path / "P", "--no-measure", "--ids", "numbers")
+    said = run(*command).stderr
+    assert "those of the edition before: the control set is the same" in said
+    assert "not measured" not in said
+    assert described(tmp_path / "P")["divscore:measured"] == FIGURES.to_dict()
+    assert "off by 0.100" in (tmp_path / "P" / "README.md").read_text()
+
+
+def test_figures_of_another_control_set_are_not(tmp_path: Path) -> None:
+    reason = {"not_measured": "nobody asked for it"}
+    for number, other in enumerate((make((31, 30)), make().with_representatives(range(60)))):
+        folder = tmp_path / f"{number}"
+        publish(make(), folder, measure=lambda control: FIGURES)
+        assert not publish(other, folder).carried
+        assert described(folder)["divscore:measured"] == reason
+    publish(make(), tmp_path / "edited", measure=lambda control: FIGURES)
+    file = tmp_path / "edited" / "croissant.json"
+    file.write_text(file.read_text().replace('"error": 0.1', '"error": 0.0001'))
+    assert not publish(make(), tmp_path / "edited", replace=True).carried
+    better = replace(FIGURES, error=0.05)
+    publish(make(), tmp_path / "again", measure=lambda control: FIGURES)
+    assert publish(make(), tmp_path / "again", measure=lambda control: better).publication.measured == better
 
 
 # Check
@@ -516,6 +679,110 @@ def test_objections_cannot_command_the_terminal(folder: Path) -> None:
     said = run("control", "check", folder).stdout
     assert "\x1b" not in said
     assert "\\x1b[2Jboo" in said
+
+
+# Folders of strangers
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("croissant.json", DEEP, "croissant.json cannot be read"),
+        ("croissant.json", "[]", "does not describe a data set"),
+        ("about.toml", f"title = {DEEP}", "about.toml was changed"),
+        ("about.toml", f"title = {'1' * 5000}", "about.toml was changed"),
+        ("CHANGELOG.md", f"## Edition {'1' * 5000}\n", "CHANGELOG.md was changed"),
+    ],
+)
+def test_damaged_files_end_in_words(folder: Path, name: str, text: str, words: str) -> None:
+    (folder / name).write_text(text)
+    assert words in run("control", "check", folder, code=1).stdout
+    wrong = name == "about.toml"
+    done = run("control", "card", folder, code=2 if wrong else 0)
+    assert done.stderr.count("not in TOML") == wrong
+    assert wrong or "## Control set: letter" in done.stdout
+    save_control(make(), folder.parent / "C")
+    command = ("control", "publish", folder.parent / "C", "-o", folder, "--replace", "--no-measure")
+    assert "Traceback" not in run(*command, code=2 if wrong else 0).output
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[], "x", 3, None, {"not_measured": 5}, {**FIGURES.to_dict(), "error": "x"}, {"error": 0.1}],
+)
+def test_a_card_without_figures_that_can_be_read(folder: Path, values: Any) -> None:
+    found = described(folder)
+    found["divscore:measured"] = values
+    (folder / "croissant.json").write_text(json.dumps(found))
+    assert "not measured: croissant.json does not say" in run("control", "card", folder).stdout
+
+
+@pytest.fixture(scope="module")
+def strange(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("strange") / "set"
+    publish(make(), folder, about=ABOUT, measure=lambda control: FIGURES)
+    return folder
+
+
+def places(value: Any) -> Iterator[tuple[Any, ...]]:
+    """Where values stand in a document, from the outermost to the innermost."""
+    yield ()
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in inside:
+        yield from ((key, *place) for place in places(part))
+
+
+def put(value: Any, place: tuple[Any, ...], new: Any) -> Any:
+    """A copy with another value in one place."""
+    if not place:
+        return new
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[place[0]] = put(copy[place[0]], place[1:], new)
+    return copy
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from([10**400, "\ud800", "\x1b[2J"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "sha256", "error", "not_measured"]), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+@given(st.data())
+def test_any_value_anywhere_in_the_description_is_survived(strange: Path, data: st.DataObject) -> None:
+    file = strange / "croissant.json"
+    whole = file.read_text(encoding="utf-8")
+    found = json.loads(whole)
+    # Half of the tries go to what is read back, which is a small part of the document.
+    read = [p for p in places(found) if p and p[0] in OF_INTEREST]
+    place = data.draw(st.sampled_from(read) | st.sampled_from(list(places(found))))
+    file.write_text(json.dumps(put(found, place, data.draw(VALUES))), encoding="utf-8")
+    try:
+        for problem in check_published(strange).problems:
+            problem.encode()
+        plain(stated(strange)[1].sentences).encode()
+        earlier = read_earlier(strange)
+        assert earlier.first_day in ("", found["datePublished"]) or place == ("datePublished",)
+        assert earlier.measured is None or len(earlier.measured.sentences) < 2000
+    finally:
+        file.write_text(whole, encoding="utf-8")
+
+
+OF_INTEREST = {
+    "datePublished", "distribution", "divscore:schema", "divscore:edition", "divscore:groups", "divscore:digest",
+    "divscore:representativesMethod", "divscore:measured",
+}  # fmt: skip
 
 
 # Editions
@@ -643,6 +910,19 @@ def test_a_card_for_another_card(tmp_path: Path, folder: Path) -> None:
     assert "--no-measure" in run("control", "card", tmp_path / "C", "--no-measure").stdout
 
 
+def test_files_that_cannot_be_written_are_named(tmp_path: Path) -> None:
+    save_control(make(), tmp_path / "C")
+    card = ("control", "card", tmp_path / "C", "--no-measure", "-o")
+    template = ("control", "publish", tmp_path / "C", "--template")
+    for command, target in (
+        (card, tmp_path / "none" / "card.md"),
+        (card, tmp_path / "C"),
+        (template, tmp_path / "none" / "a.toml"),
+    ):
+        assert f"cannot write {target}: " in run(*command, target, code=2).stderr
+    assert [entry.name for entry in tmp_path.iterdir()] == ["C"]
+
+
 def test_a_projection_goes_with_the_set(tmp_path: Path) -> None:
     from divscore.embedding.projection import Projection
 
@@ -679,3 +959,15 @@ def test_select_does_not_write_over_a_published_set(folder: Path, tmp_path: Path
     told = run("control", "select", tmp_path / "pool", "-o", folder, code=2)
     assert "is a published control set; write to another folder" in told.stderr
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+
+
+def test_publishing_says_what_and_warns_of_groups_that_cannot_be_told_apart(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    noise = ControlSet(rng.normal(size=(60, 8)), ["a", "b"] * 30, attribute="letter")
+    save_control(noise, tmp_path / "noise")
+    told = run("control", "publish", tmp_path / "noise", "-o", tmp_path / "out", "--no-measure").stderr
+    assert "published: letter (30 a, 30 b)" in told
+    assert "! the groups cannot be told apart" in told
+    save_control(make(), tmp_path / "good")
+    told = run("control", "publish", tmp_path / "good", "-o", tmp_path / "fine", "--no-measure").stderr
+    assert "cannot be told apart" not in told

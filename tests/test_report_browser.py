@@ -225,6 +225,25 @@ def test_the_table_sorts_and_filters(browser, files, made):
         assert opened.trouble == []
 
 
+def test_the_filter_knows_whole_names_and_numbers_have_an_order(browser, made, tmp_path):
+    first = made["single"][0]
+    shares = [0.0001, 0.5, 0.02, 0.99999, *(0.1 + at / 20 for at in range(8))]
+    named = [
+        replace(first, name=f"{'x' * 60}needle {at}{'y' * 60}", shares={"a": share, "b": 1 - share})
+        for at, share in enumerate(shares)
+    ]
+    (tmp_path / "named.html").write_text(render(named), encoding="utf-8")
+    with Opened(browser, tmp_path / "named.html", **options("desktop")) as opened:
+        page = opened.page
+        assert not any("needle" in text for text in page.locator("#collections tbody th").all_inner_texts())
+        page.get_by_label("Filter by name or trust").fill("NEEDLE 3")
+        assert page.locator("#collections tbody tr:visible").count() == 1
+        page.get_by_label("Filter by name or trust").fill("")
+        page.get_by_role("button", name="a", exact=True).click()
+        cells = page.locator("#collections tbody td:nth-child(3)").all_inner_texts()
+        assert (cells[0], cells[1], cells[-1]) == ("<0.1%", "2%", ">99.9%")
+
+
 def test_focus_can_be_seen(browser, files):
     with Opened(browser, files / "many.html", **options("desktop")) as opened:
         opened.page.keyboard.press("Tab")

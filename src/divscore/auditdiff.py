@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from divscore.auditdocument import AuditDocument
 from divscore.change import Change, change_between
 from divscore.errors import MismatchError
-from divscore.wording import printable
+from divscore.wording import brief, printable
 
 __all__ = ["AuditDiff", "compare_documents"]
 
@@ -23,6 +23,17 @@ class AuditDiff:
     vanished: tuple[str, ...]
     notes: tuple[str, ...]
 
+    def gate(self, limit: float, *, allow_vanished: bool = False) -> str:
+        """Whether no collection has become more uneven by over `limit`: "pass", "fail" or "inconclusive".
+
+        Of one that has vanished that cannot be told. New ones are not judged: a data set that grows has them, and
+        they were not there before.
+        """
+        found = {change.gate(limit) for change in self.changes}
+        if "fail" in found:
+            return "fail"
+        return "inconclusive" if "inconclusive" in found or (self.vanished and not allow_vanished) else "pass"
+
 
 def compare_documents(before: AuditDocument, after: AuditDocument) -> AuditDiff:
     """Compare two audits of a data set, collection by collection, matched by name."""
@@ -32,7 +43,7 @@ def compare_documents(before: AuditDocument, after: AuditDocument) -> AuditDiff:
     pairs = [(found[entry.name], entry) for entry in after.collections if entry.name in found]
     if not pairs and len(before.collections) == len(after.collections) == 1:
         pairs = [(before.collections[0], after.collections[0])]
-        names = (f"'{printable(entry.name)}'" for entry in pairs[0])
+        names = (f"'{brief(entry.name)}'" for entry in pairs[0])
         notes.append(f"the only collection of each is compared, though named {' and '.join(names)}")
     if not pairs:
         raise MismatchError(
@@ -42,8 +53,8 @@ def compare_documents(before: AuditDocument, after: AuditDocument) -> AuditDiff:
     alike = not _unlike(before, after)
     if alike and any(e.refits is None and e.told for pair in pairs for e in pair):
         notes.append(
-            "where the JSON holds no replicates of a collection ('likelihood' alone makes them), its two intervals "
-            "are added up: wider than need be"
+            "where the JSON holds no replicates of a collection ('likelihood' alone makes them, and what was saved "
+            "from a report has none), its two intervals are added up: wider than need be"
         )
     changes = tuple(change_between(b, a, after.groups, paired=alike) for b, a in pairs)
     matched = {id(entry) for pair in pairs for entry in pair}
@@ -109,5 +120,5 @@ def _digest(control: str | None) -> str:
 
 
 def _listed(document: AuditDocument) -> str:
-    names = [f"'{printable(entry.name)}'" for entry in document.collections]
+    names = [f"'{brief(entry.name)}'" for entry in document.collections]
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -17,7 +17,7 @@ from divscore.auditdocument import Entry
 from divscore.interval import Interval, Refits, from_replicates
 from divscore.similarity import FloatArray
 
-__all__ = ["Change", "added_intervals", "change_between", "paired_intervals"]
+__all__ = ["IDENTICAL", "Change", "added_intervals", "change_between", "paired_intervals"]
 
 STEPS = 16  # of either collection's own error; eight would make it 5 % too small
 
@@ -64,6 +64,11 @@ class Change:
         return self.interval.method == IDENTICAL
 
     @property
+    def known(self) -> bool:
+        """Whether anything can be told of the change: the same items have none, whatever their audits came to."""
+        return self.told or self.unchanged
+
+    @property
     def towards(self) -> str | None:
         """Of two groups the one whose share has grown, where that can be told."""
         if not self.told or len(self.groups) > 2 or 0.0 in self.interval:
@@ -73,7 +78,7 @@ class Change:
     @property
     def verdict(self) -> str:
         """What has happened, in words."""
-        if not self.told:
+        if not self.known:
             return CANNOT_TELL
         if 0.0 in self.interval:
             return SAME
@@ -86,7 +91,7 @@ class Change:
 
     def gate(self, limit: float) -> str:
         """Whether the unevenness has grown by more than `limit`: "pass", "fail" or "inconclusive"."""
-        if not self.told:
+        if not self.known:
             return "inconclusive"
         if self.increase_interval.low > limit:
             return "fail"

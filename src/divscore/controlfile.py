@@ -6,7 +6,10 @@ import json
 import os
 import shutil
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -16,31 +19,32 @@ from divscore.controlcard import TABLE, card, croissant
 from divscore.errors import DivscoreError, FileError, MismatchError
 from divscore.similarity import COSINE, PairwiseFunction, Similarity
 
-__all__ = ["is_control", "load_control", "put_in_place", "save_control", "write_table"]
+__all__ = ["is_control", "load_control", "save_control", "whole_folder", "write_table"]
 
 METADATA_KEY = b"divscore.control/1"
 CARD, CROISSANT = "card.md", "croissant.json"
+# What stands beside the table, and in what kinds of values.
+ENTRIES: dict[str, tuple[type, ...]] = {
+    "attribute": (str,),
+    "order": (list,),
+    "similarity": (str,),
+    "encoder": (str, NoneType),
+    "method": (str,),
+    "hand_picked": (bool,),
+    "left_out": (dict, NoneType),
+    "digest": (str,),
+}
 
 
 def save_control(control: ControlSet, folder: str | os.PathLike[str]) -> None:
     """Write `control` into `folder`, whole or not at all; an earlier control set there is replaced."""
     target = Path(folder)
     _check_target(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    fresh = target.parent / f".{target.name}.{uuid.uuid4().hex}"
-    fresh.mkdir()
-    try:
+    with whole_folder(target, {TABLE, CARD, CROISSANT}) as fresh:
         write_table(control, fresh / TABLE)
         (fresh / CARD).write_text(card(control), encoding="utf-8")
         text = json.dumps(croissant(control, fresh / TABLE), indent=2, ensure_ascii=False)
         (fresh / CROISSANT).write_text(f"{text}\n", encoding="utf-8")
-        put_in_place(fresh, target, {TABLE, CARD, CROISSANT})
-    except UnicodeEncodeError as error:
-        raise FileError(
-            f"{target}: {error.object!r} cannot be written as text; rename the example, group or attribute"
-        ) from error
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
 
 
 def load_control(
@@ -61,12 +65,12 @@ def load_control(
         Must be given when the control set was made with another similarity than the cosine.
     """
     table = _read_table(Path(path))
-    about = json.loads(table.schema.metadata[METADATA_KEY])
+    about = _about(table, path)
     chosen = _similarity(about["similarity"], similarity, path)
     try:
         control = _control(table, about, chosen)
-    except (DivscoreError, KeyError, ValueError) as error:
-        if not verify:
+    except (DivscoreError, KeyError, ValueError, TypeError, AttributeError) as error:
+        if isinstance(error, DivscoreError) and not verify:
             raise
         raise FileError(
             f"{os.fspath(path)} was changed after it was saved and no longer works: {error}"
@@ -106,7 +110,27 @@ def _check_target(target: Path) -> None:
         )
 
 
-def put_in_place(fresh: Path, target: Path, replaced: set[str]) -> None:
+@contextmanager
+def whole_folder(target: Path, replaced: set[str]) -> Iterator[Path]:
+    """Give a fresh folder to write into, which takes the place of `target` once everything is written.
+
+    What lies in `target` already stays, but for the entries `replaced`.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = target.parent / f".{target.name}.{uuid.uuid4().hex}"
+    fresh.mkdir()
+    try:
+        yield fresh
+        _put_in_place(fresh, target, replaced)
+    except UnicodeEncodeError as error:
+        raise FileError(
+            f"{target}: {error.object!r} cannot be written as text; rename the example, group or attribute"
+        ) from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _put_in_place(fresh: Path, target: Path, replaced: set[str]) -> None:
     """Let the folder `fresh` take the place of `target`, whose entries other than those `replaced` it takes over."""
     if not target.exists():
         fresh.rename(target)
@@ -179,6 +203,26 @@ def _read_table(path: Path) -> Any:
             "make one from a labelled table with 'divscore control select'"
         )
     return table
+
+
+def _about(table: Any, path: object) -> dict[str, Any]:
+    """What the file says of its table; a stranger may have written it."""
+    try:
+        found = json.loads(table.schema.metadata[METADATA_KEY])
+    except (ValueError, RecursionError) as error:
+        raise FileError(
+            f"{path} is damaged: its entry {METADATA_KEY.decode()} is no JSON ({error})"
+        ) from error
+    if not isinstance(found, dict):
+        raise FileError(f"{path} is damaged: its entry {METADATA_KEY.decode()} says nothing; fetch it again")
+    wrong = [key for key, kinds in ENTRIES.items() if not isinstance(found.get(key), kinds)]
+    lists = [*(found.get("order") or ()), *(found.get("left_out") or {}).values()] if not wrong else []
+    if wrong or not all(type(value) in (str, int) for value in lists):
+        told = ", ".join(wrong) or "order, left_out"
+        raise FileError(
+            f"{path} is damaged: its entry {METADATA_KEY.decode()} lacks or garbles {told}; fetch it again"
+        )
+    return found
 
 
 def _similarity(saved: str, given: Similarity | PairwiseFunction | None, path: object) -> Similarity:

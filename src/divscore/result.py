@@ -12,6 +12,7 @@ from divscore.control import CROSS, ControlSet
 from divscore.diagnostics import Diagnostics
 from divscore.estimators.likelihood import summarise
 from divscore.interval import Estimate, Interval, Refits
+from divscore.percent import percent, percent_ends
 from divscore.wording import printable
 
 if TYPE_CHECKING:
@@ -78,28 +79,31 @@ class Audit:
         return min(self.shares, key=lambda name: self.shares[name])
 
     @property
+    def has_shares(self) -> bool:
+        """Whether every group has a share; the DivScore of more than two groups gives none."""
+        return all(math.isfinite(share) for share in self.shares.values())
+
+    @property
     def headline(self) -> str:
         """The result in one sentence."""
         these = f"these {self.count:,} {self.noun}" if self.count != 1 else f"this 1 {self.noun[:-1]}"
         if self.trust == "poor":
             return f"Cannot tell how {printable(self.control.attribute)} is distributed among {these}."
-        if not all(math.isfinite(share) for share in self.shares.values()):
+        if not self.has_shares:
             return (
                 f"The largest and the smallest group among {these} differ by a DivScore of {self.disparity:.2f}; "
                 "it gives no shares."
             )
         first = self.control.groups[0] if len(self.shares) == 2 else self.most
-        limits = self.share_intervals[first]
+        low, high = percent_ends(self.share_intervals[first].low, self.share_intervals[first].high)
         are = "are" if self.noun == "items" else "belong to the group"
         balanced = f"balanced would be {1 / len(self.shares):.0%}"
         if self.interval.method.startswith("none"):
             return (
-                f"About {self.shares[first]:.0%} of {these} {are} {printable(first)}, by a method that gives no "
+                f"About {percent(self.shares[first])} of {these} {are} {printable(first)}, by a method that gives no "
                 f"interval; {balanced}."
             )
-        return (
-            f"Between {limits.low:.0%} and {limits.high:.0%} of {these} {are} {printable(first)}; {balanced}."
-        )
+        return f"Between {low} and {high} of {these} {are} {printable(first)}; {balanced}."
 
     def to_html(self) -> str:
         """A report for people as one self-contained page."""
@@ -138,7 +142,7 @@ class Audit:
             "diagnostics": self.diagnostics.to_dict(),
             "warnings": list(self.warnings),
         }
-        if len(self.shares) > 2 and all(math.isfinite(share) for share in self.shares.values()):
+        if len(self.shares) > 2 and self.has_shares:
             entry["most"], entry["least"] = self.most, self.least
         if self.marginals:
             entry["marginals"] = [marginal.to_dict() for marginal in self.marginals]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache
 from typing import Any
 
@@ -13,10 +12,10 @@ from divscore.similarity import FloatArray
 
 __all__ = ["row_dots", "strip_rows", "weighted_sum"]
 
-# Numbers in a strip. Longer ones are faster, but from 9,216 on OpenBLAS starts threads of its own for a product with
-# a vector, which costs more than it brings, unless it was told to have one.
-ALONE = "1" in (os.environ.get("OPENBLAS_NUM_THREADS"), os.environ.get("OMP_NUM_THREADS"))
-STRIP = 20_000 if ALONE else 9_000
+# Numbers in a strip. From 9,216 on OpenBLAS starts threads of its own for a product with a vector, which costs more
+# than it brings. The same everywhere: sums over strips of another length are rounded otherwise, and a worker that has
+# one thread must give the bits that a process with several gives.
+STRIP = 9_000
 
 
 @lru_cache(maxsize=64)

@@ -12,18 +12,33 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from divscore.errors import DivscoreError, FileError
+from divscore.errors import DivscoreError
+from divscore.wholefile import write_whole
 from divscore.wording import printable
 
-__all__ = ["clean_errors", "progress_bar", "say", "stops_cleanly", "warn", "write_json"]
+__all__ = [
+    "clean_errors",
+    "json_option",
+    "progress_bar",
+    "say",
+    "stops_cleanly",
+    "warn",
+    "write_json",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 LINE_SECONDS = 30.0
+
+json_option = click.option(
+    "--json",
+    "json_path",
+    metavar="FILE|-",
+    help="Write the result as JSON; '-' prints it instead of the table.",
+)
 
 
 class CleanError(click.ClickException):
@@ -102,18 +117,11 @@ def warn(text: str) -> None:
 
 
 def write_json(path: str, text: str) -> None:
-    """Write a file, whole or not at all; '-' is standard output."""
+    """Write a result; '-' is standard output."""
     if path == "-":
         say(text)
-        return
-    temporary = Path(f"{path}.{os.getpid()}.part")
-    try:
-        temporary.write_text(text + "\n", encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        raise FileError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    else:
+        write_whole(path, f"{text}\n")
 
 
 @contextmanager

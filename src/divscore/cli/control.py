@@ -30,6 +30,7 @@ from divscore.wording import printable
 __all__ = ["control"]
 
 USUAL_SIZE = 50
+WHOLE_RANGE = 2.0  # of a disparity, from −1 to 1
 
 
 @click.group()
@@ -120,7 +121,7 @@ def select(
         f"wrote {out}: {int(chosen.representative.sum())} representatives of {len(chosen)} labelled examples"
     )
     warn(
-        "Look at them before you use them: automatic choice can favour stereotypes (divscore control check)."
+        "Look at them before you use them: automatic choice can favour stereotypes (divscore control show --examples)."
     )
 
 
@@ -141,11 +142,18 @@ def _choose(pool: ControlSet, method: str, size: int, alpha: str, seed: int) -> 
 @control.command()
 @click.argument("path", metavar="C")
 @click.option("--attribute", metavar="NAME", help="Column of group names, if C is a table.")
+@click.option("--examples", is_flag=True, help="List the representatives by their names.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @clean_errors
-def show(path: str, attribute: str | None, as_json: bool) -> None:
-    """Describe a control set: its groups, how separable they are, what the paper's theorem says."""
-    facts = _facts(read_pool(path, attribute=attribute))
+def show(path: str, attribute: str | None, examples: bool, as_json: bool) -> None:
+    """Describe a control set: its groups, how separable they are, what the paper's theorem says.
+
+    \b
+    Example:
+      divscore control show gender-control --examples
+    """
+    found = read_pool(path, attribute=attribute)
+    facts = _facts(found)
     if as_json:
         say(json.dumps(facts, indent=2, ensure_ascii=False))
         return
@@ -174,13 +182,27 @@ def show(path: str, attribute: str | None, as_json: bool) -> None:
     say(
         f"told apart {told:.0%} of the time without their labels (50% is chance), p = {facts['separability_p']:.2g}"
     )
-    if facts["theorem_error"] is None:
-        say("Theorem 3.3 does not apply: γ is not positive")
-    else:
-        say(
-            f"Theorem 3.3, 1,000 items: within ±{facts['theorem_error']:.1f} with probability 0.9 (a worst case; real "
-            f"errors are far smaller). For ±0.5 it would ask for {facts['theorem_size']:,} representatives."
+    say(_theorem(facts))
+    if examples:
+        say("")
+        for at, name in enumerate(found.groups):
+            ids = [printable(found.ids[row]) for row in found.rows(at, representatives=True)]
+            say(f"{printable(name)}, representatives: {', '.join(ids)}")
+
+
+def _theorem(facts: dict[str, Any]) -> str:
+    bound = facts["theorem_error"]
+    if bound is None:
+        return "Theorem 3.3 does not apply: γ is not positive"
+    if bound >= WHOLE_RANGE:
+        return (
+            "Theorem 3.3 promises nothing here: its worst case for 1,000 items exceeds the whole range of a disparity "
+            "(--json has the numbers); real errors are far smaller"
         )
+    return (
+        f"Theorem 3.3, 1,000 items: within ±{bound:.1f} with probability 0.9 (a worst case; real errors are far "
+        f"smaller). For ±0.5 it would ask for {facts['theorem_size']:,} representatives."
+    )
 
 
 def _facts(found: ControlSet) -> dict[str, Any]:

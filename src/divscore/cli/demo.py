@@ -16,6 +16,7 @@ from divscore.datasets.names import DemoList, speaker_lists
 from divscore.report.context import Context, Example, Examples
 from divscore.report.document import document
 from divscore.report.file import write_report
+from divscore.report.phrases import level
 from divscore.report.table import columns, table
 from divscore.selection import select_adaptive
 
@@ -60,7 +61,10 @@ def demo(out: str | None, seed: int) -> None:
     low, high = audits[0].interval.low, audits[0].interval.high
     rows = [
         ["column", "what it says"],
-        ["female", f"estimated share of women; {first.level:.0%} sure that it lies 'between' the next two"],
+        [
+            "female",
+            f"estimated share of women; {level(first.level)} sure that it lies 'between' the next two",
+        ],
         ["disparity", "share of women − share of men: 0 is balanced, −1 means only men"],
         [
             "95% interval",

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import click
 
 from divscore.auditdiff import AuditDiff, compare_documents
 from divscore.auditdocument import AuditDocument, parse_document, read_document
-from divscore.cli.console import clean_errors, say, warn, write_json
+from divscore.cli.console import clean_errors, json_option, say, warn, write_json
 from divscore.errors import InputError
 from divscore.report.changes import change_document, change_headline, change_table
 from divscore.report.document import as_text
+from divscore.wording import brief
 
 __all__ = ["diff"]
+
+CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
+NAMED = 5  # collections in a line
 
 EXAMPLES = """
 \b
@@ -29,20 +34,22 @@ Examples:
 @click.command(epilog=EXAMPLES)
 @click.argument("before", metavar="BEFORE.json")
 @click.argument("after", metavar="AFTER.json")
-@click.option(
-    "--json",
-    "json_path",
-    metavar="FILE|-",
-    help="Write the result as JSON; '-' prints it instead of the table.",
-)
+@json_option
 @click.option(
     "--max-change",
     type=click.FloatRange(0, 1),
     metavar="X",
     help="Exit 1 if a collection has surely become more uneven by over X, 3 if that cannot be told.",
 )
+@click.option(
+    "--allow-vanished",
+    is_flag=True,
+    help="Let --max-change pass although collections of BEFORE are not in AFTER.",
+)
 @clean_errors
-def diff(before: str, after: str, json_path: str | None, max_change: float | None) -> None:
+def diff(
+    before: str, after: str, json_path: str | None, max_change: float | None, allow_vanished: bool
+) -> None:
     """Tell what changed between two audits of a data set, and how sure that is.
 
     BEFORE and AFTER are what 'divscore audit --json FILE' wrote; '-' is standard input. Collections are matched by
@@ -50,18 +57,24 @@ def diff(before: str, after: str, json_path: str | None, max_change: float | Non
     the interval of the change is much narrower than those of the two values.
 
     --max-change looks at the increase of |disparity|, for more than two groups of the disparity: a change towards
-    balance passes. New collections have nothing to be compared with; 'divscore audit --max-disparity' is for them.
+    balance passes. Of a collection that is in BEFORE only nothing can be told: exit code 3, unless --allow-vanished
+    says that it may be gone. One that is in AFTER only is named, but not judged, because data sets grow;
+    'divscore audit --max-disparity' is for such.
     """
+    if allow_vanished and max_change is None:
+        raise InputError("--allow-vanished is about --max-change; give both")
     if before == after == "-":
         raise InputError("only one of the two audits can be read from standard input")
     found = compare_documents(_read(before), _read(after))
     for note in found.notes:
         warn(note)
     if json_path:
-        write_json(json_path, as_text(change_document(found, max_change)))
+        write_json(json_path, as_text(change_document(found, max_change, allow_vanished=allow_vanished)))
     if json_path != "-":
         say(f"{change_headline(found)}\n\n{change_table(found)}")
-    sys.exit(0 if max_change is None else _verdict(found, max_change))
+    if max_change is not None:
+        _tell(found, max_change, allow_vanished)
+        sys.exit(CODES[found.gate(max_change, allow_vanished=allow_vanished)])
 
 
 def _read(path: str) -> AuditDocument:
@@ -71,17 +84,20 @@ def _read(path: str) -> AuditDocument:
     return parse_document(text, "standard input")
 
 
-def _verdict(found: AuditDiff, limit: float) -> int:
-    """Say which collections a gate would not let pass; the gravest decides the exit code."""
-    code = 0
+def _tell(found: AuditDiff, limit: float, allow_vanished: bool) -> None:
+    """Say which collections a gate would not let pass, and which it could not look at."""
     for change in found.changes:
         gate = change.gate(limit)
         if gate == "fail":
-            warn(f"{change.name}: more uneven by over {limit:g}")
-            code = 1
+            warn(f"{brief(change.name)}: more uneven by over {limit:g}")
         elif gate == "inconclusive":
-            warn(f"{change.name}: cannot tell whether more uneven by over {limit:g}")
-            code = code or 3
+            warn(f"{brief(change.name)}: cannot tell whether more uneven by over {limit:g}")
+    if found.vanished:
+        todo = "" if allow_vanished else "; if that is meant, give --allow-vanished"
+        warn(f"vanished, so not compared: {_listed(found.vanished)}{todo}")
     if found.new:
-        warn(f"new, so not compared: {', '.join(found.new[:5])}{' …' if len(found.new) > 5 else ''}")
-    return code
+        warn(f"new, so not compared: {_listed(found.new)}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(map(brief, names[:NAMED]))}{' …' if len(names) > NAMED else ''}"

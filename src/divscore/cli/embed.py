@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,15 @@ from divscore.cli.console import clean_errors, progress_bar, say, warn
 from divscore.cli.encoding import WORDS, encoding_options
 from divscore.cli.engine import cluster_option, workers_option
 from divscore.embedding.encoding import Encoding
-from divscore.embedding.job import EmbedResult
+from divscore.embedding.job import EmbedResult, check_local
 from divscore.embedding.job import embed as run_embed
 from divscore.embedding.open import open_items
-from divscore.embedding.partjob import PartsResult, embed_parts
+from divscore.embedding.partjob import PartsResult, check_parts, embed_parts
 from divscore.embedding.projection import Projection
 from divscore.encoders.registry import DEFAULTS, ENCODERS
 from divscore.engines import ClusterEngine, Engine
 from divscore.errors import InputError
+from divscore.missing import missing_warning
 from divscore.report.table import columns
 from divscore.sources.dataset import MANIFEST
 from divscore.sources.items import ItemSource
@@ -66,11 +68,14 @@ def embed(
       divscore embed photos/ -o photos.arrow --encoder vgg16 --model vgg16.safetensors --pca 300
       divscore embed posts/ --column text -o vectors/ --cluster tcp://10.0.0.5:8786
     """
-    items = open_items(source, column=column, extra=None, form=form, strict=strict)
-    _fit(encoding, items, Path(out))
+    check_local(out)
     single = bool(Path(out).suffix) and not out.endswith("/") and not Path(out).is_dir()
     if single and cluster:
         raise InputError(f"on a cluster every part is a file of its own; give a folder in place of {out}")
+    items = open_items(source, column=column, extra=None, form=form, strict=strict)
+    if not single:
+        check_parts(items, out)
+    _fit(encoding, items, Path(out))
     try:
         with progress_bar(items.name, items.rows) as advance:
             done: EmbedResult
@@ -88,6 +93,8 @@ def embed(
             for key in ("items", "vectors", "resumed", "several", "skipped", "listing", "parts")
             if hasattr(done, key)
         }
+        if isinstance(done, PartsResult):
+            facts["missing"] = [asdict(each) for each in done.missing]
         say(json.dumps({"path": done.path, "encoder": encoding.identity(items.kind), **facts}, indent=2))
     _tell(done)
 
@@ -130,18 +137,20 @@ def _fit(encoding: Encoding, items: Any, out: Path) -> None:
         warn(f"wrote {saved}: give it to --pca wherever vectors must be comparable with these")
 
 
-def _tell(done: Any) -> None:
-    if done.replaced:
+def _tell(done: EmbedResult) -> None:
+    if done.replaced and isinstance(done, PartsResult):
+        warn(
+            f"{done.path} held vectors of another source or by another encoder; these are in their place now"
+        )
+    elif done.replaced:
         warn("an unfinished job for other items or with another encoder was under this name; it was not used")
     again = f" ({done.resumed:,} of the items were finished before)" if done.resumed else ""
     warn(f"wrote {done.path}: {done.vectors:,} vectors of {done.items:,} items{again}")
     lost = [f"{number:,} {WORDS[kind]}" for kind, number in done.skipped.items() if number]
     if lost:
         warn(f"{', '.join(lost)}: listed in {done.listing or f'{done.path}/part-*.skipped.csv'}")
-    missing = getattr(done, "missing", ())
-    if missing:
-        named = ", ".join(label for label, _ in missing[:3]) + (" and others" if len(missing) > 3 else "")
-        warn(f"{len(missing)} of the files or parts could not be read and are missing: {named}")
+    for warning in missing_warning(done.missing) if isinstance(done, PartsResult) else ():
+        warn(f"{done.path}: {warning}")
     if done.several:
         warn(f"{done.several:,} images show more than one face")
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 
@@ -15,7 +13,7 @@ from divscore.embedding.encoding import Encoding
 from divscore.embedding.open import open_labelled
 from divscore.errors import DivscoreError
 from divscore.report.context import Example, Examples
-from divscore.sources.folder import is_picture
+from divscore.sources.items import ItemSource
 from divscore.wording import printable
 
 __all__ = ["find_examples"]
@@ -33,28 +31,42 @@ def find_examples(
     attribute: str | None,
     likely_column: str | None,
 ) -> Examples:
-    """Texts or small pictures of labelled examples that are representatives, or the reason why there are none."""
+    """Texts or small pictures of labelled examples that are representatives, or the reason why there are none.
+
+    They are taken from the labelled source alone. A saved control set knows names and vectors, and a file that bears
+    such a name may be anything: a picture that nobody labelled, or one that is none of the reader's business.
+    """
     wanted = _wanted(control)
-    source = open_labelled(path, encoding, attribute=attribute, likely_column=likely_column)
-    contents: dict[str, str | bytes] = {}
-    kind = "image"
-    if source is None:
-        contents = {name: there for name in wanted if (there := _file(name, path))}
-        if not contents:
+    try:
+        source = open_labelled(path, encoding, attribute=attribute, likely_column=likely_column)
+        if source is None:
             return Examples(
-                remark="The representatives cannot be shown: the control set holds vectors, and its examples are not "
-                "named by paths of pictures that are here. Give the labelled pictures or texts themselves as --control."
+                remark="The representatives cannot be shown: the control set holds vectors and names, not what was "
+                "labelled. To show them, give the labelled folder or table itself as --control."
             )
-    else:
-        kind = source.kind
-        for run in source:
-            contents.update(
-                (name, each) for name, each in zip(run.ids, run.contents, strict=True) if name in wanted
-            )
-    if kind == "text":
+        contents = _contents(source, wanted)
+    except (DivscoreError, OSError, ValueError) as error:
+        told = printable(str(error))
+        return Examples(
+            remark=f"The representatives cannot be shown: they could not be read a second time ({told})."
+        )
+    if source.kind == "text":
         shown = [Example(group, text=str(contents[n])) for n, group in wanted.items() if contents.get(n)]
-        return Examples(shown, _left(control, len(shown), 0))
+        return Examples(shown, _left(control, len(shown), len(wanted) - len(shown)))
     return _pictures(control, wanted, contents)
+
+
+def _contents(source: ItemSource, wanted: Mapping[str, str]) -> dict[str, str | bytes]:
+    """What the wanted examples are, by id; not those whose id another item bears too, one that was not encoded."""
+    found: dict[str, str | bytes] = {}
+    twice = set()
+    for run in source:
+        for name, each in zip(run.ids, run.contents, strict=True):
+            if name in found:
+                twice.add(name)
+            elif name in wanted:
+                found[name] = each
+    return {name: each for name, each in found.items() if name not in twice}
 
 
 def _wanted(control: ControlSet) -> dict[str, str]:
@@ -65,14 +77,6 @@ def _wanted(control: ControlSet) -> dict[str, str]:
         some = np.linspace(0, len(rows) - 1, min(len(rows), MOST)).round().astype(int)
         wanted.update((control.ids[row], name) for row in rows[some])
     return wanted
-
-
-def _file(name: str, path: str) -> str | None:
-    """Where a picture lies that an example is called after."""
-    if not is_picture(name) or "\0" in name:
-        return None
-    folder = Path(path) if os.path.isdir(path) else Path(path).parent
-    return next((str(each) for each in (Path(name), folder / name) if each.is_file()), None)
 
 
 def _pictures(

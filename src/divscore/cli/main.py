@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
 import click
 
 from divscore import __version__
+from divscore.wording import printable
 
 __all__ = ["TYPED", "main"]
 
@@ -55,6 +57,15 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Name the command that was probably meant."""
+        close = get_close_matches(args[0], COMMANDS, n=1)
+        if args[0] not in COMMANDS and close:
+            ctx.fail(f"No such command '{printable(args[0])}'. Did you mean '{close[0]}'?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List commands without importing them."""

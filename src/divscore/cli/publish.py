@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from pathlib import Path
 
 import click
@@ -16,12 +15,15 @@ from divscore.publishing.card import card_section
 from divscore.publishing.check import stated
 from divscore.publishing.folder import Published, is_published
 from divscore.publishing.folder import publish as write_folder
-from divscore.publishing.ids import CHOICES
+from divscore.publishing.ids import CHOICES, whole_texts
 from divscore.publishing.measure import REPETITIONS, Measured, NotMeasured
 from divscore.publishing.measure import measure as measure_control
+from divscore.publishing.objections import OBJECTIONS
 from divscore.publishing.publication import Publication
 from divscore.publishing.soundness import soundness
 from divscore.sources.pool import read_pool
+from divscore.wholefile import write_whole
+from divscore.wording import brief, printable
 
 __all__ = ["card", "publish"]
 
@@ -33,6 +35,7 @@ measure_option = click.option(
     show_default=True,
     help="Measure error and coverage on splits of the examples (some seconds).",
 )
+NAMED = 5  # ids in a line
 
 
 @click.command()
@@ -55,7 +58,7 @@ def card(path: str, attribute: str | None, out: str | None, measuring: bool) -> 
     if out is None:
         say(text.rstrip("\n"))
         return
-    _write(Path(out), text)
+    write_whole(out, text)
     warn(f"wrote {out}")
 
 
@@ -96,7 +99,7 @@ def publish(
     """Write a control set as a folder that can be made public and objected to.
 
     The folder holds the examples' vectors and groups, a dataset card, a description for machines (Croissant), a table
-    for objections, a changelog and digests. Pictures and texts themselves are not copied.
+    for objections, a changelog and digests. Pictures and texts themselves are not copied, unless the ids are the texts.
 
     \b
     Examples:
@@ -105,10 +108,9 @@ def publish(
     """
     found = read_pool(path, attribute=attribute)
     if template is not None:
-        file = Path(template)
-        if file.exists():
-            raise FileError(f"{file} exists already; fill it in, or give another name")
-        _write(file, write_about(stated(path)[0] if is_published(path) else About(), found))
+        if Path(template).exists():
+            raise FileError(f"{template} exists already; fill it in, or give another name")
+        write_whole(template, write_about(stated(path)[0] if is_published(path) else About(), found))
         warn(f"wrote {template}: fill it in, then give it as --about {template}")
         return
     if out is None:
@@ -138,15 +140,21 @@ def _measured(control: ControlSet, measuring: bool) -> Measured | NotMeasured:
 def _tell(done: Published, out: str, ids: str) -> None:
     publication, missing = done.publication, done.publication.about.missing
     say(f"edition {publication.edition} in {out}, digest {done.digest}")
+    control = publication.control
+    groups = ", ".join(f"{number} {printable(name)}" for name, number in control.counts.items())
+    warn(f"published: {printable(control.attribute)} ({groups})")
+    for problem in publication.sound.problems:
+        warn(f"! {problem}")
     if done.renamed:
         how = "numbers" if ids == "numbers" else "names without their folders"
         warn(
             f"{done.renamed} of {len(publication.control)} examples are called by {how} (--ids keep leaves them)"
         )
-    if ids != "numbers":
-        warn("Read the ids: where one names a person, publish with --ids numbers instead.")
+    _tell_of_ids(done, ids)
     warn(publication.vectors_warning)
-    if isinstance(publication.measured, NotMeasured):
+    if done.carried:
+        warn("Error and coverage are those of the edition before: the control set is the same.")
+    elif isinstance(publication.measured, NotMeasured):
         warn(publication.measured.sentences)
     if missing:
         warn(
@@ -155,10 +163,28 @@ def _tell(done: Published, out: str, ids: str) -> None:
         )
 
 
-def _write(file: Path, text: str) -> None:
-    partial = file.parent / f".{file.name}.{uuid.uuid4().hex}"
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(file)
-    finally:
-        partial.unlink(missing_ok=True)
+def _tell_of_ids(done: Published, ids: str) -> None:
+    """What the ids make public, and where they have changed."""
+    control, objections = done.publication.control, done.objections
+    texts = whole_texts(control)
+    if ids != "numbers" and texts:
+        warn(
+            f"{texts} of {len(control)} ids look like whole texts, and everybody can read them now: if they should "
+            "not be public, publish with --ids numbers instead."
+        )
+    elif ids != "numbers":
+        warn("Read the ids: where one names a person, publish with --ids numbers instead.")
+    if objections.renamed:
+        warn(f"{OBJECTIONS}: lines that call their example by its new id now: {objections.renamed}.")
+    if objections.lost:
+        named = ", ".join(f"'{brief(name)}'" for name in objections.lost[:NAMED])
+        more = " …" if len(objections.lost) > NAMED else ""
+        warn(
+            f"{OBJECTIONS}: {len(objections.lost)} open to examples that are no longer in the set ({named}{more}); "
+            "write 'accepted' or 'declined' there."
+        )
+    if done.still_named:
+        warn(
+            f"Names of examples from earlier editions still stand in {' and '.join(done.still_named)}: if they should "
+            "not be public, strike them out there and publish again."
+        )

@@ -16,7 +16,7 @@ from divscore.report.context import Context, Examples, Input
 __all__ = ["report_context", "typed_command"]
 
 MOST_BYTES = 256 << 20  # a file up to this size is read again for its digest, in a second or less
-SECRETS = re.compile(r"(?<=://)[^/@\s]+@|(?<=\?).+$")
+AFTER = re.compile(r"([?#]).*", re.S)  # a query or a fragment
 
 
 def report_context(
@@ -47,8 +47,20 @@ def typed_command() -> str:
 
 
 def _public(word: str) -> str:
-    """Leave out of an address what lets others in."""
-    return SECRETS.sub("…", word) if "://" in word else word
+    """Leave out of an address what lets others in: user and password, query, fragment.
+
+    A password may hold any letter, an @ or a slash too, so all is cut up to the last @ that may end one. An @ in a
+    path is then sometimes cut with it, which harms nobody.
+    """
+    scheme, mark, rest = word.partition("://")
+    if not mark:
+        return word
+    first = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    if ":" in first and "@" in rest:
+        rest = "…" + rest.rpartition("@")[2]
+    elif "@" in first:
+        rest = "…" + first.rpartition("@")[2] + rest[len(first) :]
+    return scheme + mark + AFTER.sub(r"\1…", rest)
 
 
 def _digest(path: str) -> str:

@@ -13,7 +13,7 @@ from divscore.embedding.contents import KEY_BYTES, signature
 from divscore.errors import FileError
 from divscore.sources.block import Piece, Request
 from divscore.sources.items import Items, ItemSource
-from divscore.sources.location import Location
+from divscore.sources.location import Location, filesystem_of
 from divscore.sources.open import open_one
 from divscore.sources.partition import UnseenError
 from divscore.sources.tableitems import TableItems
@@ -22,6 +22,18 @@ __all__ = ["ItemPartition", "item_partitions"]
 
 # Items of a partition, where a file can be divided: minutes of work for the slower encoders.
 ROWS = {"image": 1024, "text": 16_384}
+# What object stores and other file systems say of a file's content or time, the surest first.
+MARKS = (
+    "etag",
+    "content-md5",
+    "md5hash",
+    "generation",
+    "lastmodified",
+    "last_modified",
+    "mtime",
+    "updated",
+    "created",
+)
 
 
 @dataclass(frozen=True)
@@ -39,6 +51,13 @@ class ItemPartition:
     column: str = ""
     piece: Piece | None = None
     strict: bool = False
+
+    @property
+    def rows(self) -> int | None:
+        """How many items, where that is known."""
+        if self.listed is not None:
+            return len(self.listed)
+        return self.piece.rows if self.piece else None
 
     def __str__(self) -> str:
         return self.label
@@ -124,9 +143,13 @@ def _anywhere(content: str | bytes) -> str | bytes:
     return os.path.abspath(content) if local else content
 
 
-def _version(location: Location) -> tuple[int, ...]:
-    """Changes when the file does."""
-    if location.remote:
-        return (location.size(),)
-    about = os.stat(location.url)
-    return about.st_size, about.st_mtime_ns
+def _version(location: Location) -> tuple[int | str, ...]:
+    """Changes when the file does; a remote one's size may not, but its store's mark of the content or time does."""
+    if not location.remote:
+        here = os.stat(location.url)
+        return here.st_size, here.st_mtime_ns
+    filesystem, path = filesystem_of(location.url)
+    with location.reading("a remote file"):
+        told = {key.lower(): value for key, value in filesystem.info(path).items()}
+    mark = next((str(told[key]) for key in MARKS if told.get(key)), "")
+    return int(told.get("size") or 0), mark

@@ -18,7 +18,7 @@ from divscore.embedding.pipeline import Pipeline, chunks
 from divscore.errors import FileError
 from divscore.sources.items import Items, ItemSource
 
-__all__ = ["EmbedResult", "embed"]
+__all__ = ["EmbedResult", "check_local", "embed"]
 
 MOST_VALUES = 1000
 NOT_KEPT = {"path", "resumed", "replaced", "listing"}
@@ -54,6 +54,7 @@ def embed(
     Items without a vector are listed in ``out`` + ``.skipped.csv``. That no item has one is an error, unless this
     is a part of something larger, which `may_be_empty`.
     """
+    check_local(out)
     target = Path(out)
     _check(target, source)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -211,6 +212,15 @@ class _Job:
         for column in self.layout.columns:
             state.update(fingerprint("\0".join(piece.values[column])))
         return state.digest()
+
+
+def check_local(out: str | os.PathLike[str]) -> None:
+    """Refuse an address where a path is expected."""
+    if "://" in os.fspath(out):
+        raise FileError(
+            f"{os.fspath(out)} is an address; vectors can only be written to this machine or a mounted folder: give a "
+            "path, and copy the result there afterwards"
+        )
 
 
 def _check(target: Path, source: ItemSource) -> None:

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from divscore.errors import FileError
 
-__all__ = ["Journal"]
+__all__ = ["Journal", "lock"]
 
 MAGIC = b"divscore.journal/1\n"
 RECORD = struct.Struct("<QI16s")
@@ -84,7 +84,7 @@ class Journal:
     def _open(self) -> BinaryIO:
         stream = os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
         try:
-            _lock(stream, self.path)
+            lock(stream, self.path)
             found = self.header_of(self.path)
             if found == self.header:
                 self._read_marks(stream)
@@ -114,8 +114,8 @@ class Journal:
             self._end += RECORD.size + length
 
 
-def _lock(stream: BinaryIO, path: Path) -> None:
-    """Two jobs must not write one journal; the lock goes with the process, however it ends."""
+def lock(stream: BinaryIO, path: Path) -> None:
+    """Two jobs must not write one journal or folder; the lock goes with the process, however it ends."""
     try:
         import fcntl
     except ImportError:  # Windows, where an open file cannot be replaced anyway

@@ -19,6 +19,7 @@ from divscore.embedding.source import EncodedSource
 from divscore.errors import ControlError, FileError
 from divscore.sources.block import Request, VectorSource
 from divscore.sources.folder import FolderItems
+from divscore.sources.hive import folder_values
 from divscore.sources.items import ItemSource
 from divscore.sources.location import filesystem_of, is_folder, locate_all
 from divscore.sources.open import open_located
@@ -77,10 +78,19 @@ def open_items(
         raise FileError(f"{found[0].label} holds vectors, not items; there is nothing to encode")
     if extra is None:
         every = [name for name, kind in found.columns.items() if kind in {"text", "number", "bool", "date"}]
+        every += [name for name in _folder_columns(found) if name not in found.columns]
         return open_items(
             path, column=getattr(found, "column", column), extra=every, form=form, strict=strict
         )
     return found
+
+
+def _folder_columns(source: ItemSource) -> list[str]:
+    """Columns that the folders of all files of a table name."""
+    if not isinstance(source, TableItems):
+        return []
+    first, *others = map(folder_values, source.locations)
+    return [name for name in first if all(name in each for each in others)]
 
 
 def open_pool(

@@ -21,7 +21,7 @@ SURE = 0.05  # at twenty splits coverage that is as promised is called low in so
 
 
 def advice(found: Comparison) -> str:
-    """What to do, in a sentence; then what speaks against relying on it, if anything does."""
+    """What to do, in a few sentences; then what speaks against relying on it, if anything does."""
     most = max(found.setup.labels)
     last = [row for row in found.rows if row.labels == most]
     best = min(last, key=lambda row: row.summary.mae)
@@ -38,8 +38,9 @@ def advice(found: Comparison) -> str:
         return f"{said}{_thin(found)}"
     told = chosen.summary
     said = (
-        f"Use {chosen.title} with {most} labels: it is off by {told.mae:.3f} on average{_interval(told)}"
-        f"{_rival(chosen, best)}{_more(found, chosen)}{_control_set(last)}."
+        f"Use {chosen.title}, with all of your {found.pool:,} labels. With {most} of them, the others being held out "
+        f"to test it, it was off by {told.mae:.3f} on average{_interval(told)}.{_rival(chosen, best)}"
+        f"{_more(found, chosen)}{_control_set(last)}"
     )
     return f"{said}{_low_coverage(told, found.setup.repetitions)}{_thin(found)}"
 
@@ -82,8 +83,8 @@ def _rival(chosen: Compared, best: Compared) -> str:
     if chosen is best:
         return ""
     return (
-        f"; {best.title} was off by {best.summary.mae:.3f}, which may be chance (less than one standard error ahead), "
-        "and has no interval"
+        f" {best.title} was off by {best.summary.mae:.3f}, which may be chance (less than one standard error ahead), "
+        "and has no interval."
     )
 
 
@@ -94,8 +95,11 @@ def _more(found: Comparison, chosen: Compared) -> str:
     row = max(fewer, key=lambda r: r.labels)
     gain = row.summary.mae / max(chosen.summary.mae, 1e-9)
     if gain > HELPS:
-        return f"; with {row.labels} labels it was {row.summary.mae:.3f}, so more labels should still help"
-    return f"; with {row.labels} labels it was {row.summary.mae:.3f} already, so more would hardly help"
+        return (
+            f" With {row.labels} labels it was {row.summary.mae:.3f}, so more labels should still help; 'divscore "
+            "plan' says how many."
+        )
+    return f" With {row.labels} labels it was {row.summary.mae:.3f} already, so more would hardly help."
 
 
 def _control_set(last: Sequence[Compared]) -> str:
@@ -103,8 +107,8 @@ def _control_set(last: Sequence[Compared]) -> str:
     best = min(scores, key=lambda row: row.summary.mae)
     kind = best.title.removeprefix("divscore, ")
     return (
-        f"; for the paper's DivScore the best control set was '{kind}' of {best.representatives}, off by "
-        f"{best.summary.mae:.3f}"
+        f" For the paper's DivScore the best control set was '{kind}' of {best.representatives}, off by "
+        f"{best.summary.mae:.3f}."
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import reprlib
 import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
@@ -14,8 +15,9 @@ from divscore.control import ControlSet
 from divscore.errors import FileError, InputError
 from divscore.wording import printable
 
-__all__ = ["NOT_STATED", "QUESTIONS", "About", "read_about", "write_about"]
+__all__ = ["ABOUT", "NOT_STATED", "QUESTIONS", "About", "read_about", "write_about"]
 
+ABOUT = "about.toml"
 NOT_STATED = "not stated"
 
 # What the file asks, in its order. A person who was not there should understand every answer.
@@ -98,7 +100,7 @@ def read_about(path: str | os.PathLike[str]) -> About:
         raise FileError(
             f"{file} does not exist; 'divscore control publish C --template {file}' writes one to fill in"
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise FileError(
             f'{file} is not in TOML ({error}); lines look like  license = "cc-by-4.0"  and long answers stand '
             'between """three quotes"""'
@@ -108,7 +110,7 @@ def read_about(path: str | os.PathLike[str]) -> About:
         raise FileError(f"{file} answers '{unknown[0]}', which is not asked; expected {', '.join(QUESTIONS)}")
     for name, value in found.items():
         if not isinstance(value, str):
-            raise FileError(f'{file}: {name} = {value!r}; expected text between quotes, "…"')
+            raise FileError(f'{file}: {name} = {reprlib.repr(value)}; expected text between quotes, "…"')
     answers = {name: "\n".join(_lines(value)).strip() for name, value in found.items()}
     try:
         return About(**answers)

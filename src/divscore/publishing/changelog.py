@@ -7,19 +7,26 @@ from collections.abc import Sequence
 
 from divscore.control import ControlSet
 from divscore.controlcard import plain
-from divscore.publishing.ids import fingerprints
+from divscore.publishing.ids import NUMBER, counterparts, former_names
 
-__all__ = ["CHANGELOG", "changes", "edition_of", "with_entry"]
+__all__ = ["CHANGELOG", "changes", "edition_of", "names_examples", "with_entry"]
 
 CHANGELOG = "CHANGELOG.md"
 TITLE = "# Changes\n"
-EDITION = re.compile(r"^## Edition (\d+)", re.M)
+EDITION = re.compile(r"^## Edition ([0-9]{1,9})\b", re.M)
+ADDED, REMOVED, MOVED = "Added", "Removed", "Moved to another group"
+NAMED = re.compile(rf"^- (?:{ADDED}|{REMOVED}|{MOVED}): [0-9]+ \((.+?)(?: and [0-9]+ more)?\)\.$", re.M)
 LISTED = 30
 
 
 def edition_of(text: str) -> int:
     """The latest edition that a changelog speaks of; 0 if none."""
     return max((int(number) for number in EDITION.findall(text)), default=0)
+
+
+def names_examples(text: str) -> bool:
+    """Whether an entry calls examples by more than numbers."""
+    return any(not NUMBER.fullmatch(name) for listed in NAMED.findall(text) for name in listed.split(", "))
 
 
 def with_entry(text: str, edition: int, day: str, lines: Sequence[str]) -> str:
@@ -31,8 +38,10 @@ def with_entry(text: str, edition: int, day: str, lines: Sequence[str]) -> str:
     return f"{head}{mark}\n{entry}" + (f"\n{rest.lstrip()}" if rest.strip() else "")
 
 
-def changes(new: ControlSet, old: ControlSet | None, facts: Sequence[str] = ()) -> list[str]:
-    """Lines about what changed; `facts` are the answers about it that did."""
+def changes(
+    new: ControlSet, old: ControlSet | None, facts: Sequence[str] = (), *, ids: str = "keep"
+) -> list[str]:
+    """Lines about what changed; `facts` are the answers about it that did, `ids` is what examples are called by now."""
     if old is None:
         counts = ", ".join(f"{n} of {plain(name)}" for name, n in new.counts.items())
         return [
@@ -46,7 +55,7 @@ def changes(new: ControlSet, old: ControlSet | None, facts: Sequence[str] = ()) 
         lines.append(
             f"Encoder: {plain(old.encoder or 'not recorded')} → {plain(new.encoder or 'not recorded')}."
         )
-    lines += _examples(new, old)
+    lines += _examples(new, old, former_names(old, ids))
     if old.counts != new.counts:
         names = dict.fromkeys((*old.groups, *new.groups))
         told = ", ".join(f"{plain(n)} {old.counts.get(n, 0)} → {new.counts.get(n, 0)}" for n in names)
@@ -60,33 +69,27 @@ def changes(new: ControlSet, old: ControlSet | None, facts: Sequence[str] = ()) 
     return lines
 
 
-def _examples(new: ControlSet, old: ControlSet) -> list[str]:
-    # Vectors of one encoder tell examples apart whatever they are called; of two encoders they tell nothing.
-    comparable = old.encoder == new.encoder and old.dimension == new.dimension
-    mine, theirs = (_rows(control, comparable) for control in (new, old))
-    both = [key for key in mine if key in theirs]
-    pairs = [(mine[key], theirs[key]) for key in both]
+def _examples(new: ControlSet, old: ControlSet, former: Sequence[str]) -> list[str]:
+    pairs = counterparts(new, old)
+    kept, found = {a for a, _ in pairs}, {b for _, b in pairs}
     group = [(a, b) for a, b in pairs if new.groups[new.labels[a]] != old.groups[old.labels[b]]]
     marked = sum(bool(new.representative[a] != old.representative[b]) for a, b in pairs)
     renamed = sum(new.ids[a] != old.ids[b] for a, b in pairs)
     lines = [
-        _told("Added", [new.ids[row] for key, row in mine.items() if key not in theirs]),
-        _told("Removed", [old.ids[row] for key, row in theirs.items() if key not in mine]),
-        _told("Moved to another group", [new.ids[a] for a, _ in group]),
+        _told(ADDED, [new.ids[row] for row in range(len(new)) if row not in kept]),
+        _told(REMOVED, [former[row] for row in range(len(old)) if row not in found]),
+        _told(MOVED, [new.ids[a] for a, _ in group]),
         f"Representatives: {marked} marked or unmarked." if marked else "",
         f"Renamed: {renamed}." if renamed else "",
     ]
     return [line for line in lines if line] or ["The examples are the same."]
 
 
-def _rows(control: ControlSet, by_vector: bool) -> dict[str, int]:
-    keys = fingerprints(control) if by_vector else list(control.ids)
-    return {key: row for row, key in enumerate(keys)}
-
-
 def _told(what: str, ids: Sequence[str]) -> str:
     if not ids:
         return ""
+    if not all(ids):  # some have no name that may be told
+        return f"{what}: {len(ids)}."
     listed = ", ".join(plain(name) for name in ids[:LISTED])
     more = f" and {len(ids) - LISTED} more" if len(ids) > LISTED else ""
     return f"{what}: {len(ids)} ({listed}{more})."

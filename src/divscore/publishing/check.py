@@ -10,12 +10,12 @@ from divscore.control import ControlSet
 from divscore.controlcard import TABLE
 from divscore.controlfile import load_control
 from divscore.errors import DivscoreError, FileError
-from divscore.publishing.about import About, read_about
+from divscore.publishing.about import ABOUT, About, read_about
 from divscore.publishing.card import counts_row
 from divscore.publishing.changelog import CHANGELOG, edition_of
 from divscore.publishing.croissant import CROISSANT, PREFIX, SCHEMA, read_description
 from divscore.publishing.digests import SUMS, digest_of, overall, read_sums
-from divscore.publishing.folder import ABOUT, OURS
+from divscore.publishing.folder import OURS
 from divscore.publishing.measure import Measured, NotMeasured, measured_from
 from divscore.publishing.objections import OBJECTIONS, Objection, read_objections
 from divscore.publishing.publication import group_numbers
@@ -73,7 +73,7 @@ def stated(path: str | os.PathLike[str]) -> tuple[About, Measured | NotMeasured]
     """What a published folder says that cannot be computed from its examples."""
     folder = Path(path)
     try:
-        measured = measured_from(read_description(folder).get(f"{PREFIX}:measured", {}))
+        measured = measured_from(read_description(folder).get(f"{PREFIX}:measured"))
     except ValueError:
         measured = NotMeasured(f"{CROISSANT} does not say")
     return read_about(folder / ABOUT) if (folder / ABOUT).is_file() else About(), measured
@@ -139,6 +139,8 @@ def _edition(folder: Path) -> tuple[int, list[str]]:
         described = read_description(folder).get(f"{PREFIX}:edition")
     except (OSError, ValueError):
         return 0, []  # said already
-    if logged != described:
-        return logged, [f"{CHANGELOG} ends with edition {logged}, {CROISSANT} is of edition {described}"]
+    known = type(described) is int and 0 < described < 10**9
+    if not known or logged != described:
+        told = f"is of edition {described}" if known else "does not say of which it is"
+        return logged, [f"{CHANGELOG} ends with edition {logged}, {CROISSANT} {told}"]
     return logged, []

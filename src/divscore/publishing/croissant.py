@@ -57,7 +57,7 @@ def read_description(folder: Path) -> dict[str, Any]:
     file = folder / CROISSANT
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise FileError(f"{CROISSANT} cannot be read ({error})") from error
     if not isinstance(found, dict):
         raise FileError(f"{CROISSANT} does not describe a data set")

@@ -5,55 +5,50 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from divscore.control import ControlSet
 from divscore.controlcard import TABLE
-from divscore.controlfile import load_control, put_in_place, write_table
+from divscore.controlfile import whole_folder, write_table
 from divscore.embedding.open import PROJECTION
-from divscore.errors import DivscoreError, FileError, InputError
-from divscore.publishing.about import About, read_about, write_about
+from divscore.errors import FileError, InputError
+from divscore.publishing.about import ABOUT, About, write_about
 from divscore.publishing.changelog import CHANGELOG, changes, edition_of, with_entry
-from divscore.publishing.croissant import CROISSANT, described, read_description
+from divscore.publishing.croissant import CROISSANT, described
 from divscore.publishing.digests import SUMS, digest_of, overall, read_sums, sums_text
+from divscore.publishing.earlier import Earlier, read_earlier
 from divscore.publishing.ids import public_ids
 from divscore.publishing.measure import Measured, NotMeasured
-from divscore.publishing.objections import EMPTY, OBJECTIONS
+from divscore.publishing.objections import EMPTY, OBJECTIONS, Carried
 from divscore.publishing.publication import Publication, today
 from divscore.publishing.readme import README, readme
 from divscore.publishing.soundness import soundness
 
-__all__ = ["ABOUT", "GENERATED", "Published", "is_published", "publish"]
+__all__ = ["GENERATED", "OURS", "Published", "is_published", "publish"]
 
-ABOUT = "about.toml"
 GENERATED = (TABLE, README, CROISSANT)  # written anew in every edition; nobody should edit them
 OURS = {*GENERATED, ABOUT, CHANGELOG, OBJECTIONS, SUMS, PROJECTION}
-NOTHING = About()
+NO_OBJECTIONS = Carried(EMPTY)
 Measure = Callable[[ControlSet], Measured | NotMeasured]
 
 
 @dataclass(frozen=True)
 class Published:
-    """What was written: the edition, the overall digest, and how many examples go by another name than before."""
+    """What was written: the edition, and the overall digest.
+
+    `renamed` examples go by another name than in the control set that was given. `carried` says that the figures are
+    those of the edition before. `still_named` are files in which examples are called by names, though this edition
+    calls them by numbers.
+    """
 
     publication: Publication
     digest: str
     renamed: int
-
-
-@dataclass(frozen=True)
-class _Earlier:
-    """The edition that lies in the folder already."""
-
-    control: ControlSet | None = None
-    about: About = NOTHING
-    changelog: str = ""
-    objections: str = EMPTY
-    first_day: str = ""
-    edited_about: bool = False
+    carried: bool = False
+    objections: Carried = NO_OBJECTIONS
+    still_named: tuple[str, ...] = ()
 
 
 def is_published(path: str | os.PathLike[str]) -> bool:
@@ -84,7 +79,8 @@ def publish(
     about : About, optional
         What people know of it; that of the earlier edition by default.
     measure : callable
-        Gives the figures of error and coverage.
+        Gives the figures of error and coverage. Where it gives none, those of the earlier edition stay if the control
+        set is the same.
     ids : "names", "numbers" or "keep"
         What the examples are called, see `public_ids`.
     projection : path, optional
@@ -99,29 +95,40 @@ def publish(
             f"this control set has the similarity '{control.similarity.name}', which no file can hold; only sets with "
             "cosine similarity can be published"
         )
-    earlier = _earlier(target) if target.is_dir() else _Earlier()
+    earlier = read_earlier(target) if is_published(target) else Earlier()
     public = control.with_ids(public_ids(control, ids, earlier.control))
+    figures = measure(public)
+    told = earlier.figures(figures, public)
+    carried = earlier.carried(public)
     day = today()
     publication = Publication(
         public,
         earlier.about if about is None else about,
         soundness(public),
-        measure(public),
+        told,
         edition_of(earlier.changelog) + 1,
         day,
         earlier.first_day or day,
     )
-    digest = _write(publication, earlier, target, projection)
-    renamed = sum(a != b for a, b in zip(control.ids, public.ids, strict=True))
-    return Published(publication, digest, renamed)
+    changed = changes(public, earlier.control, earlier.answers(publication.about), ids=ids)
+    log = with_entry(earlier.changelog, publication.edition, day, changed)
+    digest = _write(publication, {CHANGELOG: log, OBJECTIONS: carried.text}, target, projection)
+    return Published(
+        publication,
+        digest,
+        renamed=sum(a != b for a, b in zip(control.ids, public.ids, strict=True)),
+        carried=told is not figures,
+        objections=carried,
+        still_named=earlier.still_named(carried.text) if ids == "numbers" else (),
+    )
 
 
-def _write(publication: Publication, earlier: _Earlier, target: Path, projection: Path | None) -> str:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    fresh = target.parent / f".{target.name}.{uuid.uuid4().hex}"
-    fresh.mkdir()
+def _write(
+    publication: Publication, growing: Mapping[str, str], target: Path, projection: Path | None
+) -> str:
+    """Write all files, of which those that are `growing` take over what the earlier edition held."""
     control = publication.control
-    try:
+    with whole_folder(target, OURS) as fresh:
         write_table(control, fresh / TABLE)
         if projection is not None:
             shutil.copyfile(projection, fresh / PROJECTION)
@@ -129,33 +136,15 @@ def _write(publication: Publication, earlier: _Earlier, target: Path, projection
         texts = {
             ABOUT: write_about(publication.about, control),
             CROISSANT: json.dumps(description, indent=2, ensure_ascii=False) + "\n",
-            CHANGELOG: with_entry(
-                earlier.changelog,
-                publication.edition,
-                publication.day,
-                changes(control, earlier.control, _answers(publication.about, earlier)),
-            ),
+            CHANGELOG: growing[CHANGELOG],
         }
         for name, text in texts.items():
             (fresh / name).write_text(text, encoding="utf-8")
         digest = overall(_digests(fresh), [README])
         (fresh / README).write_text(readme(publication, digest), encoding="utf-8")
         (fresh / SUMS).write_text(sums_text(_digests(fresh)), encoding="utf-8")
-        (fresh / OBJECTIONS).write_text(earlier.objections, encoding="utf-8", newline="")
-        put_in_place(fresh, target, OURS)
-    except UnicodeEncodeError as error:
-        raise FileError(
-            f"{target}: {error.object!r} cannot be written as text; rename the example, group or attribute"
-        ) from error
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        (fresh / OBJECTIONS).write_text(growing[OBJECTIONS], encoding="utf-8", newline="")
     return digest
-
-
-def _answers(about: About, earlier: _Earlier) -> list[str]:
-    """Questions that are answered differently in this edition, as far as can be told."""
-    changed = about.changed(earlier.about)
-    return [*changed, f"others in {ABOUT}"] if earlier.edited_about else changed
 
 
 def _digests(folder: Path) -> dict[str, str]:
@@ -183,38 +172,3 @@ def _check_target(target: Path, replace: bool) -> None:
 
 def _edited(file: Path, digest: str) -> bool:
     return file.name in GENERATED and file.is_file() and digest_of(file) != digest
-
-
-def _earlier(folder: Path) -> _Earlier:
-    if not is_published(folder):
-        return _Earlier()
-    try:
-        control = load_control(folder, verify=False)
-    except (DivscoreError, KeyError, ValueError):
-        control = None
-    sums = read_sums(folder) or {}
-    return _Earlier(
-        control,
-        read_about(folder / ABOUT) if (folder / ABOUT).is_file() else About(),
-        _text(folder / CHANGELOG),
-        _text(folder / OBJECTIONS, newline="") or EMPTY,
-        _first_day(folder),
-        (folder / ABOUT).is_file() and sums.get(ABOUT) != digest_of(folder / ABOUT),
-    )
-
-
-def _text(file: Path, newline: str | None = None) -> str:
-    try:
-        with file.open(encoding="utf-8", newline=newline) as stream:
-            return stream.read()
-    except FileNotFoundError:
-        return ""
-    except UnicodeDecodeError as error:
-        raise FileError(f"{file} is not in UTF-8 ({error}); save it as UTF-8, it is kept as it is") from error
-
-
-def _first_day(folder: Path) -> str:
-    try:
-        return str(read_description(folder).get("datePublished", ""))
-    except FileError:
-        return ""

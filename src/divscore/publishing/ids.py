@@ -7,10 +7,11 @@ from collections import Counter
 
 from divscore.control import ControlSet
 
-__all__ = ["CHOICES", "fingerprints", "public_ids"]
+__all__ = ["CHOICES", "NUMBER", "counterparts", "fingerprints", "former_names", "public_ids", "whole_texts"]
 
 CHOICES = ("names", "numbers", "keep")
-NUMBER = re.compile(r"example-(\d+)")
+NUMBER = re.compile(r"example-([0-9]{1,9})")
+SENTENCE = 6  # words; names of files and of people have fewer
 
 
 def public_ids(control: ControlSet, choice: str, earlier: ControlSet | None = None) -> list[str]:
@@ -43,8 +44,38 @@ def fingerprints(control: ControlSet) -> list[str]:
     return found
 
 
+def counterparts(new: ControlSet, old: ControlSet) -> list[tuple[int, int]]:
+    """Rows of the examples that are in both editions.
+
+    Vectors of one encoder tell examples apart whatever they are called; of two encoders they tell nothing, and the
+    names must.
+    """
+    comparable = old.encoder == new.encoder and old.dimension == new.dimension
+    mine, theirs = (fingerprints(each) if comparable else each.ids for each in (new, old))
+    rows = {key: row for row, key in enumerate(theirs)}
+    return [(row, rows[key]) for row, key in enumerate(mine) if key in rows]
+
+
+def former_names(old: ControlSet, choice: str) -> list[str]:
+    """What an edition with this `choice` of ids may call the examples of the one before; empty where nothing."""
+    if choice == "keep":
+        return list(old.ids)
+    if choice == "numbers":
+        return [name if NUMBER.fullmatch(name) else "" for name in old.ids]
+    return [_last(name) for name in old.ids]
+
+
+def whole_texts(control: ControlSet) -> int:
+    """How many examples are called by what looks like a whole text."""
+    return sum(len(name.split()) >= SENTENCE for name in control.ids)
+
+
+def _last(name: str) -> str:
+    return name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
+
+
 def _names(control: ControlSet) -> list[str]:
-    names = [name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1] for name in control.ids]
+    names = [_last(name) for name in control.ids]
     # The same name in several folders: their group tells them apart, which is public anyway.
     twice = Counter(names)
     groups = [control.groups[label] for label in control.labels]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,6 +15,11 @@ __all__ = ["REPETITIONS", "Measured", "NotMeasured", "measure", "measured_from"]
 REPETITIONS = 20
 # Representatives that `compare` chooses in the same way; only then does its figure speak of these.
 SAME_CHOICE = {"adaptive, α = 1": "adaptive", "adaptive, α = 0.1": "adaptive-0.1", "dpp": "dpp"}
+
+
+COUNTS = {"examples", "labels", "repetitions", "answers", "smallest", "largest", "cannot_tell"}
+MAY_BE_NONE = {"error_se", "coverage_se", "divscore_error"}
+MOST = 2**63
 
 
 @dataclass(frozen=True)
@@ -128,14 +133,36 @@ def measure(
     )
 
 
-def measured_from(values: Mapping[str, Any]) -> Measured | NotMeasured:
-    """Read what `to_dict` wrote."""
+def measured_from(values: object) -> Measured | NotMeasured:
+    """Read what `to_dict` wrote; an error says what is wrong with it, since anybody may have edited it."""
+    if not isinstance(values, dict):
+        raise InputError("figures that cannot be read: expected an object")
     if "not_measured" in values:
-        return NotMeasured(str(values["not_measured"]))
+        reason = values["not_measured"]
+        if not isinstance(reason, str):
+            raise InputError("figures that cannot be read: 'not_measured' holds no text")
+        return NotMeasured(reason)
+    found = {name: value for name, value in values.items() if name not in {"protocol", "estimator"}}
+    wrong = [name for name, value in found.items() if not _fits(name, value)]
+    if wrong:
+        raise InputError(f"figures that cannot be read: '{wrong[0]}'")
     try:
-        return Measured(**{k: v for k, v in values.items() if k not in {"protocol", "estimator"}})
+        return Measured(**found)
     except TypeError as error:
         raise InputError(f"figures that cannot be read: {error}") from error
+
+
+def _fits(name: str, value: object) -> bool:
+    """Whether a figure is one that `measure` could have given."""
+    if value is None:
+        return name in MAY_BE_NONE
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    if name == "seed":
+        return isinstance(value, int) and abs(value) < MOST
+    if name in COUNTS:
+        return isinstance(value, int) and 0 <= value < MOST
+    return 0 <= value <= (1 if name == "coverage" else 2)
 
 
 def _plus_minus(error: float | None, *, percent: bool = False) -> str:

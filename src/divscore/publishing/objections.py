@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-__all__ = ["COLUMNS", "EMPTY", "OBJECTIONS", "WHOLE", "Objection", "read_objections"]
+from divscore.publishing.ids import NUMBER
+
+__all__ = [
+    "COLUMNS",
+    "EMPTY",
+    "OBJECTIONS",
+    "WHOLE",
+    "Carried",
+    "Objection",
+    "carry_over",
+    "names_other_than_numbers",
+    "read_objections",
+]
 
 OBJECTIONS = "objections.csv"
 COLUMNS = ("id", "objection", "proposal", "by", "contact", "date", "status")
@@ -17,6 +30,7 @@ STATES = ("open", "accepted", "declined")
 WHOLE = "*"  # an objection to the set as a whole
 EMPTY = ",".join(COLUMNS) + "\n"
 FORMULA = re.compile(r"[=+\-@\t\r]")
+MARK = "\ufeff"  # with which spreadsheets begin a file
 
 
 @dataclass(frozen=True)
@@ -36,6 +50,15 @@ class Objection:
     def is_open(self) -> bool:
         """Whether nobody has decided yet."""
         return self.status == "open"
+
+
+@dataclass(frozen=True)
+class Carried:
+    """The table for the next edition: how many lines name an example anew, which open ones have lost theirs."""
+
+    text: str
+    renamed: int = 0
+    lost: tuple[str, ...] = ()
 
 
 def read_objections(path: Path, ids: Collection[str] | None) -> tuple[list[Objection], list[str]]:
@@ -64,6 +87,58 @@ def read_objections(path: Path, ids: Collection[str] | None) -> tuple[list[Objec
         found.append(objection)
         wrong += [f"{where}: {problem}" for problem in _problems(objection, row, ids)]
     return found, wrong
+
+
+def carry_over(text: str, names: Mapping[str, str]) -> Carried:
+    """Take objections into the next edition, where the examples may be called by other `names`.
+
+    An empty name is that of an example which is no longer there. Lines without a new name stay as they are, to the
+    letter, and so does a whole table that cannot be read.
+    """
+    records = _records(text)
+    if not records:
+        return Carried(text)
+    kept, renamed, lost = [records[0][0]], 0, []
+    for written, row in records[1:]:
+        given = row[0].strip() if row else ""
+        name = names.get(given, given) if given != WHOLE else given
+        if given and not name and row[-1].strip() == "open":
+            lost.append(given)
+        changed = bool(name) and name != given
+        renamed += changed
+        kept.append(_line([name, *row[1:]], written) if changed else written)
+    return Carried("".join(kept), renamed, tuple(lost))
+
+
+def names_other_than_numbers(text: str) -> bool:
+    """Whether an objection is to an example that is called by more than a number."""
+    ids = [row[0].strip() for _, row in _records(text)[1:] if row]
+    return any(name and name != WHOLE and not NUMBER.fullmatch(name) for name in ids)
+
+
+def _records(text: str) -> list[tuple[str, list[str]]]:
+    """Rows, the first of them the heading, each with the text that it was read from; none where it is no table."""
+    mark = text[: text.startswith(MARK)]
+    lines = list(io.StringIO(text.removeprefix(MARK), newline=""))
+    found: list[tuple[str, list[str]]] = []
+    begin = 0
+    try:
+        reader = csv.reader(lines, strict=True)
+        for row in reader:
+            found.append(("".join(lines[begin : reader.line_num]), row))
+            begin = reader.line_num
+    except csv.Error:
+        return []
+    if not found or tuple(found[0][1]) != COLUMNS:
+        return []
+    return [(mark + found[0][0], found[0][1]), *found[1:]]
+
+
+def _line(row: list[str], written: str) -> str:
+    """A row as text that ends as what was `written` before."""
+    stream = io.StringIO(newline="")
+    csv.writer(stream, lineterminator=written[len(written.rstrip("\r\n")) :]).writerow(row)
+    return stream.getvalue()
 
 
 def _problems(objection: Objection, row: list[str], ids: Collection[str] | None) -> list[str]:

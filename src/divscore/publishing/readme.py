@@ -65,7 +65,7 @@ def _origin(publication: Publication) -> str:
 ## Where the examples come from
 
 - **Source:** {prose(about.source)}
-- **Where to look at them:** {prose(about.items)} (This folder holds their vectors, not the items.)
+- **Where to look at them:** {prose(about.items)} (This folder holds their ids and vectors.)
 - **Consent:** {prose(about.consent)}{known}
 - **How the representatives were chosen:** {plain(control.method)}{lost}
 - **License:** {prose(about.license)}"""

@@ -44,7 +44,8 @@ def forest(audits: Sequence[Audit], ax: Axes | None = None, *, limit: float | No
 
 def _line(ax: Axes, row: Mark, at: int, picture: Picture) -> None:
     style = {"color": BAR, "lw": 4} if row.told else {"color": QUIET, "lw": 1.5, "ls": ":"}
-    ax.plot([row.low, row.high], [at, at], solid_capstyle="round", zorder=2, **style)  # type: ignore[arg-type]
+    if row.ends is not None:
+        ax.plot(row.ends, [at, at], solid_capstyle="round", zorder=2, **style)  # type: ignore[arg-type]
     if row.told and row.hollow is not None:
         inside = picture.low <= row.hollow <= picture.high
         shape = "D" if inside else (">" if row.hollow > picture.high else "<")

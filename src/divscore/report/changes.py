@@ -9,10 +9,10 @@ from typing import Any
 from divscore import __version__
 from divscore.auditdiff import AuditDiff
 from divscore.auditdocument import AuditDocument, Entry
-from divscore.change import Change
+from divscore.change import IDENTICAL, Change
 from divscore.interval import Interval
 from divscore.report.table import columns
-from divscore.wording import printable
+from divscore.wording import brief
 
 __all__ = ["SCHEMA", "change_document", "change_headline", "change_table"]
 
@@ -23,15 +23,19 @@ COUNTED = {
     "tilted the other way": "tilted the other way",
     "shifted": "shifted towards one group",
     "no change that can be told": "without a change that can be told",
+    IDENTICAL: "with the same items as before",
     "cannot tell": "of which nothing can be told",
 }
 
 
 def change_headline(diff: AuditDiff) -> str:
-    """What happened, in one sentence."""
+    """What happened, in one sentence; another one counts what was not compared."""
+    others = bool(diff.new or diff.vanished)
     if len(diff.changes) == 1:
-        return _one(diff.changes[0], diff.after.attribute) + _rest(diff)
-    found = Counter(change.verdict for change in diff.changes)
+        return _one(diff.changes[0], diff.after.attribute, named=others) + _rest(diff)
+    found = Counter(_words(change) for change in diff.changes)
+    if not others and found.total() == found[IDENTICAL]:
+        return f"Nothing has changed: the items of all {len(diff.changes):,} collections are the same."
     told = [f"{found[verdict]:,} {words}" for verdict, words in COUNTED.items() if found[verdict]]
     return f"Of {len(diff.changes):,} collections in both audits: {', '.join(told)}.{_rest(diff)}"
 
@@ -43,13 +47,16 @@ def change_table(diff: AuditDiff) -> str:
     rows += [_row(change) for change in diff.changes]
     after = {entry.name: entry for entry in diff.after.collections}
     before = {entry.name: entry for entry in diff.before.collections}
-    rows += [[printable(name), "", _value(after[name]), "", "", "new"] for name in diff.new]
-    rows += [[printable(name), _value(before[name]), "", "", "", "vanished"] for name in diff.vanished]
+    rows += [[brief(name), "", _value(after[name]), "", "", "new"] for name in diff.new]
+    rows += [[brief(name), _value(before[name]), "", "", "", "vanished"] for name in diff.vanished]
     return columns(rows)
 
 
-def change_document(diff: AuditDiff, limit: float | None = None) -> dict[str, Any]:
+def change_document(
+    diff: AuditDiff, limit: float | None = None, *, allow_vanished: bool = False
+) -> dict[str, Any]:
     """The JSON document; `limit` is the gate's, where there is one."""
+    gate = {} if limit is None else {"gate": diff.gate(limit, allow_vanished=allow_vanished)}
     return {
         "schema": SCHEMA,
         "version": __version__,
@@ -59,6 +66,7 @@ def change_document(diff: AuditDiff, limit: float | None = None) -> dict[str, An
         "after": _made_with(diff.after),
         "headline": change_headline(diff),
         "max_change": limit,
+        **gate,
         "collections": [_entry(change, limit) for change in diff.changes],
         "new": list(diff.new),
         "vanished": list(diff.vanished),
@@ -66,14 +74,21 @@ def change_document(diff: AuditDiff, limit: float | None = None) -> dict[str, An
     }
 
 
-def _one(change: Change, attribute: str) -> str:
-    if not change.told:
-        return f"Cannot tell how {printable(attribute)} has changed."
+def _one(change: Change, attribute: str, *, named: bool) -> str:
+    """What happened to one collection; it is `named` where it is not all there is."""
+    where = f"in '{brief(change.name)}'"
+    if not change.known:
+        return f"Cannot tell how {brief(attribute)} has changed{f' {where}' if named else ''}."
+    text = _moved(change)
+    return f"I{where[1:]} {text[0].lower()}{text[1:]}" if named else text
+
+
+def _moved(change: Change) -> str:
     if change.unchanged:
         return "Nothing has changed: the items are the same."
     low, high = change.interval.low, change.interval.high
     two = len(change.groups) == 2
-    what = f"the share of {printable(change.groups[0])}" if two else "the disparity"
+    what = f"the share of {brief(change.groups[0])}" if two else "the disparity"
     # A share moves by half of the disparity's change, here in points of per cent.
     low, high = (50 * low, 50 * high) if two else (low, high)
     unit, digits = (" points", 1) if two else ("", 2)
@@ -97,14 +112,19 @@ def _rest(diff: AuditDiff) -> str:
 
 
 def _row(change: Change) -> list[str]:
-    verdict = change.verdict
+    verdict = _words(change)
     if verdict == "shifted":
-        verdict = f"shifted towards {printable(change.towards or '')}"
+        verdict = f"shifted towards {brief(change.towards or '')}"
     limits = f"{_signed(change.interval.low)} to {_signed(change.interval.high)}"
     moved, interval = _signed(change.change), limits
-    if not change.told:
+    if not change.known:
         moved, interval = (f"({moved})" if moved != "?" else "?"), f"({limits})"
-    return [printable(change.name), _value(change.before), _value(change.after), moved, interval, verdict]
+    return [brief(change.name), _value(change.before), _value(change.after), moved, interval, verdict]
+
+
+def _words(change: Change) -> str:
+    """The verdict; of the same items more than that no change can be told."""
+    return IDENTICAL if change.unchanged else change.verdict
 
 
 def _value(entry: Entry) -> str:

@@ -10,18 +10,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from divscore.report.document import document
+from divscore.report.document import SCHEMA, document
 from divscore.result import Audit
 
-__all__ = ["Embedded", "compact", "embed"]
+__all__ = ["SHORT", "Embedded", "compact", "embed", "without_replicates"]
 
 MOST = 64_000  # characters of JSON that stand in a page twice, to be read and to be downloaded
+SHORT = "divscore.audit-short/1"  # lacks what divscore.audit/1 requires, so it must not bear that name
 KEPT = ("name", "count", "shares", "disparity", "interval", "divscore", "trust")
 
 
 @dataclass(frozen=True)
 class Embedded:
-    """`inside` goes into a script element as it is; `address` is a link's; `remark` says what `inside` lacks."""
+    """`inside` goes into a script element as it is; `address` is a link's; `remark` says what is in them."""
 
     inside: str
     address: str
@@ -35,14 +36,25 @@ def embed(audits: Sequence[Audit]) -> Embedded:
     text = compact(whole)
     if len(text) <= MOST:
         packed = base64.b64encode(text.encode()).decode()
-        return Embedded(_inert(text), f"data:application/json;base64,{packed}", "audit.json", "")
+        said = f"All results are inside this file as JSON (schema {SCHEMA}). {without_replicates(audits)}"
+        return Embedded(_inert(text), f"data:application/json;base64,{packed}", "audit.json", said.strip())
     packed = base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
     return Embedded(
-        _inert(compact({**whole, "collections": [_shortened(each) for each in whole["collections"]]})),
+        _inert(compact(_short_document(whole))),
         f"data:application/gzip;base64,{packed}",
         "audit.json.gz",
-        "To keep this page small, the JSON that can be read inside it has the main numbers only, with four decimals "
-        "and without diagnostics and warnings; the download has everything.",
+        f"To keep this page small, the JSON inside it (schema {SHORT}) has the main numbers only, with four decimals "
+        "and without diagnostics and warnings. All results are in the download "
+        f"(schema {SCHEMA}). {without_replicates(audits)}".strip(),
+    )
+
+
+def without_replicates(audits: Sequence[Audit]) -> str:
+    """What a report's JSON lacks, where there is any of it."""
+    if all(audit.refits is None for audit in audits):
+        return ""
+    return (
+        "Replicates, with which divscore diff compares most narrowly, are left out: audit --json writes them."
     )
 
 
@@ -50,6 +62,10 @@ def compact(whole: dict[str, Any]) -> str:
     """JSON without spaces; halves of characters, which no file can hold, become escapes."""
     text = json.dumps(whole, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)
+
+
+def _short_document(whole: dict[str, Any]) -> dict[str, Any]:
+    return {**whole, "schema": SHORT, "collections": [_shortened(each) for each in whole["collections"]]}
 
 
 def _shortened(entry: dict[str, Any]) -> dict[str, Any]:

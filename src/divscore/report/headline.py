@@ -5,7 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from divscore.report.phrases import count, limits, listed, percent, percents, plain, short, signed, without
+from divscore.report.phrases import (
+    bare,
+    count,
+    interval_level,
+    limits,
+    listed,
+    percent,
+    percents,
+    plain,
+    short,
+    signed,
+    without,
+)
 from divscore.result import Audit
 
 __all__ = ["headline", "lead", "noun_of"]
@@ -28,19 +40,17 @@ def headline(audits: Sequence[Audit]) -> str:
         return f"Cannot tell how {about} is distributed in any of {len(audits):,} collections."
     if any(without(a.interval) for a in told):
         return f"{len(told):,} of {len(audits):,} collections have an estimate, by a method that gives no interval."
-    if len(audits[0].shares) > 2:
-        return _spread(told, unknown, len(audits))
-    first, second = (short(name) for name in audits[0].control.groups)
     more = sum(a.interval.low > 0 for a in told)
     less = sum(a.interval.high < 0 for a in told)
-    parts = [
-        (more, f"more {first} than {second}"),
-        (less, f"more {second} than {first}"),
-    ]
-    said = [f"{number:,} {_holds(number)} {what}" for number, what in parts if number]
-    level = len(told) - more - less
-    if level:
-        said.append(f"{level:,} may be balanced")
+    if len(audits[0].shares) > 2:
+        said = [f"{more:,} {'is' if more == 1 else 'are'} uneven"] if more else []
+    else:
+        first, second = (short(name) for name in audits[0].control.groups)
+        parts = [(more, f"more {first} than {second}"), (less, f"more {second} than {first}")]
+        said = [f"{number:,} {_holds(number)} {what}" for number, what in parts if number]
+    balanced = len(told) - more - less
+    if balanced:
+        said.append(f"{balanced:,} may be balanced")
     if unknown:
         said.append(f"{unknown:,} cannot be told")
     return f"Of {len(audits):,} collections, {listed(said)}."
@@ -55,18 +65,16 @@ def lead(audits: Sequence[Audit]) -> str:
     if not told:
         return total
     low, high = min(told, key=lambda a: a.disparity), max(told, key=lambda a: a.disparity)
-    if len(low.shares) > 2:
-        ends = [
-            f"{100 * a.disparity:.0f} in {short(a.name, 40)} (between {100 * a.interval.low:.0f} and "
-            f"{100 * a.interval.high:.0f})"
-            for a in (low, high)
-        ]
-        return f"In percentage points, the gap runs from {ends[0]} to {ends[1]}. {total}"
     group = low.control.groups[0]
-    ends = [
-        f"{percent(a.shares[group])} in {short(a.name, 40)} ({percents(a.share_intervals[group])})"
-        for a in (low, high)
-    ]
+    if not low.has_shares:
+        ends = [_end(a, plain(a.disparity), limits(a.interval, len(a.shares))) for a in (low, high)]
+        said = "By DivScore, which gives no shares, the gap between the largest and the smallest group runs"
+        return f"{said} from {ends[0]} to {ends[1]}. {total}"
+    if len(low.shares) > 2:
+        ends = [_end(a, f"{100 * a.disparity:.0f}", _points(a)) for a in (low, high)]
+        said = "In percentage points, the gap between the largest and the smallest group runs"
+        return f"{said} from {ends[0]} to {ends[1]} by best estimates. {total}"
+    ends = [_end(a, percent(a.shares[group]), percents(a.share_intervals[group])) for a in (low, high)]
     return f"The share of {short(group)} runs from {ends[0]} to {ends[1]}; balanced would be 50%. {total}"
 
 
@@ -74,14 +82,13 @@ def _holds(number: int) -> str:
     return "holds" if number == 1 else "hold"
 
 
-def _spread(told: Sequence[Audit], unknown: int, total: int) -> str:
-    ends = sorted({round(100 * a.disparity) for a in told if math.isfinite(a.disparity)})
-    apart = f"{ends[0]} to {ends[-1]}" if len(ends) > 1 else f"{ends[0]}"
-    rest = f"; {unknown:,} cannot be told" if unknown else ""
-    return (
-        f"The largest and the smallest group lie {apart} percentage points apart in {len(told):,} of {total:,} "
-        f"collections{rest}."
-    )
+def _end(audit: Audit, value: str, between: str) -> str:
+    spread = "" if without(audit.interval) else f" ({between})"
+    return f"{value} in {short(audit.name, 40)}{spread}"
+
+
+def _points(audit: Audit) -> str:
+    return f"between {100 * audit.interval.low:.0f} and {100 * audit.interval.high:.0f}"
 
 
 def _lead_of_one(audit: Audit) -> str:
@@ -89,18 +96,21 @@ def _lead_of_one(audit: Audit) -> str:
         return "The checks below say why. The numbers in brackets are shown for completeness only."
     if not math.isfinite(audit.disparity):
         return ""
-    level = f"{audit.interval.level:.0%} interval {limits(audit.interval, len(audit.shares))}"
+    spread = f"{interval_level(audit.interval)} {limits(audit.interval, len(audit.shares))}"
     if without(audit.interval):
-        level = "no interval"
+        spread = "no interval"
+    if not audit.has_shares:
+        nothing = " This is the whole range: the bound rules nothing out."
+        return f"{spread}.{nothing if bare(audit.interval, len(audit.shares)) else ''}"
     if len(audit.shares) == 2:
         first, second = (short(name) for name in audit.control.groups)
         share = percent(audit.shares[audit.control.groups[0]])
         return (
             f"Best estimate {share} {first}. Disparity (share of {first} minus share of {second}) "
-            f"{signed(audit.disparity)}, {level}."
+            f"{signed(audit.disparity)}, {spread}."
         )
     most, least = short(audit.most), short(audit.least)
     return (
         f"Largest group {most}, smallest {least}. Disparity (largest share minus smallest) "
-        f"{plain(audit.disparity)}, {level}."
+        f"{plain(audit.disparity)}, {spread}."
     )

@@ -12,6 +12,8 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from divscore.report.context import Context
+from divscore.report.listing import listing
+from divscore.report.phrases import count
 from divscore.report.picture import disparities, shares
 from divscore.report.summary import summarise
 from divscore.report.svg import NARROW, WIDE, draw, sliver
@@ -51,7 +53,8 @@ def render(audits: Sequence[Audit], context: Context | None = None) -> str:
 
 def fragment(audit: Audit) -> str:
     """The result in a notebook's cell."""
-    picture = disparities([audit], None) if len(audit.shares) == 2 else shares(audit)
+    by_group = len(audit.shares) > 2 and audit.has_shares
+    picture = shares(audit) if by_group else disparities([audit], None)
     # Two results side by side must not share ids.
     key = hashlib.sha256(repr((audit.name, audit.shares, audit.interval)).encode()).hexdigest()[:8]
     style = _read("fragment.css")
@@ -60,6 +63,9 @@ def fragment(audit: Audit) -> str:
         .get_template("fragment.html.j2")
         .render(
             audit=audit,
+            items=count(audit.count, audit.noun),
+            hollow=picture.hollow,
+            listing=listing([audit]),
             warnings=[printable(each) for each in audit.warnings],
             plot=draw(picture, WIDE, f"divscore-{key}"),
             style=Markup(style),

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from divscore.control import ControlSet
 from divscore.diagnostics import ALARM, MISFIT, coverage, left_out_by_chance
 from divscore.report.headline import noun_of
-from divscore.report.phrases import count, p_value, percent, plain, short
+from divscore.report.phrases import bare, count, p_value, percent, plain, short
 from divscore.result import Audit
 from divscore.separation import SEPARABLE_P
 
 __all__ = ["Light", "lights"]
 
+VISIBLE = 0.005  # a shift that two decimals show
 CHANCE = 0.1  # by how much more than random representatives chosen ones may leave out
 LARGEST = 4000  # examples of one group of which all distances are computed
 
@@ -156,15 +157,26 @@ def _skipped(audits: Sequence[Audit]) -> Light:
     total = lost + sum(a.count for a in audits)
     if not lost:
         return Light(name, "good", f"0 of {count(total, noun)}", "Every item was counted.")
-    far = [a for a in audits if a.diagnostics.skipped_shift > a.interval.width / 2]
+    far = [a for a in audits if a.diagnostics.skipped_shift > _allowed(a)]
     most = max(audits, key=lambda a: a.diagnostics.skipped_shift)
     where = f" ({short(most.name, 30)})" if len(audits) > 1 else ""
     figure = f"{lost:,} of {count(total, noun)}; shift at most {plain(most.diagnostics.skipped_shift)}{where}"
     if far:
-        told = "If all skipped items were of one group, the disparity would move by more than the interval allows for."
+        much = "by more than the interval allows for"
+        if all(bare(a.interval, len(a.shares)) for a in far):
+            much = "by as much, and no interval says whether it would matter"
+        told = f"If all skipped items were of one group, the disparity would move {much}."
         return Light(name, "caution", figure, told)
-    told = "Even if all skipped items were of one group, the disparity would stay within what the interval allows for."
+    kept = "stay within what the interval allows for"
+    if all(bare(a.interval, len(a.shares)) for a in audits):
+        kept = "hardly move"
+    told = f"Even if all skipped items were of one group, the disparity would {kept}."
     return Light(name, "good", figure, told)
+
+
+def _allowed(audit: Audit) -> float:
+    """How far skipped items may move a disparity; where nothing is ruled out, by no more than is printed."""
+    return VISIBLE if bare(audit.interval, len(audit.shares)) else audit.interval.width / 2
 
 
 def _or_less(value: float) -> float:

@@ -6,7 +6,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from divscore.report.phrases import gap, limits, percent, percents, short, signed, whole
+from divscore.report.phrases import (
+    gap,
+    interval_level,
+    limits,
+    percent,
+    percents,
+    short,
+    signed,
+    whole,
+    without,
+)
 from divscore.result import Audit, Marginal
 
 __all__ = ["Cell", "Column", "Line", "Listing", "listing", "marginal_listing", "verdict"]
@@ -62,7 +72,7 @@ def listing(audits: Sequence[Audit], limit: float | None = None) -> Listing:
         Column("items", "number"),
         *shares,
         Column("disparity", "number"),
-        Column(f"{first.interval.level:.0%} interval", "number"),
+        Column(interval_level(first.interval), "number"),
         Column("DivScore", "number"),
         *([] if limit is None else [Column(f"within {limit:g}", "text")]),
         Column("trust", "trust"),
@@ -80,9 +90,8 @@ def marginal_listing(audits: Sequence[Audit]) -> Listing | None:
     parts = [(audit, part) for audit in audits for part in audit.marginals]
     if not parts or len(audits) > MARGINALS:
         return None
-    level = f"{audits[0].interval.level:.0%} interval"
     columns = [("collection", "text"), ("attribute", "text"), ("shares", "text")]
-    columns += [("disparity", "number"), (level, "number")]
+    columns += [("disparity", "number"), (interval_level(audits[0].interval), "number")]
     lines = tuple(Line(short(a.name), whole(a.name), _marginal(part, a.trust)) for a, part in parts)
     return Listing(tuple(Column(*each) for each in columns), lines, 0, 0.5)
 
@@ -134,6 +143,6 @@ def _aside(text: str) -> Cell:
 
 def _share(audit: Audit, name: str) -> Cell:
     share, interval = audit.shares[name], audit.share_intervals[name]
-    if not math.isfinite(share):
-        return Cell("?")
+    if not math.isfinite(share) or without(interval):
+        return Cell(percent(share))
     return Cell(f"{percent(share)} ({percents(interval)})", (interval.low, interval.high, share))

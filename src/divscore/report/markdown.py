@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from divscore.report.context import Context
 from divscore.report.document import document
-from divscore.report.embedded import MOST
+from divscore.report.embedded import MOST, without_replicates
 from divscore.report.listing import Listing
 from divscore.report.summary import ControlPart, Summary, summarise
 from divscore.result import Audit
@@ -17,6 +17,7 @@ from divscore.wording import printable
 __all__ = ["escape", "render"]
 
 STATES = {"good": "🟢 Good", "caution": "🔶 Caution", "poor": "🟥 Poor", "info": "▫️ For information"}
+START = re.compile(r"^(\d{1,9}(?=[.)](?:\s|$))|(?=[-+=]))")  # of a list, a rule or a heading
 SPECIAL = re.compile(r"([\\`*_{}\[\]#!|~$@])")
 
 
@@ -45,8 +46,11 @@ def escape(text: str) -> str:
 
     >>> print(escape("<b> a|b *c* www.d https://e"))
     &lt;b&gt; a\|b \*c\* www\.d https:\//e
+    >>> print(escape("- a"), escape("1. b"), escape("---"))
+    \- a 1\. b \---
     """
-    text = SPECIAL.sub(r"\\\1", printable(text))
+    text = SPECIAL.sub(r"\\\1", printable(text)).lstrip(" ")
+    text = START.sub(r"\1\\", text)
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return text.replace("://", ":\\//").replace("www.", "www\\.")
 
@@ -92,7 +96,8 @@ def _facts(facts: Iterable[tuple[str, str]]) -> str:
 def _data(audits: Sequence[Audit]) -> str:
     text = json.dumps(document(audits), indent=1, allow_nan=False)
     if len(text) > MOST:
-        return "The JSON is too long to stand here; `--json FILE` writes it."
+        return "The JSON is too long to stand here; `divscore audit --json FILE` writes it."
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}json\n{text}\n{fence}"
+    left = without_replicates(audits)
+    return f"{fence}json\n{text}\n{fence}" + (f"\n\n{left}" if left else "")

@@ -10,6 +10,8 @@ from divscore.result import Audit
 
 __all__ = ["Notice", "notices"]
 
+GRAVEST = "cannot tell"  # how warnings begin that take the number away
+
 
 @dataclass(frozen=True)
 class Notice:
@@ -21,13 +23,19 @@ class Notice:
 
 
 def notices(audits: Sequence[Audit]) -> tuple[Notice, ...]:
-    """Warnings in order of appearance; those that differ in their figures only are said once."""
+    """Warnings, the gravest first; those that differ in their figures only are said once.
+
+    Each audit has its own in that order, so what comes late in any of them is less grave than what never does.
+    """
     kinds: dict[str, list[tuple[str, str]]] = {}
+    latest: dict[str, int] = {}
     for audit in audits:
-        for warning in audit.warnings:
+        for place, warning in enumerate(audit.warnings):
             kind = re.sub(r"\(.*?\)|[\d.<=]", "", warning)
             kinds.setdefault(kind, []).append((audit.name, warning))
+            latest[kind] = max(latest.get(kind, 0), place)
+    ordered = sorted(kinds, key=lambda kind: (not kind.startswith(GRAVEST), latest[kind]))
     return tuple(
         Notice(told[0][1], tuple(name for name, _ in told), len({text for _, text in told}) > 1)
-        for told in kinds.values()
+        for told in (kinds[kind] for kind in ordered)
     )

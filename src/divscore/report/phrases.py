@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from divscore.interval import Interval
+from divscore.interval import Interval, bounds
+from divscore.percent import percent, percent_ends
 from divscore.wording import printable
 
 __all__ = [
+    "bare",
     "count",
     "gap",
+    "interval_level",
+    "level",
     "limits",
     "listed",
     "p_value",
@@ -42,14 +46,23 @@ def plain(value: float, digits: int = 2) -> str:
     return f"{value:.{digits}f}".replace("-", MINUS) if math.isfinite(value) else UNKNOWN
 
 
-def percent(share: float) -> str:
-    """A share, whole per cent."""
-    return f"{share:.0%}" if math.isfinite(share) else UNKNOWN
+def level(probability: float) -> str:
+    """The level of an interval, or how often it misses: 95%, 99.9%; never rounded to all or nothing."""
+    least = 100 * min(probability, 1 - probability)
+    if least <= 0:
+        return f"{probability:.0%}"
+    digits = 2 - math.floor(math.log10(least))  # three figures of what is left to 0 or 1
+    return f"{100 * probability:.{digits}f}".rstrip("0").rstrip(".") + "%"
+
+
+def interval_level(interval: Interval) -> str:
+    """What heads a column of intervals."""
+    return "interval" if without(interval) else f"{level(interval.level)} interval"
 
 
 def percents(interval: Interval) -> str:
     """An interval of a share."""
-    return "none" if without(interval) else f"{interval.low:.0%}–{interval.high:.0%}"
+    return "none" if without(interval) else "–".join(percent_ends(interval.low, interval.high))
 
 
 def gap(value: float, groups: int) -> str:
@@ -65,6 +78,12 @@ def limits(interval: Interval, groups: int = 2) -> str:
 def without(interval: Interval) -> bool:
     """Whether the method gives no interval; what stands there is the whole range."""
     return interval.method.startswith("none")
+
+
+def bare(interval: Interval, groups: int) -> bool:
+    """Whether nothing is ruled out: there is no interval of a disparity, or it is the whole range."""
+    low, high = bounds(groups)
+    return without(interval) or (interval.low <= low and interval.high >= high)
 
 
 def p_value(p: float) -> str:

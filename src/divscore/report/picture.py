@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from divscore.report.phrases import gap, limits, percent, percents, plain, short, signed, whole, without
+from divscore.interval import Interval
+from divscore.report.phrases import (
+    gap,
+    interval_level,
+    limits,
+    percent,
+    percents,
+    plain,
+    short,
+    signed,
+    whole,
+    without,
+)
 from divscore.result import Audit
 
 __all__ = ["Gap", "Mark", "Picture", "disparities", "shares"]
@@ -17,12 +29,11 @@ END = 12  # and else so many at either end
 
 @dataclass(frozen=True)
 class Mark:
-    """A line of a plot: an interval, the estimate in it, and the DivScore where there is one."""
+    """A line of a plot: the ends of an interval, where there is one, the estimate in it, and the DivScore."""
 
     label: str
     title: str
-    low: float
-    high: float
+    ends: tuple[float, float] | None
     value: float | None
     hollow: float | None
     figure: str
@@ -60,8 +71,18 @@ class Picture:
 
     @property
     def hollow(self) -> bool:
-        """Whether any line has a DivScore."""
-        return any(isinstance(row, Mark) and row.hollow is not None for row in self.rows)
+        """Whether any line shows a DivScore."""
+        return any(isinstance(row, Mark) and row.told and row.hollow is not None for row in self.rows)
+
+    @property
+    def told(self) -> bool:
+        """Whether any line has an estimate."""
+        return any(isinstance(row, Mark) and row.told for row in self.rows)
+
+    @property
+    def barred(self) -> bool:
+        """Whether any estimate has an interval."""
+        return any(isinstance(row, Mark) and row.told and row.ends is not None for row in self.rows)
 
     @property
     def untold(self) -> bool:
@@ -76,7 +97,6 @@ def disparities(audits: Sequence[Audit], limit: float | None) -> Picture:
     told = sorted((a for a in audits if _is_told(a)), key=lambda a: (a.disparity, a.name))
     untold = sorted((a for a in audits if not _is_told(a)), key=lambda a: a.name)
     names = [short(name, 24) for name in first.control.groups]
-    level = f"{first.interval.level:.0%} interval"
     return Picture(
         title=f"Disparity of {short(first.control.attribute)}",
         description=_description(told, untold),
@@ -89,7 +109,7 @@ def disparities(audits: Sequence[Audit], limit: float | None) -> Picture:
         limits=() if limit is None else ((-limit, limit) if two else (limit,)),
         limit_label="" if limit is None else f"limit {'±' if two else ''}{limit:g}",
         rows=tuple(_rows(told, untold)),
-        level="no interval" if without(first.interval) else level,
+        level=_level(first),
     )
 
 
@@ -101,16 +121,15 @@ def shares(audit: Audit) -> Picture:
         Mark(
             label=short(name, 30),
             title=whole(name),
-            low=audit.share_intervals[name].low,
-            high=audit.share_intervals[name].high,
+            ends=_ends(audit.share_intervals[name], told),
             value=share if told and math.isfinite(share) else None,
             hollow=None,
             figure=percent(share) if told else "cannot tell",
-            range=percents(audit.share_intervals[name]) if told else "",
+            range=percents(audit.share_intervals[name]) if told and not without(audit.interval) else "",
         )
         for name, share in audit.shares.items()
     )
-    spoken = "; ".join(f"{row.label} {row.figure} ({row.range})" if row.range else row.label for row in rows)
+    spoken = "; ".join(f"{row.label} {_spoken(row)}" for row in rows)
     return Picture(
         title=f"Shares by {short(audit.control.attribute)}",
         description=f"Estimated share of each group with its interval: {spoken}.",
@@ -123,7 +142,7 @@ def shares(audit: Audit) -> Picture:
         limits=(),
         limit_label="",
         rows=rows,
-        level=f"{audit.interval.level:.0%} interval",
+        level=_level(audit),
     )
 
 
@@ -134,13 +153,20 @@ def mark(audit: Audit) -> Mark:
     return Mark(
         label=short(audit.name, 30),
         title=whole(audit.name),
-        low=audit.interval.low,
-        high=audit.interval.high,
+        ends=_ends(audit.interval, told),
         value=audit.disparity if told else None,
         hollow=audit.divscore if shows else None,
         figure=gap(audit.disparity, len(audit.shares)) if told else "cannot tell",
-        range=limits(audit.interval, len(audit.shares)) if told else "",
+        range=limits(audit.interval, len(audit.shares)) if told and not without(audit.interval) else "",
     )
+
+
+def _ends(interval: Interval, told: bool) -> tuple[float, float] | None:
+    return None if told and without(interval) else (interval.low, interval.high)
+
+
+def _level(audit: Audit) -> str:
+    return "no interval" if without(audit.interval) else interval_level(audit.interval)
 
 
 def _is_told(audit: Audit) -> bool:
@@ -167,18 +193,22 @@ def _rows(told: Sequence[Audit], untold: Sequence[Audit]) -> list[Mark | Gap]:
     return rows
 
 
-def _ticks(start: float, step: float, text: object) -> tuple[tuple[float, str], ...]:
-    assert callable(text)
+def _ticks(start: float, step: float, text: Callable[[float], str]) -> tuple[tuple[float, str], ...]:
     number = round((1 - start) / step)
     return tuple((start + i * step, text(start + i * step)) for i in range(number + 1))
+
+
+def _spoken(row: Mark) -> str:
+    return f"{row.figure} ({row.range})" if row.range else row.figure
 
 
 def _description(told: Sequence[Audit], untold: Sequence[Audit]) -> str:
     said = []
     if told:
         ends = [told[0]] if len(told) == 1 else [told[0], told[-1]]
-        each = [f"{short(a.name, 40)} {mark(a).figure} ({mark(a).range})" for a in ends]
-        said.append(f"Disparity with its interval: {' to '.join(each)}.")
+        each = [f"{short(a.name, 40)} {_spoken(mark(a))}" for a in ends]
+        how = "" if without(told[0].interval) else " with its interval"
+        said.append(f"Disparity{how}: {' to '.join(each)}.")
     if untold:
         said.append(f"{len(untold):,} cannot be told.")
     return " ".join([*said, "The table below the plot has all numbers."])

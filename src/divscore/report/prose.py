@@ -32,7 +32,7 @@ METHODS = {
 }
 
 SCORE = (
-    "The DivScore, the hollow mark, is the paper's own score (Keswani & Celis, KDD 2021, Algorithm 1) from the "
+    "The DivScore{} is the paper's own score (Keswani & Celis, KDD 2021, Algorithm 1) from the "
     "representatives alone. It is shown for comparison; it is rougher and may lie beyond −1 or +1."
 )
 
@@ -41,6 +41,11 @@ DISPARITY = {
     False: "The disparity is the largest share minus the smallest: 0 means that all groups are alike, 1 that only one "
     "is there.",
 }
+
+SCORES = (
+    "What is reported is the largest of the groups' scores minus the smallest: 0 means that all groups are alike. The "
+    "scores do not add up to one, so they are no shares."
+)
 
 LIKE = (
     (
@@ -83,11 +88,13 @@ ALWAYS = (
 )
 
 
-def method(audit: Audit) -> tuple[str, ...]:
-    """How the numbers were made."""
+def method(audit: Audit, hollow: bool) -> tuple[str, ...]:
+    """How the numbers were made; `hollow` where the DivScore is drawn beside them."""
     two = len(audit.shares) == 2
-    said = [METHODS[audit.estimator], DISPARITY[two].format(*(short(name) for name in audit.control.groups))]
-    return (*said, *([] if audit.estimator == "divscore" else [SCORE]))
+    disparity = DISPARITY[two].format(*(short(name) for name in audit.control.groups))
+    if audit.estimator == "divscore":
+        return METHODS[audit.estimator], disparity if two else SCORES
+    return METHODS[audit.estimator], disparity, SCORE.format(", the hollow mark," if hollow else "")
 
 
 def assumptions(audit: Audit) -> tuple[tuple[str, str], ...]:

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from divscore import __version__
 from divscore.control import ControlSet
 from divscore.diagnostics import control_facts
-from divscore.errors import InputError
+from divscore.errors import InputError, MismatchError
 from divscore.report.context import Context, Example
 from divscore.report.embedded import Embedded, embed
 from divscore.report.headline import headline, lead
 from divscore.report.lights import Light, lights
 from divscore.report.listing import MARGINALS, Listing, listing, marginal_listing
 from divscore.report.notices import Notice, notices
-from divscore.report.phrases import count, plain, short
+from divscore.report.phrases import bare, count, level, plain, short, without
 from divscore.report.picture import Picture, disparities, shares
 from divscore.report.prose import assumptions, method
 from divscore.result import Audit
@@ -26,6 +26,7 @@ from divscore.wording import printable
 __all__ = ["ControlPart", "Shown", "Summary", "Warned", "summarise"]
 
 NAMED = 12  # collections that a warning names
+FEW = 5  # collections of which no list has an end worth a remark
 TEXT = 280  # characters of a text that are shown
 
 
@@ -84,6 +85,8 @@ def summarise(audits: Sequence[Audit], context: Context) -> Summary:
     if not audits:
         raise InputError("a report needs at least one audit")
     first = audits[0]
+    _check_alike(audits)
+    pictures = _pictures(audits, context.limit)
     attribute = short(first.control.attribute)
     what = short(first.name) if len(audits) == 1 else count(len(audits), "collections")
     return Summary(
@@ -92,7 +95,7 @@ def summarise(audits: Sequence[Audit], context: Context) -> Summary:
         headline=headline(audits),
         lead=lead(audits),
         trust=first.trust if len(audits) == 1 else "",
-        pictures=_pictures(audits, context.limit),
+        pictures=pictures,
         remark=_remark(audits),
         listing=listing(audits, context.limit),
         marginals=marginal_listing(audits),
@@ -100,7 +103,7 @@ def summarise(audits: Sequence[Audit], context: Context) -> Summary:
         lights=lights(audits),
         warnings=tuple(_warned(notice, len(audits)) for notice in notices(audits)),
         control=_control(first.control, context),
-        method=method(first),
+        method=method(first, any(picture.hollow for picture in pictures)),
         assumptions=assumptions(first),
         repeat=_repeat(first, context),
         embedded=embed(audits),
@@ -108,23 +111,47 @@ def summarise(audits: Sequence[Audit], context: Context) -> Summary:
 
 
 def _pictures(audits: Sequence[Audit], limit: float | None) -> tuple[Picture, ...]:
-    first = disparities(audits, limit)
-    return (shares(audits[0]), first) if len(audits) == 1 and len(audits[0].shares) > 2 else (first,)
+    first, drawn = audits[0], disparities(audits, limit)
+    by_group = len(audits) == 1 and len(first.shares) > 2 and first.has_shares
+    return (shares(first), drawn) if by_group else (drawn,)
 
 
 def _remark(audits: Sequence[Audit]) -> str:
-    """What to bear in mind when many intervals are looked at together."""
-    told = sum(a.trust != "poor" for a in audits)
-    missed = told * (1 - audits[0].interval.level)
-    if told < 5:
+    """What to bear in mind when many collections are looked at together."""
+    told = [a for a in audits if a.trust != "poor"]
+    if len(told) < FEW:
         return ""
+    chance = (
+        "Collections at the ends of the list are there partly by chance: small ones more than large ones."
+    )
+    # What is the whole range can miss nothing.
+    limited = [a for a in told if not bare(a.interval, len(a.shares))]
+    if not limited:
+        return chance
+    miss = 1 - limited[0].interval.level
+    missed = len(limited) * miss
     expected = (
-        f"about {missed:.0f} of these {told:,} intervals" if missed >= 1 else "one of them now and then"
+        f"about {missed:.0f} of these {len(limited):,} intervals"
+        if missed >= 1
+        else "one of them now and then"
     )
-    return (
-        f"Each interval misses the truth in up to {1 - audits[0].interval.level:.0%} of cases, so expect {expected} to "
-        "do so. Collections at the ends of the list are there partly by chance: small ones more than large ones."
-    )
+    return f"Each interval misses the truth in up to {level(miss)} of cases, so expect {expected} to do so. {chance}"
+
+
+def _check_alike(audits: Sequence[Audit]) -> None:
+    """A report tells the control set and the method once, for all of its collections."""
+    first = audits[0]
+    for each in audits:
+        if each.control is not first.control and each.control.digest != first.control.digest:
+            raise MismatchError(
+                f"'{printable(each.name)}' was audited with another control set than '{printable(first.name)}'; make a "
+                "report for each"
+            )
+        if (each.estimator, each.confidence) != (first.estimator, first.confidence):
+            raise MismatchError(
+                f"'{printable(each.name)}' was audited by {each.estimator} at {each.confidence:g}, "
+                f"'{printable(first.name)}' by {first.estimator} at {first.confidence:g}; make a report for each"
+            )
 
 
 def _marginals_left(audits: Sequence[Audit]) -> str:
@@ -189,13 +216,13 @@ def _shown(group: str, examples: Sequence[Example]) -> Shown:
 def _repeat(audit: Audit, context: Context) -> tuple[tuple[str, str], ...]:
     import numpy
 
+    how = f"confidence {audit.confidence:g}, interval by {audit.interval.method}"
+    if without(audit.interval):
+        how = "no interval"
     facts = [
         ("Made", context.created.strftime("%Y-%m-%d %H:%M %Z").strip()),
         ("Command", printable(context.command) or "made from Python"),
-        (
-            "Estimator",
-            f"{audit.estimator}, confidence {audit.confidence:g}, interval by {audit.interval.method}",
-        ),
+        ("Estimator", f"{audit.estimator}, {how}"),
         ("Seed", str(audit.seed)),
         (
             "Versions",

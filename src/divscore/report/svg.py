@@ -127,14 +127,15 @@ def _bands(picture: Picture, layout: Layout, foot: int) -> list[tuple[int, int]]
 def _line(row: Mark, scale: _Scale, layout: Layout, top: int, number: int) -> Markup:
     y = top + layout.drop
     parts = [_texts(row, layout, top)]
-    ends = scale.at(row.low), scale.at(row.high)
     if number:
         parts.append(Markup('<path class="rule" d="M0 {}H{}"/>').format(top, layout.width))
-    parts.append(
-        Markup('<path class="{}" d="M{} {}H{}"/>').format(
-            "bar" if row.told else "untold", ends[0], y, ends[1]
+    if row.ends is not None:
+        kind = "bar" if row.told else "untold"
+        parts.append(
+            Markup('<path class="{}" d="M{} {}H{}"/>').format(
+                kind, scale.at(row.ends[0]), y, scale.at(row.ends[1])
+            )
         )
-    )
     if row.told and row.hollow is not None:
         parts.append(_hollow(row.hollow, scale, y))
     if row.value is not None:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 
 from divscore.interval import Interval
+from divscore.percent import percent
+from divscore.report.phrases import interval_level, percents, without
 from divscore.result import Audit
 from divscore.wording import printable
 
@@ -34,16 +36,15 @@ def columns(rows: Sequence[Sequence[str]], *, prose: bool = False) -> str:
 
 def _two_groups(audit: Audit) -> dict[str, str]:
     first, _ = audit.control.groups
-    limits = audit.share_intervals[first]
     return _aside(
         audit,
         {
             "collection": printable(audit.name),
             "items": f"{audit.count:,}",
-            printable(first): _percent(audit.shares[first]),
-            "between": f"{limits.low:.0%}–{limits.high:.0%}",
+            printable(first): percent(audit.shares[first], 1),
+            "between": percents(audit.share_intervals[first]),
             "disparity": _signed(audit.disparity),
-            f"{audit.interval.level:.0%} interval": _limits(audit.interval),
+            interval_level(audit.interval): _limits(audit.interval),
             "DivScore": _signed(audit.divscore),
             "trust": audit.trust,
         },
@@ -51,7 +52,7 @@ def _two_groups(audit: Audit) -> dict[str, str]:
 
 
 def _many_groups(audit: Audit) -> dict[str, str]:
-    shares = {printable(name): _percent(share) for name, share in audit.shares.items()}
+    shares = {printable(name): percent(share, 1) for name, share in audit.shares.items()}
     return _aside(
         audit,
         {
@@ -59,7 +60,7 @@ def _many_groups(audit: Audit) -> dict[str, str]:
             "items": f"{audit.count:,}",
             **shares,
             "disparity": _signed(audit.disparity),
-            f"{audit.interval.level:.0%} interval": _limits(audit.interval),
+            interval_level(audit.interval): _limits(audit.interval),
             "trust": audit.trust,
         },
     )
@@ -74,15 +75,7 @@ def _aside(audit: Audit, row: dict[str, str]) -> dict[str, str]:
 
 
 def _limits(interval: Interval) -> str:
-    return (
-        "none"
-        if interval.method.startswith("none")
-        else f"{_signed(interval.low)} to {_signed(interval.high)}"
-    )
-
-
-def _percent(share: float) -> str:
-    return f"{share:.1%}" if math.isfinite(share) else "?"
+    return "none" if without(interval) else f"{_signed(interval.low)} to {_signed(interval.high)}"
 
 
 def _signed(value: float) -> str:

@@ -13,7 +13,7 @@
     const kind = heads[at].dataset.kind;
     if (kind === "trust") return ranks[text];
     if (kind === "text") return text;
-    const number = parseFloat(text.replace(/[(,]/g, "").replace("\u2212", "-"));
+    const number = parseFloat(text.replace(/[(,<>]/g, "").replace("\u2212", "-"));
     return Number.isNaN(number) ? null : number;
   };
 
@@ -42,7 +42,8 @@
   const status = tools.querySelector("[role=status]");
   const input = document.getElementById("filter");
   const texts = new Map(rows.map((row) => [
-    row, `${row.cells[0].textContent} ${row.cells[row.cells.length - 1].textContent}`.toLowerCase(),
+    row,
+    [row.cells[0].textContent, row.cells[0].title, row.cells[row.cells.length - 1].textContent].join(" ").toLowerCase(),
   ]));
   input.addEventListener("input", () => {
     const wanted = input.value.trim().toLowerCase();

@@ -1,0 +1,158 @@
+"""The collections that `divscore audit` is given, from what was typed to their audits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from divscore.audit import audit
+from divscore.cli.console import progress_bar, warn
+from divscore.cli.engine import Engines
+from divscore.cli.passes import missing_from, open_collection, sketch_source, skipped_in, whole_source
+from divscore.cli.sketch import sketch_files
+from divscore.control import ControlSet
+from divscore.embedding.encoding import SEVERAL, Encoding
+from divscore.embedding.open import open_any, open_items
+from divscore.embedding.source import EncodedSource
+from divscore.errors import FileError, InputError
+from divscore.result import Audit
+from divscore.sample import LabelledSample
+from divscore.sketch import Sketch
+from divscore.sketchfile import is_sketch, read_sketches
+from divscore.sources import VectorSource
+from divscore.sources.folder import is_picture
+from divscore.sources.items import ItemSource
+from divscore.sources.recognise import recognise
+
+__all__ = ["audits_of", "expanded", "look_ahead", "to_fit_on"]
+
+MANY = 100  # collections, whose audits take a second or more
+
+
+def expanded(path: str) -> list[str]:
+    """A folder of sketches stands for all of them."""
+    if os.path.isdir(path) and any(name.endswith(".sketch") for name in os.listdir(path)):
+        return sketch_files(path)
+    return [path]
+
+
+def look_ahead(collections: tuple[str, ...], encoding: Encoding, options: dict[str, Any]) -> None:
+    """Find out what is missing or named wrongly before labelled examples are encoded, which may take minutes."""
+    extra = [options["by"]] if options["by"] else []
+    if len(collections) > 1 and all(is_picture(path) for path in collections):
+        raise InputError(
+            f"{len(collections)} pictures were named one by one, and each would be a collection of its own; quote "
+            "the pattern ('photos/*.jpg') or name their folder"
+        )
+    for path in collections:
+        if path != "-" and not is_sketch(path):
+            recognise(
+                path, column=options["column"], extra=extra, form=options["form"], forced=encoding.forced
+            )
+
+
+def to_fit_on(path: str, encoding: Encoding, options: dict[str, Any]) -> tuple[ItemSource, ...]:
+    """With --pca N, the projection is fitted on the first collection's items as well."""
+    if encoding.pca is None or path == "-" or is_sketch(path):
+        return ()
+    return (open_items(path, column=options["column"], form=options["form"]),)
+
+
+def audits_of(
+    collections: tuple[str, ...],
+    control: ControlSet,
+    encoding: Encoding,
+    engines: Engines,
+    *,
+    estimator: str,
+    confidence: float,
+    seed: int,
+    labelled_sample: str | None,
+    by: str | None,
+    column: str | None,
+    strict: bool,
+    verbose: bool,
+    form: str,
+) -> Iterator[Audit]:
+    """Audit collections, or their parts by the values of a column, one after the other."""
+    if (labelled_sample and len(collections) > 1) or (labelled_sample and by):
+        raise InputError("--labelled-sample belongs to one collection; audit one at a time with it")
+    sample = _read_sample(labelled_sample, control, encoding, column) if labelled_sample else None
+    asked: dict[str, Any] = {"estimator": estimator, "confidence": confidence, "seed": seed, "sample": sample}
+    for path in collections:
+        if is_sketch(path):
+            if by:
+                raise InputError(
+                    f"{path} is a sketch, which has no columns any more; make it with 'sketch --by {by}'"
+                )
+            sketches = read_sketches(path, control)
+            for name, sketch in _watched(sketches):
+                yield audit(sketch, control, name=name or _stem(path), **asked)
+            continue
+        source = open_collection(path, control, encoding, column=column, by=by, form=form, strict=strict)
+        if estimator == "self-training":
+            if by:
+                raise InputError("'self-training' audits one collection at a time; leave out --by")
+            rows = whole_source(source, strict=strict, verbose=verbose)
+            found = audit(rows, control, name=source.name, **asked)
+            lost = skipped_in(source, source.unreadable)
+            yield replace(found, skipped={**found.skipped, **lost}, noun=_noun(source, encoding))
+            continue
+        done = sketch_source(
+            source,
+            control,
+            by=by,
+            seed=seed,
+            engine=engines.suiting(source),
+            strict=strict,
+            verbose=verbose,
+        )
+        for name, sketch in _watched(done.sketches):
+            if not sketch.count and len(done.sketches) > 1:
+                warn(f"{name}: no item with a usable vector; left out")
+                continue
+            found = audit(sketch, control, name=name, **asked)
+            warnings = (*missing_from(done), *found.warnings)
+            yield replace(found, warnings=warnings, noun=_noun(source, encoding))
+
+
+def _watched(sketches: Mapping[str, Sketch]) -> Iterator[tuple[str, Sketch]]:
+    """Sketches one by one, with a bar where there are so many that their audits take a while."""
+    if len(sketches) < MANY:
+        yield from sketches.items()
+        return
+    with progress_bar("collections", len(sketches)) as advance:
+        for named in sketches.items():
+            yield named
+            advance(1)
+
+
+def _noun(source: VectorSource, encoding: Encoding) -> str:
+    """What the items of a collection are called; vectors do not tell."""
+    if not isinstance(source, EncodedSource):
+        return "items"
+    if SEVERAL in encoding.options:
+        return "faces"
+    return "pictures" if source.items.kind == "image" else "texts"
+
+
+def _read_sample(path: str, control: ControlSet, encoding: Encoding, column: str | None) -> LabelledSample:
+    known = [control.attribute, "group"]
+    source = open_any(path, encoding, column=column, taken=known, strict=True)
+    name = next((n for n in known if n in source.columns), None)
+    if name is None:
+        raise FileError(
+            f"{source.path} has no column '{control.attribute}' or 'group' with the groups of the labelled "
+            f"items; its columns are {', '.join(source.columns) or 'none'}"
+        )
+    blocks = list(open_any(path, encoding, column=column, extra=[name], strict=True))
+    groups = [group for block in blocks for group in block.values[name]]
+    return LabelledSample.of(np.concatenate([b.vectors for b in blocks]), groups, control)
+
+
+def _stem(path: str) -> str:
+    return os.path.splitext(os.path.basename(path))[0]

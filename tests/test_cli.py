@@ -455,4 +455,55 @@ def test_representatives_can_be_listed(tmp_path, make_control):
     for at, name in enumerate(control.groups):
         ids = ", ".join(control.ids[row] for row in control.rows(at, representatives=True))
         assert f"{name}, representatives: {ids}" in told
-    assert "representatives: " not in CliRunner().invoke(main, ["control", "show", str(tmp_path / "C")]).stdout
+    assert (
+        "representatives: " not in CliRunner().invoke(main, ["control", "show", str(tmp_path / "C")]).stdout
+    )
+
+
+def test_files_of_the_same_name_are_told_apart(files):
+    for folder in ("january", "march"):
+        Path(folder).mkdir()
+        Path(folder, "even.npy").write_bytes(Path("even.npy").read_bytes())
+    both = ("january/even.npy", "march/even.npy")
+    found = json.loads(run("audit", *both, "--control", "labelled.parquet", "--json", "-").stdout)
+    assert [entry["name"] for entry in found["collections"]] == list(both)
+    places = Path("places.parquet")
+    Path("march/places.parquet").write_bytes(places.read_bytes())
+    by = ("--control", "labelled.parquet", "--by", "place", "--json", "-")
+    found = json.loads(run("audit", "places.parquet", "march/places.parquet", *by).stdout)
+    names = [entry["name"] for entry in found["collections"]]
+    assert len(set(names)) == 6
+    assert "march/places.parquet: north" in names
+
+
+def test_a_control_set_is_not_audited_by_itself(files):
+    told = run("audit", "labelled.parquet", "--control", "labelled.parquet", code=2).stderr
+    assert "is the control set itself" in told
+    assert "divscore compare" in told
+
+
+def test_a_divscore_that_is_noise_stands_in_brackets(files):
+    rng = np.random.default_rng(1)
+    # Groups that a direction tells apart, but whose members are as unlike each other as anybody.
+    centre = np.zeros(64)
+    centre[0] = 0.05
+    rows = np.concatenate(
+        [rng.normal(size=(150, 64)) * 0.1 + centre, rng.normal(size=(150, 64)) * 0.1 - centre]
+    )
+    names = ["a"] * 150 + ["b"] * 150
+    order = rng.permutation(300)
+    half = order[:200]
+    np.save("rest.npy", rows[order[200:]])
+    table = pa.table({"embedding": list(rows[half]), "group": [names[at] for at in half]})
+    parquet.write_table(table, "weak.parquet")
+    options = ("--control", "weak.parquet", "--attribute", "group")
+    sure = run("audit", "rest.npy", *options).stdout
+    document = json.loads(run("audit", "rest.npy", *options, "--json", "-").stdout)
+    (noisy,) = document["control"]["noisy_groups"]
+    assert document["collections"][0]["trust"] == "good"
+    assert f"the representatives of {noisy} are hardly more alike" in sure
+    assert f"({document['collections'][0]['divscore']:+.2f})" in sure
+    assert (
+        "noise: DivScore cannot use it"
+        in run("control", "show", "weak.parquet", "--attribute", "group").stdout
+    )

@@ -17,7 +17,8 @@ from divscore.cells import CellCounts
 from divscore.codes import CodeRows
 from divscore.control import ControlSet
 from divscore.errors import InputError, MismatchError
-from divscore.scorer import LEVELS, REPLICATES, Grid
+from divscore.grid import Grid
+from divscore.scorer import LEVELS, REPLICATES
 from divscore.similarity import FloatArray, unit_rows
 from divscore.sketch import Sketch, add_by
 from divscore.state import JOINT_ITEMS, REPLICATE_ITEMS, SKIPS

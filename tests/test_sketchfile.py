@@ -34,14 +34,13 @@ from divscore.scan import scan
 from divscore.sketch import Sketch
 from divscore.sketches import Sketches
 from divscore.sketchfile import (
-    FORMAT,
-    MAGIC,
     is_sketch,
     merge_sketches,
     read_sketches,
     subtract_sketches,
     write_sketches,
 )
+from divscore.sketchstore import FORMAT, MAGIC
 
 
 @pytest.mark.parametrize("groups", [2, 3, 4])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from divscore.errors import FileError
 
-__all__ = ["CheckedReader", "CheckedWriter", "FileRows"]
+__all__ = ["CheckedReader", "CheckedWriter", "FileRows", "unreadable"]
 
 DIGEST = hashlib.sha256().digest_size
 TRAILER = 8 + DIGEST  # length of the header, and the checksum
@@ -27,6 +26,11 @@ class CheckedWriter:
     """Writes magic, arrays and, at the end, a header that tells what they are; the file appears when all is written."""
 
     def __init__(self, path: str | os.PathLike[str], magic: bytes, what: str) -> None:
+        if "://" in os.fspath(path):
+            raise FileError(
+                f"{os.fspath(path)} is an address; {what} can only be written to this machine: give a path, and "
+                "copy it there afterwards"
+            )
         self._target, self._what = Path(path), what
         self._temporary = self._target.with_name(f".{self._target.name}.{os.getpid()}.part")
         self._sum = hashlib.sha256()
@@ -70,17 +74,35 @@ class CheckedWriter:
 
 
 class FileRows:
-    """Rows of bytes in a file, which stays the same one though another may get its name."""
+    """Rows of bytes in a file, which is opened whenever some are asked for: thousands of files may be in use."""
 
     def __init__(self, file: IO[bytes], start: int, width: int) -> None:
-        self._number = os.dup(file.fileno())
-        weakref.finalize(self, os.close, self._number)
+        self._path, self._known = file.name, _identity(file)
         self._start, self._width = start, width
 
     def __getitem__(self, part: slice) -> NDArray[np.uint8]:
         size = (part.stop - part.start) * self._width
-        raw = os.pread(self._number, size, self._start + part.start * self._width)
-        return np.frombuffer(raw, np.uint8, size).reshape(-1, self._width)
+        try:
+            with open(self._path, "rb") as file:
+                same = _identity(file) == self._known
+                raw = os.pread(file.fileno(), size, self._start + part.start * self._width) if same else b""
+        except OSError as error:
+            raise unreadable(self._path, error) from error
+        if len(raw) != size:
+            raise FileError(f"{self._path} was replaced or changed while it was in use; read it anew")
+        return np.frombuffer(raw, np.uint8).reshape(-1, self._width)
+
+
+def unreadable(path: str | os.PathLike[str], error: OSError) -> FileError:
+    """What the system says of a file, which need not be the file's fault."""
+    if isinstance(error, FileNotFoundError):
+        return FileError(f"{path}: no such file")
+    return FileError(f"{path} cannot be read: {error.strerror or error}")
+
+
+def _identity(file: IO[bytes]) -> tuple[int, ...]:
+    found = os.fstat(file.fileno())
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 class CheckedReader:
@@ -106,6 +128,11 @@ class CheckedReader:
     def rows(self, count: int, width: int) -> FileRows:
         """Return the next array, of bytes, to be read as parts of it are asked for."""
         return FileRows(self._file, self._skip((count, width), 1), width)
+
+    def end(self) -> None:
+        """Make sure that everything was asked for."""
+        if self._at != self._end:
+            raise self._damaged("arrays shorter than the file")
 
     def _skip(self, shape: Sequence[int], size: int) -> int:
         start, self._at = self._at, self._at + math.prod(int(n) for n in shape) * size

@@ -59,9 +59,7 @@ class CodeRows:
 
     def add(self, level: Codes, codes: Codes) -> None:
         """Count items in. They wait until they are many, or somebody looks."""
-        self._waiting.append((level, codes, np.ones(len(level), dtype=np.int64)))
-        if sum(len(each[0]) for each in self._waiting) > WAITING:
-            self.settled()
+        self._wait((level, codes, np.ones(len(level), dtype=np.int64)))
 
     def remove(self, level: Codes, codes: Codes) -> None:
         """Take items out; each must have been counted in."""
@@ -71,7 +69,7 @@ class CodeRows:
         """Add (or take away) the items of another."""
         self.raise_floor(other.floor)
         if sign > 0:
-            self._waiting.append(other.settled())
+            self._wait(other.settled())
         else:
             self._take(other.settled())
 
@@ -123,6 +121,11 @@ class CodeRows:
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restored, (self.rows, self.scores, self.side, self.floor, self.settled())
+
+    def _wait(self, rows: Rows) -> None:
+        self._waiting.append(rows)
+        if sum(len(each[0]) for each in self._waiting) > WAITING:
+            self.settled()
 
     def _all_held(self) -> Rows:
         if self._held is not None:

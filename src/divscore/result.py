@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from divscore.control import CROSS, ControlSet
-from divscore.diagnostics import Diagnostics
+from divscore.diagnostics import Diagnostics, control_facts
 from divscore.estimators.likelihood import summarise
 from divscore.interval import Estimate, Interval, Refits
 from divscore.percent import percent, percent_ends
@@ -104,6 +104,12 @@ class Audit:
                 f"interval; {balanced}."
             )
         return f"Between {low} and {high} of {these} {are} {printable(first)}; {balanced}."
+
+    @property
+    def noisy_groups(self) -> tuple[str, ...]:
+        """Groups whose representatives are hardly more alike than they are like others; DivScore is noise then."""
+        noisy = control_facts(self.control).reference.noisy
+        return tuple(name for name, bad in zip(self.control.groups, noisy, strict=True) if bad)
 
     def to_html(self) -> str:
         """A report for people as one self-contained page."""

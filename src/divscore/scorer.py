@@ -18,52 +18,15 @@ from numpy.typing import NDArray
 from divscore.calibration import Calibration, fit_calibration
 from divscore.control import ControlSet
 from divscore.direction import Directions, fit_directions, refit_directions
+from divscore.grid import Grid, coarse_half, fine_half
 from divscore.similarity import FloatArray, unit_rows
 
-__all__ = ["REPLICATES", "Grid", "Scorer", "keep_scorer", "scorer_for"]
+__all__ = ["REPLICATES", "Scorer", "keep_scorer", "scorer_for"]
 
 REPLICATES = 200
 LEVELS = 25  # leading zeros of 24 bits
 AT_ONCE = 256  # rows whose scores by all refitted directions stay in the cache
 SMALLEST, LARGEST = np.float32(1e-30), np.float32(1e30)  # squared lengths that single precision can bear
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Equal steps on each of several scores, symmetric about zero; the outermost take everything beyond."""
-
-    reach: FloatArray  # (…, q): the score at the outermost step
-    half: int  # steps on each side of zero
-
-    @property
-    def side(self) -> int:
-        """Steps on one score."""
-        return 2 * self.half + 1
-
-    @property
-    def cells(self) -> int:
-        """Cells altogether, over the q scores jointly."""
-        return int(self.side ** self.reach.shape[-1])
-
-    def encode(self, scores: NDArray[np.floating]) -> NDArray[np.int64]:
-        """Cell numbers (…) of scores (…, q)."""
-        steps = scores * (self.half / self.reach).astype(scores.dtype)
-        np.rint(steps, out=steps)
-        np.minimum(steps, self.half, out=steps)
-        np.maximum(steps, -self.half, out=steps)
-        cell = steps[..., 0].astype(np.int64)
-        cell += self.half
-        for axis in range(1, steps.shape[-1]):
-            cell = cell * self.side + steps[..., axis].astype(np.int64) + self.half
-        return cell
-
-    def decode(self, cells: NDArray[np.int64]) -> FloatArray:
-        """Scores (m, q) at the centres of cells; only for a grid of one reach."""
-        steps = []
-        for _ in range(self.reach.shape[-1]):
-            cells, step = np.divmod(cells, self.side)
-            steps.append(step)
-        return (np.stack(steps[::-1], axis=-1) - self.half) * (self.reach / self.half)
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,8 +202,7 @@ def _fit(control: ControlSet, seed: int) -> Scorer:
     k = len(order)
     fit = fit_directions(control.units, labels, k)
     calibration = fit_calibration(fit.loo[None], labels, k, np.ones((1, len(labels))))[0]
-    half = 1024 if k == 2 else min(32, int(2.0 ** (44 / (k - 1)) / 2) - 1)
-    grid = Grid(2.0 * np.abs(fit.loo).max(axis=0), half)
+    grid = Grid(2.0 * np.abs(fit.loo).max(axis=0), fine_half(k))
     return Scorer(control, seed, order, labels, fit, calibration, grid)
 
 
@@ -276,7 +238,5 @@ def _replicates(scorer: Scorer) -> Replicates:
     )
     stacked = np.concatenate(directions)
     reach = np.stack([1.5 * np.abs(loo).max(axis=0) for block in loos for loo in block])
-    # Cell, replicate and level together must fit into 63 bits, also with twelve groups.
-    half = 64 if k == 2 else min(12, int((2.0 ** (50 / (k - 1)) - 1) / 2))
     flat = np.ascontiguousarray(np.moveaxis(stacked, 0, 1).reshape(stacked.shape[1], -1))
-    return Replicates(flat, calibration, Grid(reach, half), REPLICATES + 1)
+    return Replicates(flat, calibration, Grid(reach, coarse_half(k)), REPLICATES + 1)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from divscore.audit import ESTIMATORS
-from divscore.cli.collections import audits_of, expanded, look_ahead, to_fit_on
+from divscore.cli.collections import audits_of, expanded, look_ahead, to_fit_on, told_apart
 from divscore.cli.console import clean_errors, json_option, say, warn, write_json
 from divscore.cli.encoding import encoding_options, read_control
 from divscore.cli.engine import Engines, cluster_option, workers_option
@@ -23,6 +23,7 @@ from divscore.report.document import as_text, document
 from divscore.report.file import check_target, write_report
 from divscore.report.listing import verdict
 from divscore.report.notices import notices
+from divscore.report.prose import noise_note
 from divscore.report.table import table
 from divscore.result import Audit
 from divscore.wholefile import check_place
@@ -127,7 +128,7 @@ def audit(
         raise InputError("--show-examples is about a report; name one with --report FILE.html")
     collections = tuple(each for path in collections for each in expanded(path))
     with Engines(workers, cluster) as engines:
-        look_ahead(collections, encoding, options)
+        look_ahead(collections, control_path, encoding, options)
         control = read_control(
             control_path,
             encoding,
@@ -137,7 +138,7 @@ def audit(
             fit_with=to_fit_on(collections[0], encoding, options),
         )
         engines.lend(encoding)
-        audits = list(audits_of(collections, control, encoding, engines, **options))
+        audits = told_apart(list(audits_of(collections, control, encoding, engines, **options)))
     _warn_of(audits)
     if json_path:
         write_json(json_path, as_text(document(audits, replicates=True)))
@@ -177,6 +178,8 @@ def _text(audits: list[Audit]) -> str:
     lines = [table(audits)]
     if len(audits) == 1:
         lines = [audits[0].headline, "", *lines]
+    if len(audits[0].shares) == 2 and (note := noise_note(audits[0])):
+        lines += ["", note]
     for found in audits:
         for marginal in found.marginals:
             shares = ", ".join(f"{name} {percent(share, 1)}" for name, share in marginal.shares.items())

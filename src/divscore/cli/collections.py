@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -22,13 +23,13 @@ from divscore.errors import FileError, InputError
 from divscore.result import Audit
 from divscore.sample import LabelledSample
 from divscore.sketch import Sketch
-from divscore.sketchfile import is_sketch, read_sketches
+from divscore.sketchfile import is_sketch, open_sketches
 from divscore.sources import VectorSource
 from divscore.sources.folder import is_picture
 from divscore.sources.items import ItemSource
 from divscore.sources.recognise import recognise
 
-__all__ = ["audits_of", "expanded", "look_ahead", "to_fit_on"]
+__all__ = ["audits_of", "expanded", "look_ahead", "to_fit_on", "told_apart"]
 
 MANY = 100  # collections, whose audits take a second or more
 
@@ -40,7 +41,9 @@ def expanded(path: str) -> list[str]:
     return [path]
 
 
-def look_ahead(collections: tuple[str, ...], encoding: Encoding, options: dict[str, Any]) -> None:
+def look_ahead(
+    collections: tuple[str, ...], control: str, encoding: Encoding, options: dict[str, Any]
+) -> None:
     """Find out what is missing or named wrongly before labelled examples are encoded, which may take minutes."""
     extra = [options["by"]] if options["by"] else []
     if len(collections) > 1 and all(is_picture(path) for path in collections):
@@ -49,6 +52,11 @@ def look_ahead(collections: tuple[str, ...], encoding: Encoding, options: dict[s
             "the pattern ('photos/*.jpg') or name their folder"
         )
     for path in collections:
+        if os.path.exists(path) and os.path.exists(control) and os.path.samefile(path, control):
+            raise InputError(
+                f"{path} is the control set itself: the groups of its items are known, and judged by themselves they "
+                "tell nothing. Audit other items; 'divscore compare' tests a method on labelled ones"
+            )
         if path != "-" and not is_sketch(path):
             recognise(
                 path, column=options["column"], extra=extra, form=options["form"], forced=encoding.forced
@@ -60,6 +68,18 @@ def to_fit_on(path: str, encoding: Encoding, options: dict[str, Any]) -> tuple[I
     if encoding.pca is None or path == "-" or is_sketch(path):
         return ()
     return (open_items(path, column=options["column"], form=options["form"]),)
+
+
+def told_apart(found: list[tuple[str, Audit]]) -> list[Audit]:
+    """Audits whose names say which is which: of two files called the same, the paths are the names."""
+    named = Counter(audit.name for _, audit in found)
+    of_path = Counter(path for path, _ in found)
+    return [
+        audit
+        if named[audit.name] == 1
+        else replace(audit, name=path if of_path[path] == 1 else f"{path}: {audit.name}")
+        for path, audit in found
+    ]
 
 
 def audits_of(
@@ -77,7 +97,8 @@ def audits_of(
     strict: bool,
     verbose: bool,
     form: str,
-) -> Iterator[Audit]:
+) -> Iterator[tuple[str, Audit]]:
+    """Every audit, with the path that its collection came from."""
     """Audit collections, or their parts by the values of a column, one after the other."""
     if (labelled_sample and len(collections) > 1) or (labelled_sample and by):
         raise InputError("--labelled-sample belongs to one collection; audit one at a time with it")
@@ -89,9 +110,10 @@ def audits_of(
                 raise InputError(
                     f"{path} is a sketch, which has no columns any more; make it with 'sketch --by {by}'"
                 )
-            sketches = read_sketches(path, control)
-            for name, sketch in _watched(sketches):
-                yield audit(sketch, control, name=name or _stem(path), **asked)
+            held = open_sketches(path, control)
+            for name, sketch in _watched(held.sketches):
+                found = audit(sketch, control, name=name or _stem(path), **asked)
+                yield path, replace(found, warnings=(*held.gaps.warning, *found.warnings))
             continue
         source = open_collection(path, control, encoding, column=column, by=by, form=form, strict=strict)
         if estimator == "self-training":
@@ -100,7 +122,7 @@ def audits_of(
             rows = whole_source(source, strict=strict, verbose=verbose)
             found = audit(rows, control, name=source.name, **asked)
             lost = skipped_in(source, source.unreadable)
-            yield replace(found, skipped={**found.skipped, **lost}, noun=_noun(source, encoding))
+            yield path, replace(found, skipped={**found.skipped, **lost}, noun=_noun(source, encoding))
             continue
         done = sketch_source(
             source,
@@ -117,7 +139,7 @@ def audits_of(
                 continue
             found = audit(sketch, control, name=name, **asked)
             warnings = (*missing_from(done), *found.warnings)
-            yield replace(found, warnings=warnings, noun=_noun(source, encoding))
+            yield path, replace(found, warnings=warnings, noun=_noun(source, encoding))
 
 
 def _watched(sketches: Mapping[str, Sketch]) -> Iterator[tuple[str, Sketch]]:

@@ -17,6 +17,7 @@ from divscore.report.context import Context, Example, Examples
 from divscore.report.document import document
 from divscore.report.file import write_report
 from divscore.report.phrases import level
+from divscore.report.prose import noise_note
 from divscore.report.table import columns, table
 from divscore.selection import select_adaptive
 
@@ -37,7 +38,7 @@ def demo(out: str | None, seed: int) -> None:
     The names are those of the 1990 US Census; nothing is downloaded.
     """
     pool, lists = speaker_lists(seed=seed)
-    control = select_adaptive(pool, 50)
+    control = select_adaptive(pool, 50, alpha=0.1)  # the paper's weight for texts
     audits = [audit(each.vectors, control, name=each.name, seed=seed) for each in lists]
     say("Three lists of 800 first names each, say of speakers. Nobody's sex is recorded.")
     examples = ", ".join(lists[0].names[:6])
@@ -48,6 +49,8 @@ def demo(out: str | None, seed: int) -> None:
     say("letters, pairs, triples and quadruples of letters.")
     say("")
     say(table(audits))
+    if note := noise_note(audits[0]):
+        say(note)
     say("")
     for each, found in zip(lists, audits, strict=True):
         say(f"{each.name}: {found.headline}")

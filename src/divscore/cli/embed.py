@@ -22,7 +22,7 @@ from divscore.embedding.projection import Projection
 from divscore.encoders.registry import DEFAULTS, ENCODERS
 from divscore.engines import ClusterEngine, Engine
 from divscore.errors import InputError
-from divscore.missing import missing_warning
+from divscore.missing import Gaps
 from divscore.report.table import columns
 from divscore.sources.dataset import MANIFEST
 from divscore.sources.items import ItemSource
@@ -149,7 +149,7 @@ def _tell(done: EmbedResult) -> None:
     lost = [f"{number:,} {WORDS[kind]}" for kind, number in done.skipped.items() if number]
     if lost:
         warn(f"{', '.join(lost)}: listed in {done.listing or f'{done.path}/part-*.skipped.csv'}")
-    for warning in missing_warning(done.missing) if isinstance(done, PartsResult) else ():
+    for warning in Gaps.among(done.missing).warning if isinstance(done, PartsResult) else ():
         warn(f"{done.path}: {warning}")
     if done.several:
         warn(f"{done.several:,} images show more than one face")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -14,6 +15,7 @@ from divscore.cli.engine import Engines, cluster_option, workers_option
 from divscore.cli.passes import missing_from, open_collection, sketch_source
 from divscore.embedding.encoding import Encoding
 from divscore.errors import FileError
+from divscore.missing import Missing
 from divscore.sketchfile import is_sketch, merge_sketches, subtract_sketches, write_sketches
 
 __all__ = ["merge", "sketch", "sketch_files"]
@@ -82,7 +84,7 @@ def sketch(
     found = done.sketches
     for warning in missing_from(done):
         warn(f"{out}: {warning}")
-    write_sketches(out, found)
+    write_sketches(out, found, [Missing(each.label, each.reason, each.rows) for each in done.failures])
     items = sum(each.count for each in found.values())
     parts = f"{len(found)} collection{'s' * (len(found) != 1)}"
     warn(f"wrote {out}: {items:,} items in {parts}, {os.path.getsize(out):,} bytes")
@@ -112,20 +114,41 @@ def merge(sketches: tuple[str, ...], out: str, without: tuple[str, ...]) -> None
       divscore merge week/ -o week.sketch
       divscore merge week.sketch --without monday.sketch -o rest.sketch
     """
-    found = [file for path in sketches for file in sketch_files(path)]
-    gone = [file for path in without for file in sketch_files(path)]
+    found, gone = _gathered(sketches, out), _gathered(without, out)
     counts = merge_sketches(found, out) if not gone else _merge_without(found, gone, out)
     warn(f"wrote {out}: " + ", ".join(f"{name} with {count:,} items" for name, count in counts.items()))
 
 
-def sketch_files(path: str) -> list[str]:
-    """The sketches of a folder in the order of their names, or the file itself."""
+def sketch_files(path: str, besides: str | None = None) -> list[str]:
+    """The sketches of a folder in the order of their names, or the file itself.
+
+    Hidden names are left out, as what a killed job leaves has one, and so is the file `besides`, which is to be
+    written: an earlier run would be counted in once more.
+    """
     if not os.path.isdir(path):
         return [path]
-    found = sorted(each.path for each in os.scandir(path) if each.is_file() and is_sketch(each.path))
-    if not found:
+    with os.scandir(path) as listing:
+        visible = sorted(each.path for each in listing if not each.name.startswith(".") and each.is_file())
+    found = [each for each in visible if is_sketch(each)]
+    kept = [each for each in found if besides is None or not _same_file(each, besides)]
+    if len(kept) < len(found):
+        warn(f"{besides} lies in {path} and is not counted in: it is the file to be written")
+    if not kept:
         raise FileError(f"{path} is a folder without sketches; expected files that 'divscore sketch' wrote")
-    return found
+    return kept
+
+
+def _gathered(paths: Sequence[str], out: str) -> list[str]:
+    """Sketch files that were named, each once."""
+    found: dict[str, str] = {}
+    for path in (file for each in paths for file in sketch_files(each, out)):
+        if found.setdefault(os.path.realpath(path), path) is not path:
+            warn(f"{path} was named twice; it is taken once")
+    return list(found.values())
+
+
+def _same_file(one: str, other: str) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _merge_without(found: list[str], gone: list[str], out: str) -> dict[str, int]:

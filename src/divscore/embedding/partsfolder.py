@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from divscore.embedding.journal import lock
 from divscore.errors import DivscoreError, FileError
@@ -87,7 +87,7 @@ class PartsFolder:
             stream = os.fdopen(os.open(name, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
             try:
                 lock(stream, self.path)
-                if name.exists() and os.path.samestat(os.fstat(stream.fileno()), os.stat(name)):
+                if _is_still(name, stream):
                     break
             except BaseException:
                 stream.close()
@@ -185,6 +185,13 @@ class PartsFolder:
             fresh.replace(self.path / MANIFEST)
         finally:
             fresh.unlink(missing_ok=True)
+
+
+def _is_still(name: Path, stream: BinaryIO) -> bool:
+    try:
+        return os.path.samestat(os.fstat(stream.fileno()), os.stat(name))
+    except FileNotFoundError:
+        return False
 
 
 def about(path: Path) -> dict[str, Any]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from divscore.engines.engine import Engine
+from divscore.engines.engine import Engine, KilledWorkersError
 from divscore.errors import DivscoreError, InputError, MissingExtraError
 
 __all__ = ["ClusterEngine"]
@@ -47,7 +49,17 @@ class ClusterEngine(Engine):
         """Leave the cluster, which goes on for others."""
         self._client.close(timeout=CLOSE_SECONDS)
 
-    def run(self, function: Callable[[T], R], tasks: Iterable[T]) -> Iterator[tuple[T, R]]:
+    def abandon(self) -> None:
+        """Leave the cluster without waiting for what was handed in, which is dropped there."""
+
+    def run(
+        self,
+        function: Callable[[T], R],
+        tasks: Iterable[T],
+        *,
+        large: bool = False,
+        killed: Callable[[T, str], R] | None = None,
+    ) -> Iterator[tuple[T, R]]:
         """Yield every task with its result, in the order of the tasks.
 
         The function, and what it carries along, is a task of its own on which the others depend: workers get it once
@@ -55,14 +67,12 @@ class ClusterEngine(Engine):
         """
         self._held = self._client.submit(_carry, _Carried(function), pure=False)
         try:
-            yield from super().run(function, tasks)
+            yield from super().run(function, tasks, large=large, killed=killed)
         finally:
             self._held = None
 
-    def _submit(self, function: Callable[[T], R], task: T) -> Future[R]:
-        return self.executor.submit(_call, self._held, task)
-
-    def _result(self, future: Future[R]) -> R:
+    def result(self, future: Future[R], what: object) -> R:
+        """Wait for a result, as long as there are workers; Dask itself tries again what went down with one."""
         from distributed.scheduler import KilledWorker
 
         alone_since: float | None = None
@@ -79,8 +89,14 @@ class ClusterEngine(Engine):
                     f"the scheduler at {self.address} cannot load divscore; install the same version on every machine"
                 ) from error
             except KilledWorker as error:
+                if self._held is not None and error.task == self._held.key:
+                    raise DivscoreError("workers died before they began; is there enough memory on them?") from error
+                raise KilledWorkersError(
+                    f"{what}: several workers died over it, one after the other; is there enough memory on them?"
+                ) from error
+            except CancelledError as error:
                 raise DivscoreError(
-                    f"several workers died over the same part ({error.task}); is there enough memory on them?"
+                    f"the cluster at {self.address} dropped {what}: was it stopped? Start it, and the command, again"
                 ) from error
             now = time.monotonic()
             alone_since = None if self._threads() else alone_since or now
@@ -89,6 +105,9 @@ class ClusterEngine(Engine):
                     f"the cluster at {self.address} has had no worker for {self.patience:.0f} seconds; start some, and "
                     "the command again"
                 )
+
+    def _submit(self, function: Callable[[T], R], task: T) -> Future[R]:
+        return self.executor.submit(_call, self._held, task)
 
     def _threads(self) -> int:
         """Threads of all workers; none as well when the scheduler does not answer."""
@@ -143,14 +162,62 @@ def _connect(address: str) -> Any:
         raise MissingExtraError("--cluster needs Dask: pip install 'divscore[dask]'") from error
     connect: Any = distributed.Client  # which says nothing of its types
     try:
-        named = {"scheduler_file": address} if os.path.isfile(address) else {"address": address}
-        return connect(**named, timeout=CONNECT_SECONDS, set_as_default=False, name="divscore")
-    except (OSError, ValueError, TimeoutError) as error:
-        said = " ".join(str(error).split())[:200]
+        where = _read_address(address) if os.path.isfile(address) else address
+        _check_scheduler(where)
+        return connect(where, timeout=CONNECT_SECONDS, set_as_default=False, name="divscore")
+    except InputError:
+        raise
+    except Exception as error:  # Dask has no errors of its own for what may be wrong with an address
+        said = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError(
-            f"no cluster answers at {address} ({said}); expected the address that 'dask scheduler' prints, such as "
-            "tcp://10.0.0.5:8786"
+            f"no cluster answers at {address or 'an empty address'} ({said}); expected the address that 'dask "
+            "scheduler' prints, such as tcp://10.0.0.5:8786, or the file that its --scheduler-file names"
         ) from error
+
+
+def _read_address(path: str) -> str:
+    """The address in a scheduler's file."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            found = json.load(stream)
+    except ValueError:
+        found = None
+    address = found.get("address") if isinstance(found, dict) else None
+    if not isinstance(address, str):
+        raise InputError(f"{path} names no scheduler; expected the file that 'dask scheduler --scheduler-file' writes")
+    return address
+
+
+def _check_scheduler(address: str) -> None:
+    """Ask who answers there: Dask's client would wait for ever for the greeting of another program."""
+    # In a thread of its own, as this one may have a loop that runs, as in a notebook.
+    with ThreadPoolExecutor(1) as aside:
+        answer = aside.submit(asyncio.run, _identity(address)).result()
+    if answer != "Scheduler":
+        raise InputError(
+            f"at {address} answers a {answer}, not a scheduler; give the address that 'dask scheduler' prints"
+        )
+
+
+async def _identity(address: str) -> str:
+    from distributed.core import connect, send_recv
+    from distributed.security import Security
+
+    async def ask() -> str:
+        settings: Any = Security()
+        comm: Any = await connect(
+            address, timeout=CONNECT_SECONDS, **settings.get_connection_args("client")
+        )
+        try:
+            answer: Any = await send_recv(comm, op="identity")
+        finally:
+            comm.abort()
+        return str(answer["type"])
+
+    try:
+        return await asyncio.wait_for(ask(), CONNECT_SECONDS)
+    except TimeoutError as error:
+        raise TimeoutError("nobody answers, or somebody else than Dask does") from error
 
 
 def _version() -> str:

@@ -15,24 +15,32 @@ from concurrent.futures import (
     ThreadPoolExecutor,
 )
 from contextlib import contextmanager
+from itertools import islice
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from divscore.errors import DivscoreError
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "KilledWorkersError"]
 
 T = TypeVar("T")
 R = TypeVar("R")
 RESTARTS = 3
+FIRST = 8  # tasks handed in while nothing is known of the size of their results, where it may be large
+HELD_BYTES = 1 << 30  # of results that wait for their turn
 SINGLE_THREADED = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class KilledWorkersError(DivscoreError):
+    """A task over which several workers died, one after the other."""
 
 
 class Engine:
     """Runs tasks in this thread, in threads, in processes, or wherever a given Executor runs them.
 
     At most ``2 · workers + 2`` tasks are handed in beyond those whose results were taken, so memory stays
-    bounded however many tasks there are. A context manager that lets its own workers go at the end.
+    bounded however many tasks there are. A context manager that lets its own workers go at the end, and at once
+    where that end is an exception.
 
     >>> with Engine(2) as engine:
     ...     [result for task, result in engine.run(abs, [-3, 2, -1])]
@@ -41,7 +49,7 @@ class Engine:
     Parameters
     ----------
     workers : int
-        How many at work; one means this thread.
+        How many at work; one means this thread, or as many as the given executor is known to have.
     processes : bool
         Processes in place of threads, for work that holds Python's lock.
     executor : concurrent.futures.Executor, optional
@@ -55,8 +63,8 @@ class Engine:
         self.processes = processes
         self._given = executor
         self._own: Executor | None = None
-        if executor is not None:
-            self.workers = int(getattr(executor, "_max_workers", 0)) or max(self.workers, os.cpu_count() or 1)
+        if executor is not None and self.workers == 1:
+            self.workers = int(getattr(executor, "_max_workers", 0)) or os.cpu_count() or 1
 
     def __enter__(self) -> Self:
         return self
@@ -64,6 +72,8 @@ class Engine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is not None:
+            self.abandon()
         self.close()
 
     def close(self) -> None:
@@ -71,6 +81,11 @@ class Engine:
         if self._own is not None:
             self._own.shutdown(wait=True, cancel_futures=True)
             self._own = None
+
+    def abandon(self) -> None:
+        """End this engine's own processes in the middle of their work; a thread can only finish what it has begun."""
+        if isinstance(self._own, ProcessPoolExecutor):
+            _end(self._own)
 
     @property
     def inline(self) -> bool:
@@ -91,10 +106,29 @@ class Engine:
             self._own = self._start()
         return self._own
 
-    def run(self, function: Callable[[T], R], tasks: Iterable[T]) -> Iterator[tuple[T, R]]:
+    def run(
+        self,
+        function: Callable[[T], R],
+        tasks: Iterable[T],
+        *,
+        large: bool = False,
+        killed: Callable[[T, str], R] | None = None,
+    ) -> Iterator[tuple[T, R]]:
         """Yield every task with its result, in the order of the tasks.
 
         What `function` raises is raised here, in its turn. Tasks that were lost with a worker are handed in again.
+
+        Parameters
+        ----------
+        function : callable
+            What is done with a task, by whichever worker.
+        tasks : iterable
+            What is told of a task in messages is its text.
+        large : bool
+            Results may be large: their ``nbytes`` decide how many are on the way at a time.
+        killed : callable
+            Gives the result of a task over which several workers died, from the task and the reason; an error
+            without it.
         """
         if self.inline:
             for task in tasks:
@@ -102,46 +136,64 @@ class Engine:
             return
         source = iter(tasks)
         waiting: deque[tuple[T, Future[R]]] = deque()
+        most = 2 * self.workers + 2
+        window = min(FIRST, most) if large else most
         try:
             while True:
-                for task in source:
-                    waiting.append((task, self._submit(function, task)))
-                    if len(waiting) >= 2 * self.workers + 2:
-                        break
+                for task in islice(source, max(0, window - len(waiting))):
+                    waiting.append((task, self._hand_in(function, task)))
                 if not waiting:
                     return
-                result = self._first(function, waiting)
+                try:
+                    result = self._first(function, waiting)
+                except KilledWorkersError as error:
+                    if killed is None:
+                        raise
+                    result = killed(waiting[0][0], str(error))
+                if large:
+                    window = max(2, min(most, HELD_BYTES // max(1, int(getattr(result, "nbytes", 0)))))
                 yield waiting.popleft()[0], result
         finally:
             for _, future in waiting:
                 future.cancel()
 
+    def result(self, future: Future[R], what: object) -> R:
+        """Wait for what was handed to this engine's executor; `what` it was is for messages."""
+        return future.result()
+
     def _submit(self, function: Callable[[T], R], task: T) -> Future[R]:
         return self.executor.submit(function, task)
+
+    def _hand_in(self, function: Callable[[T], R], task: T) -> Future[R]:
+        """Submit; where workers died meanwhile, the task is one of those that were lost with them."""
+        try:
+            return self._submit(function, task)
+        except BrokenExecutor as error:
+            lost: Future[R] = Future()
+            lost.set_exception(error)
+            return lost
 
     def _first(self, function: Callable[[T], R], waiting: deque[tuple[T, Future[R]]]) -> R:
         """Result of the first of the waiting tasks; those that went down with a worker are started again."""
         for again in range(RESTARTS + 1):
+            task, future = waiting[0]
             try:
-                return self._result(waiting[0][1])
+                return self.result(future, task)
             except CancelledError as error:
                 raise DivscoreError(
-                    f"the workers dropped {waiting[0][0]}: were they stopped? Start them, and the command, again"
+                    f"the workers dropped {task}: were they stopped? Start them, and the command, again"
                 ) from error
             except BrokenExecutor as error:
                 if self._given is not None or again == RESTARTS:
                     raise DivscoreError(
-                        f"workers died {again + 1} times, the last time over {waiting[0][0]}; is there enough memory? "
+                        f"workers died {again + 1} times, the last time over {task}; is there enough memory? "
                         "Try --workers 1, which shows what happens"
                     ) from error
                 self.close()
-                lost = [at for at, (_, future) in enumerate(waiting) if not _finished(future)]
+                lost = [at for at, (_, each) in enumerate(waiting) if not _finished(each)]
                 for at in lost:
-                    waiting[at] = waiting[at][0], self._submit(function, waiting[at][0])
+                    waiting[at] = waiting[at][0], self._hand_in(function, waiting[at][0])
         raise AssertionError
-
-    def _result(self, future: Future[R]) -> R:
-        return future.result()
 
     def _start(self) -> Executor:
         if not self.processes:
@@ -150,10 +202,21 @@ class Engine:
         context = multiprocessing.get_context("spawn")
         with _environment(dict.fromkeys(SINGLE_THREADED, "1")):
             pool = ProcessPoolExecutor(self.workers, context, _start_worker)
-            # Workers inherit the environment when they start, which is at the first tasks.
-            for future in [pool.submit(os.getpid) for _ in range(self.workers)]:
-                future.result()
+            try:
+                # Workers inherit the environment when they start, which is at the first tasks.
+                for future in [pool.submit(os.getpid) for _ in range(self.workers)]:
+                    future.result()
+            except BaseException:
+                _end(pool)
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
         return pool
+
+
+def _end(pool: ProcessPoolExecutor) -> None:
+    """End the processes of a pool, which offers no such thing before Python 3.14."""
+    for process in list((getattr(pool, "_processes", None) or {}).values()):
+        process.terminate()
 
 
 def _finished(future: Future[Any]) -> bool:

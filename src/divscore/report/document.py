@@ -44,6 +44,7 @@ def document(audits: Sequence[Audit], *, replicates: bool = False) -> dict[str, 
             "method": control.method,
             "digest": control.digest,
             "left_out": control.left_out,
+            "noisy_groups": list(first.noisy_groups),
         },
         "collections": [
             # A sketch brings its own seed, and replicates of another seed are not those that the document names.

@@ -131,8 +131,10 @@ def _cells(audit: Audit, limit: float | None) -> list[Cell]:
         Cell(limits(audit.interval, len(audit.shares))),
         Cell(signed(audit.divscore)),
     ]
+    if audit.noisy_groups:
+        figures[-1] = _aside(figures[-1].text)
     if audit.trust == "poor":  # the answer is "cannot tell", and numbers stand aside
-        figures = [_aside(cell.text) for cell in figures]
+        figures = [_aside(cell.text) if not cell.text.startswith("(") else cell for cell in figures]
     judged = [] if limit is None else [Cell(verdict(audit, limit))]
     return [Cell(f"{audit.count:,}"), *figures, *judged, Cell(audit.trust)]
 

@@ -149,7 +149,7 @@ def shares(audit: Audit) -> Picture:
 def mark(audit: Audit) -> Mark:
     """One collection's line."""
     told = _is_told(audit)
-    shows = math.isfinite(audit.divscore) and audit.estimator != "divscore"
+    shows = math.isfinite(audit.divscore) and audit.estimator != "divscore" and not audit.noisy_groups
     return Mark(
         label=short(audit.name, 30),
         title=whole(audit.name),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from divscore.report.phrases import short
 from divscore.result import Audit
 
-__all__ = ["assumptions", "method"]
+__all__ = ["assumptions", "method", "noise_note"]
 
 METHODS = {
     "likelihood": (
@@ -95,6 +97,17 @@ def method(audit: Audit, hollow: bool) -> tuple[str, ...]:
     if audit.estimator == "divscore":
         return METHODS[audit.estimator], disparity if two else SCORES
     return METHODS[audit.estimator], disparity, SCORE.format(", the hollow mark," if hollow else "")
+
+
+def noise_note(audit: Audit) -> str:
+    """Why the DivScore stands in brackets; empty where it does not, or where a warning says it."""
+    if not audit.noisy_groups or audit.estimator == "divscore" or not math.isfinite(audit.divscore):
+        return ""
+    names = " and ".join(short(name) for name in audit.noisy_groups)
+    return (
+        f"The DivScore, in brackets, is mostly noise here: the representatives of {names} are hardly more alike than "
+        "they are like the others. The estimate does not rest on it."
+    )
 
 
 def assumptions(audit: Audit) -> tuple[tuple[str, str], ...]:

@@ -19,7 +19,7 @@ from divscore.report.listing import MARGINALS, Listing, listing, marginal_listin
 from divscore.report.notices import Notice, notices
 from divscore.report.phrases import bare, count, level, plain, short, without
 from divscore.report.picture import Picture, disparities, shares
-from divscore.report.prose import assumptions, method
+from divscore.report.prose import assumptions, method, noise_note
 from divscore.result import Audit
 from divscore.wording import printable
 
@@ -96,7 +96,7 @@ def summarise(audits: Sequence[Audit], context: Context) -> Summary:
         lead=lead(audits),
         trust=first.trust if len(audits) == 1 else "",
         pictures=pictures,
-        remark=_remark(audits),
+        remark=" ".join(filter(None, [noise_note(first), _remark(audits)])),
         listing=listing(audits, context.limit),
         marginals=marginal_listing(audits),
         marginals_left=_marginals_left(audits),

@@ -11,6 +11,7 @@ from divscore.report.picture import Gap, Mark, Picture
 __all__ = ["NARROW", "WIDE", "draw", "sliver"]
 
 HEAD, FOOT = 44, 30
+WORD = 44  # half the width of "balanced", with some air
 EDGE = 20  # room for arrows, round ends and half a figure beside the axis
 
 
@@ -105,9 +106,14 @@ def _axis(picture: Picture, scale: _Scale, layout: Layout, foot: int) -> list[Ma
         # A limit near the right end has its label on the other side of the line.
         where, anchor = (edge - 4, "end") if edge > scale.stop - 80 else (edge + 4, "start")
         parts.append(text.format("axis", where, HEAD - 10, anchor, picture.limit_label))
-    elif picture.reference > picture.low:
+    if picture.reference > picture.low and _room_for_word(picture, scale):
         parts.append(text.format("axis", scale.at(picture.reference), HEAD - 12, "middle", "balanced"))
     return parts
+
+
+def _room_for_word(picture: Picture, scale: _Scale) -> bool:
+    """Whether "balanced" fits above its line without meeting the label of a limit."""
+    return not picture.limits or scale.at(picture.limits[-1]) - scale.at(picture.reference) > WORD
 
 
 def _bands(picture: Picture, layout: Layout, foot: int) -> list[tuple[int, int]]:

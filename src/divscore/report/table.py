@@ -45,10 +45,16 @@ def _two_groups(audit: Audit) -> dict[str, str]:
             "between": percents(audit.share_intervals[first]),
             "disparity": _signed(audit.disparity),
             interval_level(audit.interval): _limits(audit.interval),
-            "DivScore": _signed(audit.divscore),
+            "DivScore": _divscore(audit),
             "trust": audit.trust,
         },
     )
+
+
+def _divscore(audit: Audit) -> str:
+    """In brackets where it is mostly noise."""
+    text = _signed(audit.divscore)
+    return f"({text})" if audit.noisy_groups and audit.trust != "poor" and text != "?" else text
 
 
 def _many_groups(audit: Audit) -> dict[str, str]:

@@ -26,8 +26,9 @@ from record import Check, Record, Table, parser, progress
 
 from divscore import ControlSet, Sketch, audit
 from divscore.estimators.self_training import self_training
+from divscore.scan import scan
 from divscore.similarity import unit_rows
-from divscore.sketch import add_by
+from divscore.sketches import Sketches
 
 LABELLED = 200
 EXAMPLES = 50
@@ -107,16 +108,19 @@ def passes(rows: int, dimension: int, repetitions: int, seed: int, workers: int)
     mixed = np.random.default_rng(seed + 1).integers(COLLECTIONS, size=rows).astype(np.intp)
     ordered = np.sort(mixed)
 
-    def sketches() -> list[Sketch]:
-        return [Sketch(control) for _ in range(COLLECTIONS)]
+    def by_collection(owner: NDArray[np.intp]) -> dict[str, Sketch]:
+        found = Sketches(control)
+        at = found.positions([f"collection {number}" for number in range(COLLECTIONS)])
+        found.fold(at, X, owner, scan(X, found.scorer, owner, COLLECTIONS))
+        return found.sketches()
 
     Sketch(control)  # the fit is not part of the pass
     sides: dict[str, Callable[[int], Any]] = {
         BARE: lambda _: ones @ X,
         ONE: lambda _: Sketch(control).add(X),
         TWO: lambda _: Sketch(control).add(X, workers=workers),
-        RANDOM: lambda _: add_by(sketches(), X, mixed),
-        SORTED: lambda _: add_by(sketches(), X, ordered),
+        RANDOM: lambda _: by_collection(mixed),
+        SORTED: lambda _: by_collection(ordered),
         PAIRWISE: lambda _: pairwise_mean(X, examples),
         LIBRARY: lambda _: library_mean(X, examples),
         FRESH: lambda turn: audit(X, labelled(X, group, turn + 1)),

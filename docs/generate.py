@@ -141,7 +141,7 @@ def _default(value: Any, space: dict[str, Any]) -> str:
         return json.dumps(value, ensure_ascii=False)
     if value is None or isinstance(value, (int, float)):
         return repr(value)
-    return next(name for name, known in space.items() if known is value)
+    return next((name for name, known in space.items() if known is value), repr(value))
 
 
 def _plain(annotation: Any) -> str:

@@ -17,11 +17,21 @@ class Counting:
     def __init__(self, app: Any) -> None:
         self.app = app
         self.requests = self.bytes = self.ranges = 0
+        self.refused: dict[str, int] = {}  # ends of addresses, and how often their objects are refused
 
     def reset(self) -> None:
         self.requests = self.bytes = self.ranges = 0
 
     def __call__(self, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+        for end in self.refused:
+            if (
+                self.refused[end]
+                and environ["PATH_INFO"].endswith(end)
+                and environ["REQUEST_METHOD"] == "GET"
+            ):
+                self.refused[end] -= 1
+                start("403 Forbidden", [("Content-Type", "application/xml")])
+                return [b"<Error><Code>AccessDenied</Code><Message>not now</Message></Error>"]
         parts = list(self.app(environ, start))
         if environ["REQUEST_METHOD"] == "GET" and "list-type" not in environ.get("QUERY_STRING", ""):
             self.requests += 1

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 # As docs/scale.md recommends: memory that a worker frees is kept for its next block, and nobody watches its threads.
@@ -23,8 +22,9 @@ SETTINGS = {
 class LoopbackCluster:
     """Started by `with`; nodes can be killed and added while it runs."""
 
-    def __init__(self, folder: Path, nodes: int = 2) -> None:
+    def __init__(self, folder: Path, nodes: int = 2, **settings: str) -> None:
         self.folder = folder
+        self.settings = settings  # more of Dask's, as variables of the environment
         self.file = folder / "scheduler.json"
         self.count = nodes
         self.nodes: list[subprocess.Popen[bytes]] = []
@@ -54,6 +54,10 @@ class LoopbackCluster:
         for child in worker_processes(self.nodes[node].pid):
             os.kill(child, signal.SIGKILL)
 
+    def kill_scheduler(self) -> None:
+        """Kill the one that hands out the work."""
+        _kill_group(self.scheduler)
+
     def kill_node(self, node: int) -> None:
         """Kill nanny and worker at once, as when a machine goes down."""
         _kill_group(self.nodes.pop(node))
@@ -78,7 +82,7 @@ class LoopbackCluster:
                 stdout=stream,
                 stderr=stream,
                 cwd=self.folder,
-                env={**os.environ, **SETTINGS},
+                env={**os.environ, **SETTINGS, **self.settings},
                 start_new_session=True,
             )
 
@@ -99,10 +103,3 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-@contextlib.contextmanager
-def loopback_cluster(folder: Path, nodes: int = 2) -> Iterator[LoopbackCluster]:
-    """Start a cluster for a test, and end it."""
-    with LoopbackCluster(folder, nodes) as cluster:
-        yield cluster

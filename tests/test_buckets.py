@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ from test_engines import FORMATS, fingerprints, matrix, opened, write
 from divscore import ControlSet
 from divscore.cli import main
 from divscore.errors import FileError, MissingExtraError
-from divscore.passes import sketch_source
+from divscore.passes import partial, sketch_source
 from divscore.sources import arrays, location, open_many, open_vectors, tables
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
@@ -144,6 +147,125 @@ def test_copies_of_remote_tables_do_not_pile_up(
     sketch_source(open_many(f"{BUCKET}/copies/*.csv"), control)
     cache, path = fsspec.core.url_to_fs(f"simplecache::{BUCKET}/copies/0.csv")
     assert not cache._check_file(path)
+
+
+@pytest.fixture
+def two_files(server: Counting, tmp_path: Path) -> Iterator[str]:
+    for at in range(2):
+        write(tmp_path / f"{at}.npy", matrix(at))
+        upload(tmp_path / f"{at}.npy", f"two/{at}.npy")
+    yield f"{BUCKET}/two/*.npy"
+    server.refused.clear()
+
+
+def test_a_file_that_fails_for_a_moment_is_tried_again(
+    server: Counting, control: ControlSet, two_files: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partial, "WAIT_SECONDS", 0.01)
+    source = open_many(two_files)
+    server.refused["1.npy"] = 2
+    assert sketch_source(source, control).rows == 600
+    assert server.refused["1.npy"] == 0
+
+
+def test_a_file_that_goes_on_to_fail_is_named_and_left_out(
+    server: Counting, control: ControlSet, two_files: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partial, "WAIT_SECONDS", 0.01)
+    source = open_many(two_files)
+    server.refused["1.npy"] = 1000
+    found = sketch_source(source, control)
+    assert found.rows == 300
+    assert [each.part for each in found.missing] == [f"{BUCKET}/two/1.npy"]
+    assert "may not be read by this user; check your keys" in found.missing[0].reason
+
+
+@pytest.fixture
+def nobody(server: Counting, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """No keys, and no patience with what does not answer."""
+    import s3fs
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, "/dev/null")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setattr(s3fs.S3FileSystem, "retries", 1)
+    s3fs.S3FileSystem.clear_instance_cache()
+    yield monkeypatch
+    s3fs.S3FileSystem.clear_instance_cache()
+
+
+@pytest.mark.parametrize("path", ["a.npy", "*.npy", "", "folder/"])
+@pytest.mark.parametrize("answers", [True, False], ids=["no keys", "no server"])
+def test_a_store_that_cannot_be_reached_is_told_in_one_line(
+    nobody: pytest.MonkeyPatch, tmp_path: Path, control: ControlSet, path: str, answers: bool
+) -> None:
+    if not answers:
+        nobody.setenv("AWS_ACCESS_KEY_ID", "tests")
+        nobody.setenv("AWS_SECRET_ACCESS_KEY", "tests")
+        nobody.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    np.savez(tmp_path / "c.npz", embedding=control.vectors, group=np.array(["a"] * 20 + ["b"] * 20))
+    for arguments in (
+        [f"{BUCKET}/{path}", "--control", str(tmp_path / "c.npz")],
+        [str(tmp_path / "c.npz"), "--control", f"{BUCKET}/{path}"],
+    ):
+        done = CliRunner().invoke(main, ["audit", *arguments])
+        assert done.exit_code == 2
+        assert f"{BUCKET}/{path} cannot be fetched" in done.stderr
+        assert ("locate credentials" if answers else "connect to the endpoint") in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+# Addresses of the web
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[str]:
+    """A server of files, and its address with a password."""
+    pytest.importorskip("aiohttp", reason="the extra 's3' is not installed")
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    handler = functools.partial(Quiet, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        yield f"http://me:word@127.0.0.1:{running.server_port}"
+        running.shutdown()
+        thread.join()
+
+
+def test_what_opens_an_address_is_not_told(web: str, tmp_path: Path, control: ControlSet) -> None:
+    np.savez(tmp_path / "c.npz", embedding=control.vectors, group=np.array(["a"] * 20 + ["b"] * 20))
+    write(tmp_path / "feed.csv", matrix(1))
+    shared = ["--control", str(tmp_path / "c.npz"), "--json", str(tmp_path / "out.json")]
+    done = CliRunner().invoke(main, ["audit", f"{web}/feed.csv?token=s3cret", *shared, "--verbose"])
+    assert done.exit_code == 0, done.stderr
+    told = json.loads((tmp_path / "out.json").read_text())["collections"][0]
+    assert (told["name"], told["count"]) == ("feed", 298)
+    (tmp_path / "latin.csv").write_bytes("embedding,name\n[1],Zoë\n".encode("latin-1"))
+    every = done.output + (tmp_path / "out.json").read_text()
+    for file in ("latin.csv", "nothing.npy", "c.npz"):
+        done = CliRunner().invoke(main, ["audit", f"{web}/{file}?token=s3cret", *shared, "--by", "x"])
+        assert done.exit_code == 2
+        assert f"127.0.0.1:{web.rpartition(':')[2]}/{file}?…" in done.stderr
+        every += done.output
+    assert "s3cret" not in every
+    assert "word" not in every
+
+
+def test_an_address_is_shown_without_what_opens_it() -> None:
+    address = "https://me:word@host/a.Npy?token=s3cret"
+    found = location.Location(address, address)
+    assert (found.label, found.name, found.suffix) == ("https://…host/a.Npy?…", "a", ".npy")
+    assert not location.is_pattern(address)
+    assert not location.is_folder(address)
+    assert location.is_pattern("https://host/*.npy?token=1")
+    assert location.is_pattern("s3://bucket/part-?.npy")
 
 
 def test_without_s3fs_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import plainshell
 import pytest
 from click.testing import CliRunner
 
@@ -21,10 +24,14 @@ from test_engines import CLEAN, FORMATS, fingerprints, matrix, opened, write
 
 from divscore import ControlSet
 from divscore.cli import main
+from divscore.embedding.pipeline import Pipeline
+from divscore.embedding.work import Task
+from divscore.encoders.registry import EncoderSpec
 from divscore.engines import ClusterEngine
-from divscore.errors import FileError, InputError, MissingExtraError
+from divscore.errors import DivscoreError, FileError, InputError, MissingExtraError
 from divscore.passes import sketch_source
 from divscore.sources import arrays, open_many, tables
+from divscore.sources.items import Items
 
 # Nodes go down in these tests, and Dask's client speaks of it.
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default::ResourceWarning")]
@@ -185,14 +192,170 @@ def test_a_sketch_made_on_the_cluster_is_the_same(
     assert told[0] == told[1]
 
 
-def test_no_cluster_at_an_address(tmp_path: Path) -> None:
+def test_no_cluster_at_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("divscore.engines.cluster.CONNECT_SECONDS", 1.0)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with pytest.raises(InputError, match=f"no cluster answers at tcp://127.0.0.1:{port}"):
         ClusterEngine(f"tcp://127.0.0.1:{port}")
-    with pytest.raises(InputError, match="expected the address that 'dask scheduler' prints"):
-        ClusterEngine("nonsense")
+    for address in ("nonsense", "", "tls://127.0.0.1:8786", "http://127.0.0.1:1", str(tmp_path)):
+        with pytest.raises(InputError, match="expected the address that 'dask scheduler' prints"):
+            ClusterEngine(address)
+    for text in ("{}", "[1]", '{"address": 7}', "no JSON"):
+        (tmp_path / "s.json").write_text(text)
+        with pytest.raises(InputError, match=r"s\.json names no scheduler"):
+            ClusterEngine(str(tmp_path / "s.json"))
+
+
+def test_somebody_else_answers_at_an_address(
+    cluster: LoopbackCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from distributed import Client
+
+    monkeypatch.setattr("divscore.engines.cluster.CONNECT_SECONDS", 1.0)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        with pytest.raises(InputError, match="nobody answers, or somebody else than Dask does"):
+            ClusterEngine(f"tcp://127.0.0.1:{silent.getsockname()[1]}")
+    with Client(cluster.address, set_as_default=False) as client:
+        client.wait_for_workers(1)
+        worker = next(iter(client.scheduler_info()["workers"]))
+    with pytest.raises(InputError, match="answers a Worker, not a scheduler"):
+        ClusterEngine(worker)
+
+
+def test_an_empty_address_is_an_error(tmp_path: Path) -> None:
+    for command in (["audit", "x", "--control", "c"], ["embed", "x", "-o", "y/"]):
+        done = CliRunner().invoke(main, [*command, "--cluster", ""])
+        assert done.exit_code == 2
+        assert "'--cluster': is empty" in done.stderr
+
+
+def test_the_file_of_a_scheduler_will_do(cluster: LoopbackCluster) -> None:
+    with ClusterEngine(str(cluster.file)) as engine:
+        assert [found for _, found in engine.run(abs, [-1, -2])] == [1, 2]
+
+
+def test_a_plain_shell_gives_the_same_bits_on_a_cluster(cluster: LoopbackCluster, tmp_path: Path) -> None:
+    plain = {name: value for name, value in os.environ.items() if name not in plainshell.SETTINGS}
+    command = [sys.executable, plainshell.__file__, str(tmp_path), cluster.address]
+    done = subprocess.run(command, env=plain, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert list(found) == ["one", "cluster"]
+    assert found["one"] == found["cluster"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_scheduler_that_goes_is_told(tmp_path: Path) -> None:
+    with (
+        LoopbackCluster(tmp_path, nodes=1) as cluster,
+        ClusterEngine(cluster.address) as engine,
+    ):
+        engine.patience = 1.0
+
+        def run() -> None:
+            for task, _ in engine.run(time.sleep, [0.0, *[0.2] * 1000]):
+                if task == 0.0:
+                    cluster.kill_scheduler()
+
+        with pytest.raises(DivscoreError, match=r"has had no worker for 1 seconds|was it stopped\?"):
+            run()
+
+
+DEADLY = """
+import os
+
+import numpy as np
+
+
+def deadly(left, right):
+    if abs(left).max() > 1e6:
+        os._exit(1)
+    return np.exp(left @ right.T / 100)
+"""
+
+
+def test_a_part_that_workers_die_over_is_named_and_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "deadly_similarity.py").write_text(DEADLY)
+    monkeypatch.syspath_prepend(tmp_path)
+    deadly = __import__("deadly_similarity").deadly
+    rng = np.random.default_rng(5)
+    pool = rng.normal(size=(40, 8)) + np.repeat([[1.0], [-1.0]], 20, axis=0)
+    control = ControlSet(pool, ["a"] * 20 + ["b"] * 20, attribute="letter", similarity=deadly)
+    for at in range(3):
+        vectors = rng.normal(size=(50, 8)).astype(np.float32)
+        vectors[7, 2] = 1e7 if at == 1 else 0.0
+        np.save(tmp_path / f"{at}.npy", vectors)
+    settings = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0", "PYTHONPATH": str(tmp_path)}
+    with LoopbackCluster(tmp_path, nodes=1, **settings) as cluster, ClusterEngine(cluster.address) as engine:
+        # Dask blames all that a worker had before it when it died; the others are cleared.
+        found = sketch_source(open_many(str(tmp_path / "*.npy")), control, engine=engine)
+        assert found.rows == 100
+        assert [(each.part, each.rows) for each in found.missing] == [(str(tmp_path / "1.npy"), 50)]
+        assert "1.npy: several workers died over it" in found.missing[0].reason
+        with pytest.raises(FileError, match=r"1\.npy: several workers died over it"):
+            sketch_source(open_many(str(tmp_path / "*.npy")), control, engine=engine, strict=True)
+
+
+@pytest.fixture
+def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Pictures and a model in the working folder, to be named by relative paths."""
+    for module in ("PIL", "onnx", "onnxruntime"):
+        pytest.importorskip(module, reason=f"{module} is not installed")
+    import tiny
+
+    tiny.image_model(tmp_path / "tiny.onnx")
+    tiny.folder(tmp_path / "labelled", {"red": 20, "blue": 20}, 2)
+    tiny.folder(tmp_path / "photos", {"red": 60, "blue": 40}, 3)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_pictures_are_encoded_on_the_cluster(cluster: LoopbackCluster, pictures: Path) -> None:
+    command = ["audit", "photos", "--control", "labelled", "--encoder", "onnx", "--model", "tiny.onnx"]
+    command += ["--no-cache", "--json", "-"]
+    alone = CliRunner().invoke(main, [*command, "--workers", "1"])
+    assert alone.exit_code == 0, alone.stderr
+    assert json.loads(alone.stdout)["collections"][0]["count"] == 100
+    done = CliRunner().invoke(main, [*command, "--cluster", cluster.address])
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout == alone.stdout
+
+
+def test_a_picture_that_a_worker_does_not_see_is_named(engine: ClusterEngine, pictures: Path) -> None:
+    spec = EncoderSpec("onnx", "image", "tiny.onnx")
+    pipeline = Pipeline(Task(spec), engine=engine)
+    hidden = "/proc/self/fd/987"  # open here and under this number, and not for others
+    with open(next((pictures / "photos").rglob("*.png")), "rb") as stream:
+        os.dup2(stream.fileno(), 987)
+    try:
+        with pytest.raises(FileError, match=r"is not there on .*every worker must find the files"):
+            list(pipeline.run([Items([hidden], ["a"])]))
+    finally:
+        os.close(987)
+    # What is not even here is an item that cannot be read, wherever it is tried.
+    ((_, outcome),) = pipeline.run([Items(["photos/nothing.png"], ["a"])])
+    assert outcome.reasons == ["does not exist"]
+
+
+def test_texts_are_encoded_on_the_cluster(cluster: LoopbackCluster, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    words = {"a": ["anna", "ada", "alma"], "b": ["bruno", "bela", "bob"]}
+    rows = [(" ".join(rng.choice(words[group], 3)), group) for group in "ab" for _ in range(60)]
+    labelled = "\n".join(["text,group", *(f"{text},{group}" for text, group in rows)])
+    (tmp_path / "c.csv").write_text(labelled)
+    (tmp_path / "feed.csv").write_text("\n".join(["text", *(text for text, _ in rows[20:])]))
+    command = ["audit", str(tmp_path / "feed.csv"), "--control", str(tmp_path / "c.csv"), "--json", "-"]
+    alone = CliRunner().invoke(main, [*command, "--workers", "1"])
+    assert alone.exit_code == 0, alone.stderr
+    done = CliRunner().invoke(main, [*command, "--cluster", cluster.address])
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout == alone.stdout
 
 
 def test_a_cluster_without_workers(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from divscore.embedding.outcome import Entry
 from divscore.embedding.pipeline import BATCH, Pipeline, chunks
 from divscore.embedding.work import Task
 from divscore.encoders.registry import ENCODERS, EncoderSpec
+from divscore.engines import Engine
 from divscore.errors import ControlError, FileError, InputError, MismatchError, MissingExtraError
 from divscore.selection import select_random
 from divscore.sources.items import Items
@@ -145,7 +146,7 @@ def test_no_more_than_a_batch_is_on_the_way() -> None:
     for workers in (1, 2, 3, 8):
         task = Task(EncoderSpec("ngrams", "text"))
         with Counting(workers) as executor:
-            pipeline = Pipeline(task, workers, executor)
+            pipeline = Pipeline(task, engine=Engine(workers, executor=executor))
             source = [Items([f"text {i}" for i in range(100_000)], [str(i) for i in range(100_000)])]
             taken = 0
             for piece, outcome in pipeline.run(chunks(source, pipeline.chunk)):

@@ -1,25 +1,35 @@
 from __future__ import annotations
 
+import fcntl
 import json
+import multiprocessing
 import os
 import pickle
+import signal
+import subprocess
+import sys
+import termios
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import plainshell
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from tasks import die_always, die_once, threads_of_linear_algebra
+from tasks import die_alone, die_always, die_once, last_for_ever, threads_of_linear_algebra
 
-from divscore import ControlSet, Sketch, audit
-from divscore.engines import Engine, sketch_blocks
+from divscore import ControlSet, Sketch, audit, scan
+from divscore.cli import main
+from divscore.engines import Engine, KilledWorkersError, sketch_blocks
+from divscore.engines.engine import FIRST, HELD_BYTES
 from divscore.errors import DivscoreError, FileError, InputError
 from divscore.passes import sketch_source
 from divscore.sources import arrays, open_many, tables
@@ -174,10 +184,139 @@ def test_workers_that_keep_dying_are_an_error_that_names_the_task() -> None:
         list(engine.run(die_always, range(4)))
 
 
+def test_workers_that_die_while_nobody_waits_for_them_are_replaced(tmp_path: Path) -> None:
+    """The pool is then known to be broken before the next task is handed in."""
+    flag, found = tmp_path / "died", []
+    with Engine(2, processes=True) as engine:
+        for task, result in engine.run(partial(die_alone, str(flag)), range(20)):
+            found.append(result)
+            pool: Any = engine.executor
+            while task == 0 and not pool._broken:
+                time.sleep(0.01)
+    assert found == list(range(20))
+    assert flag.exists()
+
+
+def test_a_broken_executor_of_somebody_else_is_an_error() -> None:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, context) as pool, pytest.raises(DivscoreError, match="died 1 times"):
+        list(Engine(executor=pool).run(die_always, range(9)))
+
+
+def test_after_an_exception_processes_end_at_once(tmp_path: Path) -> None:
+    def interrupted() -> None:
+        with Engine(2, processes=True) as engine:
+            next(engine.run(partial(last_for_ever, str(tmp_path)), range(9)))
+            while len(list(tmp_path.iterdir())) < 2:
+                time.sleep(0.01)
+            raise KeyboardInterrupt
+
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert time.monotonic() - begun < 15  # seconds; the tasks take 30
+    for path in tmp_path.iterdir():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(path.name), 0)
+
+
+def test_what_waits_is_cancelled_when_nobody_wants_it_any_more() -> None:
+    begun: list[int] = []
+    go_on = threading.Event()
+
+    def task(number: int) -> int:
+        begun.append(number)
+        return number if not number or go_on.wait(60) else -1
+
+    with ThreadPoolExecutor(1) as pool, Engine(3, executor=pool) as engine:
+        results = engine.run(task, range(100))
+        assert next(results) == (0, 0)
+        results.close()  # type: ignore[attr-defined]
+        go_on.set()
+    assert set(begun) <= {0, 1}
+
+
+def test_the_number_of_an_executors_workers_can_be_told() -> None:
+    with ThreadPoolExecutor(2) as pool:
+        assert Engine(7, executor=pool).workers == 7
+
+
+class Heavy:
+    nbytes = HELD_BYTES // 5
+
+
+def test_few_large_results_are_on_the_way() -> None:
+    handed_in = 0
+
+    def tasks() -> Any:
+        nonlocal handed_in
+        for number in range(200):
+            handed_in += 1
+            yield number
+
+    most, start = 0, []
+    with Engine(50) as engine:
+        for taken, _ in enumerate(engine.run(lambda _: Heavy(), tasks(), large=True)):
+            start.append(handed_in)
+            most = max(most, handed_in - taken if taken > FIRST else 0)
+    assert start[0] == FIRST
+    assert most == 5
+
+
+def test_what_workers_died_over_is_named_or_left_out() -> None:
+    class Deadly(Engine):
+        def result(self, future: Any, what: object) -> Any:
+            if what == 3:
+                raise KilledWorkersError(f"{what}: several workers died over it")
+            return super().result(future, what)
+
+    with Deadly(2) as engine:
+        found = engine.run(abs, range(6), killed=lambda task, reason: -task)
+        assert [result for _, result in found] == [0, 1, 2, -3, 4, 5]
+    with Deadly(2) as engine, pytest.raises(KilledWorkersError, match="3: several workers died"):
+        list(engine.run(abs, range(6)))
+
+
 def test_worker_processes_use_one_thread_for_linear_algebra(processes: Engine) -> None:
     found = [each for _, each in processes.run(threads_of_linear_algebra, range(4))]
     assert {threads for threads, _ in found} == {"1"}
     assert os.getpid() not in {process for _, process in found}
+
+
+# Asked to stop
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["audit", "-"], ["sketch", "-", "-o", "x.sketch"], ["embed", "-", "-o", "x.arrow"]],
+    ids=lambda c: c[0],
+)
+def test_a_command_that_is_asked_to_end_does_so_cleanly(
+    tmp_path: Path, control: ControlSet, command: list[str]
+) -> None:
+    np.savez(tmp_path / "c.npz", embedding=control.vectors, group=np.array(["a"] * 20 + ["b"] * 20))
+    against = [] if command[0] == "embed" else ["--control", "c.npz"]
+    pipe = subprocess.PIPE
+    running = subprocess.Popen(
+        [sys.executable, "-m", "divscore", *command, *against],
+        cwd=tmp_path,
+        stdin=pipe,
+        stderr=pipe,
+        text=True,
+    )
+    assert running.stdin is not None
+    running.stdin.write("text\nwords\n")
+    running.stdin.flush()
+    left = bytearray(b"\1\0\0\0")
+    while any(left):  # until it has read what is there, and waits for more
+        assert running.poll() is None
+        fcntl.ioctl(running.stdin, termios.FIONREAD, left)
+        time.sleep(0.02)
+    running.send_signal(signal.SIGTERM)
+    said = running.communicate(timeout=30)[1]
+    assert running.returncode == 128 + signal.SIGTERM
+    assert said.splitlines()[-1] == "stopped"
+    assert [path.name for path in tmp_path.iterdir()] == ["c.npz"]
 
 
 # What is sent
@@ -263,6 +402,35 @@ def test_threads_share_the_blocks_of_a_single_partition(tmp_path: Path, control:
     assert fingerprints(sketch_source(source, control, workers=3), control) == wanted
 
 
+def test_a_plain_shell_gives_the_same_bits_on_every_engine(tmp_path: Path) -> None:
+    """Worker processes have one thread for linear algebra, and this one as many as there are cores."""
+    plain = {name: value for name, value in os.environ.items() if name not in plainshell.SETTINGS}
+    command = [sys.executable, plainshell.__file__, str(tmp_path)]
+    done = subprocess.run(command, env=plain, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert list(found) == ["one", "threads", "processes"]
+    assert len(set(found.values())) == 1
+
+
+def test_how_sums_are_rounded_depends_on_the_whole_source(
+    tmp_path: Path, control: ControlSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are small, and all of them together large: then strips are precise enough for each."""
+    monkeypatch.setattr(scan, "SINGLE", 2 * ROWS)
+    for at in range(3):
+        write(tmp_path / f"{at}.npy", matrix(at))
+    found = next(iter(sketch_source(open_many(str(tmp_path / "*.npy")), control).sketches.values()))
+    known, unknown = (
+        [sketch_blocks([(matrix(at), None)], control, seen=seen)["collection"] for at in range(3)]
+        for seen in (3 * ROWS, 0)
+    )
+    assert known[0].total.tobytes() != unknown[0].total.tobytes()
+    for other in known[1:]:
+        known[0].merge(other)
+    assert found.total.tobytes() == known[0].total.tobytes()
+
+
 def test_blocks_in_threads_are_folded_in_their_order(control: ControlSet) -> None:
     blocks = [(matrix(at), None) for at in range(9)]
     alone = sketch_blocks(blocks, control)
@@ -298,11 +466,11 @@ def test_bad_files_are_named_and_the_rest_survives(
         on_failure=lambda failure: told.append(failure.reason),
         **options,
     )
-    assert [failure.label for failure in found.failures] == [
+    assert [each.part for each in found.missing] == [
         str(damaged / "1.parquet"),
         str(damaged / "3.parquet"),
     ]
-    assert [failure.rows for failure in found.failures] == [None, ROWS - CLEAN]
+    assert [each.rows for each in found.missing] == [None, ROWS - CLEAN]
     assert all("cannot be read as Parquet" in reason for reason in told)
     assert len(told) == 2
     for name in ("1", "3"):
@@ -318,6 +486,69 @@ def test_strict_makes_the_first_bad_file_an_error(damaged: Path, control: Contro
     (damaged / "1.parquet").unlink()
     with pytest.raises(FileError, match=r"3\.parquet"):
         sketch_source(open_many(str(damaged / "*.parquet"), strict=True), control, strict=True, workers=2)
+
+
+def test_what_is_missing_travels_with_the_result(damaged: Path, control: ControlSet, tmp_path: Path) -> None:
+    np.savez(tmp_path / "c.npz", embedding=control.vectors, group=np.array(["a"] * 20 + ["b"] * 20))
+    pattern, out = str(damaged / "*.parquet"), str(tmp_path / "a.sketch")
+
+    def told(command: str, *arguments: str) -> Any:
+        done = CliRunner().invoke(main, [command, *arguments, "--control", str(tmp_path / "c.npz")])
+        assert done.exit_code == 0, done.stderr
+        if not done.stdout:
+            return None
+        document = json.loads(done.stdout)
+        for each in document["collections"]:
+            assert any("1.parquet" in warning for warning in each["warnings"])
+        return document["missing"]
+
+    alone = told("audit", pattern, "--json", "-")
+    assert (alone["more"], alone["more_rows"]) == (0, 0)
+    assert [(each["part"], each["rows"]) for each in alone["listed"]] == [
+        (str(damaged / "1.parquet"), None),
+        (str(damaged / "3.parquet"), ROWS - CLEAN),
+    ]
+    assert all("cannot be read as Parquet" in each["reason"] for each in alone["listed"])
+    assert told("audit", pattern, "--by", "kind", "--json", "-") == alone
+    told("sketch", pattern, "-o", out)
+    assert told("audit", out, "--json", "-") == alone
+    (damaged / "3.parquet").unlink()
+    whole = told("audit", pattern, "--estimator", "self-training", "--json", "-")
+    assert whole["listed"] == alone["listed"][:1]
+
+
+def write_nothing(path: Path) -> None:
+    """A whole file with the usual columns and no rows."""
+    if path.suffix not in {".parquet", ".arrow"}:
+        write(path, matrix(1)[:0])
+        return
+    schema = pa.schema([("embedding", pa.list_(pa.float32())), ("kind", pa.string())])
+    if path.suffix == ".parquet":
+        pq.write_table(schema.empty_table(), path)
+    else:
+        with pa.ipc.new_file(path, schema) as writer:
+            writer.write_table(schema.empty_table())
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_files_without_rows_are_nothing_among_several(tmp_path: Path, control: ControlSet, form: str) -> None:
+    write_nothing(tmp_path / f"0.{form}")
+    write(tmp_path / f"1.{form}", matrix(1)[CLEAN:])
+    write_nothing(tmp_path / f"2.{form}")
+    if form in {"csv", "jsonl"}:
+        (tmp_path / f"2.{form}").write_bytes(b"")
+    found = sketch_source(open_many(str(tmp_path / f"*.{form}"), strict=True), control, strict=True)
+    assert (found.rows, found.missing) == (ROWS - CLEAN, ())
+    (tmp_path / f"1.{form}").unlink()
+    with pytest.raises(FileError, match="none of its 2 files has any rows"):
+        open_many(str(tmp_path / f"*.{form}"))
+
+
+def test_a_file_of_numbers_without_a_byte_is_bad(tmp_path: Path, control: ControlSet) -> None:
+    write(tmp_path / "0.npy", matrix(0)[CLEAN:])
+    (tmp_path / "1.npy").touch()
+    found = sketch_source(open_many(str(tmp_path / "*.npy")), control)
+    assert [each.part for each in found.missing] == [str(tmp_path / "1.npy")]
 
 
 def test_a_single_bad_file_is_an_error(damaged: Path, control: ControlSet) -> None:

@@ -211,6 +211,20 @@ def test_columns_of_folders_are_kept(tmp_path: Path) -> None:
     assert "country" in pa.ipc.open_file(tmp_path / "one.arrow").schema.names
 
 
+@pytest.mark.parametrize("out", ["out", "out.arrow"])
+def test_files_that_cannot_be_opened_are_said_to_be_missing(tmp_path: Path, out: str) -> None:
+    for at in range(3):
+        write_posts(tmp_path / "many" / f"{at}.parquet", at)
+    (tmp_path / "many" / "1.parquet").write_bytes(b"PAR1 and nothing else")
+    asked = ["embed", str(tmp_path / "many"), "-o", str(tmp_path / out), "--column", "text", "--json"]
+    done = CliRunner().invoke(main, asked)
+    assert done.exit_code == 0, done.stderr
+    missing = json.loads(done.stdout)["missing"]
+    assert [Path(each["part"]).name for each in missing] == ["1.parquet"]
+    assert missing[0]["reason"]
+    assert "a part of the source could not be read and is missing" in done.stderr
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_a_changed_remote_file_of_the_same_size_is_noticed(tmp_path: Path) -> None:
     from divscore.sources.location import Location

@@ -26,7 +26,6 @@ from hypothesis import strategies as st
 from divscore import ControlSet, audit, report, select_adaptive
 from divscore.cli import main
 from divscore.cli.examples import thumbnail
-from divscore.cli.reporting import _public
 from divscore.errors import FileError, InputError
 from divscore.interval import Interval
 from divscore.report import html as page
@@ -41,6 +40,7 @@ from divscore.report.listing import verdict
 from divscore.report.phrases import short, signed
 from divscore.report.picture import Gap, Mark, disparities
 from divscore.report.summary import summarise
+from divscore.wording import public
 
 matplotlib.use("Agg")
 WICKED = [
@@ -543,19 +543,19 @@ def test_signs_are_those_of_print():
 
 
 def test_addresses_are_told_without_passwords():
-    assert _public("s3://key:secret@bucket/a.npy") == "s3://…bucket/a.npy"
-    assert _public("https://host/a.npy?X-Signature=abc") == "https://host/a.npy?…"
-    assert _public("a?b@c.npy") == "a?b@c.npy"
-    assert _public("s3://user:pa@ss@host/a.npy") == "s3://…host/a.npy"
-    assert _public("hf://u:p/w@host/a.npy") == "hf://…host/a.npy"
-    assert _public("https://u:p?w#x@host/a.npy?key=1#token") == "https://…host/a.npy?…"
-    assert _public("https://host/a.npy#token") == "https://host/a.npy#…"
-    assert _public("token@x@s3://a") == "token@x@s3://a"
-    assert _public("s3://key@bucket/a@b.npy") == "s3://…bucket/a@b.npy"
-    assert _public("--model=https://u:p@host/m.onnx") == "--model=https://…host/m.onnx"
-    assert _public("zip://a.csv::s3://u:p@bucket/a.zip") == "zip://…bucket/a.zip"
+    assert public("s3://key:secret@bucket/a.npy") == "s3://…bucket/a.npy"
+    assert public("https://host/a.npy?X-Signature=abc") == "https://host/a.npy?…"
+    assert public("a?b@c.npy") == "a?b@c.npy"
+    assert public("s3://user:pa@ss@host/a.npy") == "s3://…host/a.npy"
+    assert public("hf://u:p/w@host/a.npy") == "hf://…host/a.npy"
+    assert public("https://u:p?w#x@host/a.npy?key=1#token") == "https://…host/a.npy?…"
+    assert public("https://host/a.npy#token") == "https://host/a.npy#…"
+    assert public("token@x@s3://a") == "token@x@s3://a"
+    assert public("s3://key@bucket/a@b.npy") == "s3://…bucket/a@b.npy"
+    assert public("--model=https://u:p@host/m.onnx") == "--model=https://…host/m.onnx"
+    assert public("zip://a.csv::s3://u:p@bucket/a.zip") == "zip://…bucket/a.zip"
     for same in ("tcp://10.0.0.5:8786", "hf://datasets/a/b@main/c.parquet", "s3://bucket/a.npy"):
-        assert _public(same) == same
+        assert public(same) == same
 
 
 @given(
@@ -564,7 +564,7 @@ def test_addresses_are_told_without_passwords():
     st.sampled_from(["", "/x.npy", "/x.npy?y=1", "/x#y"]),
 )
 def test_no_letter_of_a_password_is_told(password, scheme, path):
-    told = _public(f"{scheme}://user:{password}@host{path}")
+    told = public(f"{scheme}://user:{password}@host{path}")
     assert re.fullmatch(rf"{scheme}://…host(/x(\.npy)?([?#]…)?)?", told)
 
 

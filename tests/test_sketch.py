@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from conftest import draw_groups
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from divscore import scorer as scorer_module
 from divscore.audit import Audit, audit
@@ -18,9 +20,11 @@ from divscore.codes import CodeRows
 from divscore.control import ControlSet
 from divscore.errors import InputError, MismatchError
 from divscore.grid import Grid
+from divscore.scan import scan
 from divscore.scorer import LEVELS, REPLICATES
 from divscore.similarity import FloatArray, unit_rows
-from divscore.sketch import Sketch, add_by
+from divscore.sketch import Sketch
+from divscore.sketches import Sketches
 from divscore.state import JOINT_ITEMS, REPLICATE_ITEMS, SKIPS
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -73,7 +77,7 @@ def merged(sketches: Iterable[Sketch]) -> Sketch:
 
 
 def assert_same_cells(left: CellCounts | CodeRows, right: CellCounts | CodeRows) -> None:
-    assert (left.cells, left.rows, left.floor) == (right.cells, right.rows, right.floor)
+    assert (left.cells, left.floor) == (right.cells, right.floor)
     np.testing.assert_array_equal(left.keys, right.keys)
     np.testing.assert_array_equal(left.counts, right.counts)
 
@@ -305,27 +309,62 @@ def test_several_sketches_in_one_pass(groups: int, owners: int, dtype: type) -> 
     control, rows = control_of(groups), spoilt(owners, 9000, groups).astype(dtype)
     # The last collection gets nothing.
     owner = np.random.default_rng(0).integers(max(owners - 1, 1), size=len(rows))
-    together = [Sketch(control) for _ in range(owners)]
-    add_by(together, rows[:6000], owner[:6000])
-    add_by(together, rows[6000:], owner[6000:], workers=2)
+    together = by_collection(
+        control, owners, [(rows[:6000], owner[:6000], 1), (rows[6000:], owner[6000:], 2)]
+    )
     for at in (*range(min(owners, 5)), owners - 1):
         assert_same_state(together[at], sketch_of(control, rows[owner == at]))
     assert sum(sketch.count for sketch in together) == sketch_of(control, rows).count
-    add_by(together, rows[:6000], owner[:6000], sign=-1)
+    together[0].remove(rows[:6000][owner[:6000] == 0])
     rest = sketch_of(control, rows[6000:][owner[6000:] == 0])
     rest.replicate_cells.raise_floor(together[0].replicate_cells.floor)  # what was given up stays so
     assert_same_state(together[0], rest)
 
 
+def by_collection(
+    control: ControlSet, owners: int, blocks: list[tuple[NDArray[Any], NDArray[np.intp], int]]
+) -> list[Sketch]:
+    table, seen = Sketches(control), 0
+    at = table.positions([str(number) for number in range(owners)])
+    for rows, owner, workers in blocks:
+        table.fold(at, rows, owner, scan(rows, table.scorer, owner, owners, workers=workers, seen=seen))
+        seen += len(rows)
+    return list(table.sketches().values())
+
+
 def test_several_sketches_of_a_large_block_in_single_precision() -> None:
     control, rows = control_of(2), spoilt(1, 40_000).astype(np.float32)
     owner = np.random.default_rng(0).integers(3, size=len(rows))
-    together = [Sketch(control) for _ in range(3)]
-    add_by(together, rows, owner)
+    together = by_collection(control, 3, [(rows, owner, 1)])
     for at in range(3):
         apart = sketch_of(control, rows[owner == at])
         # Single precision for the batch as a whole: a part of it is summed a little less precisely.
         assert_same_state(together[at], apart, tolerance=1e-8 * apart.count)
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+@pytest.mark.parametrize("left", [40, 300])
+def test_after_a_large_removal_the_right_reason_is_given(groups: int, left: int) -> None:
+    control = control_of(groups)
+    gone, rest = items(1, 60_000, groups), items(2, left, groups)
+    sketch = merged([sketch_of(control, gone), sketch_of(control, rest)])
+    sketch.subtract(sketch_of(control, gone))
+    assert sketch.count == left
+    assert sketch.thinned
+    told = audit(sketch, control)
+    assert math.isnan(told.disparity)
+    assert told.trust == "poor"
+    said = " ".join(told.warnings)
+    assert "many items were taken out of this sketch" in said
+    assert f"of the {left} that are left only {sketch.replicate_cells.items} are in the sample" in said
+    assert "copies" not in said
+    copies = sketch_of(control, np.repeat(rest[:1], 20_000, axis=0))
+    assert not copies.thinned
+    assert "many copies of very few different items" in " ".join(audit(copies, control).warnings)
+    a_few = merged([sketch_of(control, gone[:200]), sketch_of(control, rest)])
+    a_few.subtract(sketch_of(control, gone[:200]))
+    assert not a_few.thinned
+    assert math.isfinite(audit(a_few, control).disparity)
 
 
 def overlap(A: FloatArray, B: FloatArray) -> FloatArray:

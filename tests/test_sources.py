@@ -495,7 +495,7 @@ def test_a_stream_without_rows(tmp_path: Path) -> None:
         ("a.csv", "0.5,0.25\n1,2\n", "starts with a row of numbers .*header line"),
         ("a.csv", "x,x\n1,2\n", "more than one column named 'x'"),
         ("a.csv", "x,y\n1,2\n", None),
-        ("a.jsonl", "\n\n", "no JSON object"),
+        ("a.jsonl", "\n\n", "holds 0 rows"),
         ("a.jsonl", '{"a": "x"}', r"no column of vectors; it has 'a' \(text\)"),
         ("a.txt", "1", r"suffix '.txt'; files of vectors end in .npy, .npz, .parquet"),
         ("a", "1", "has no suffix"),

@@ -17,13 +17,11 @@ WAITING = 1 << 17
 class CellCounts:
     """Counts over a large space of cells, kept sparsely, in levels of which the lowest may be given up.
 
-    A commutative group as long as no level is given up: add, remove and merge are exact. `rows` cells are
-    counted for each item (one for the estimate, one a replicate for the interval).
+    A commutative group as long as no level is given up: add, remove and merge are exact.
     """
 
-    def __init__(self, cells: int, rows: int = 1) -> None:
-        self.cells = cells
-        self.rows = rows
+    def __init__(self, cells: int) -> None:
+        self.cells = cells  # of a level
         self.floor = 0
         self._keys: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._counts: NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -39,14 +37,9 @@ class CellCounts:
         """Items at each occupied key."""
         return self._settled()[1]
 
-    @property
-    def stride(self) -> int:
-        """Keys a level."""
-        return self.cells * self.rows
-
     def update(self, keys: NDArray[np.int64], counts: NDArray[np.int64], sign: int = 1) -> None:
-        """Count distinct, ordered keys ``(level · rows + row) · cells + cell``; sign −1 takes them away."""
-        start = int(np.searchsorted(keys, self.floor * self.stride))
+        """Count distinct, ordered keys ``level · cells + cell``; sign −1 takes them away."""
+        start = int(np.searchsorted(keys, self.floor * self.cells))
         self._combine(keys[start:], sign * counts[start:])
 
     def add(self, keys: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
@@ -65,25 +58,16 @@ class CellCounts:
         if floor <= self.floor:
             return
         self.floor = floor
-        start = int(np.searchsorted(self._keys, floor * self.stride))
+        start = int(np.searchsorted(self._keys, floor * self.cells))
         self._keys, self._counts = self._keys[start:], self._counts[start:]
 
-    def table(self, row: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Occupied cells and counts of one row, over all levels."""
-        _, within = np.divmod(self.keys, self.stride)
-        of_row, cell = np.divmod(within, self.cells)
-        mine = of_row == row
-        return tally(cell[mine], self.counts[mine])
-
-    def dense(self) -> NDArray[np.int64]:
-        """Counts as a (rows, cells) array, over all levels; for small spaces."""
-        flat = np.zeros(self.stride, dtype=np.int64)
-        np.add.at(flat, self.keys % self.stride, self.counts)
-        return flat.reshape(self.rows, self.cells)
+    def table(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Occupied cells and counts, over all levels."""
+        return tally(self.keys % self.cells, self.counts)
 
     def copy(self) -> CellCounts:
         """Return an independent copy."""
-        clone = CellCounts(self.cells, self.rows)
+        clone = CellCounts(self.cells)
         clone.floor = self.floor
         clone._keys, clone._counts = self._settled()
         return clone

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from divscore.errors import FileError
 
-__all__ = ["CheckedReader", "CheckedWriter", "FileRows", "unreadable"]
+__all__ = ["CheckedReader", "CheckedWriter", "FileRows", "refuse_address", "unreadable"]
 
 DIGEST = hashlib.sha256().digest_size
 TRAILER = 8 + DIGEST  # length of the header, and the checksum
@@ -26,11 +26,7 @@ class CheckedWriter:
     """Writes magic, arrays and, at the end, a header that tells what they are; the file appears when all is written."""
 
     def __init__(self, path: str | os.PathLike[str], magic: bytes, what: str) -> None:
-        if "://" in os.fspath(path):
-            raise FileError(
-                f"{os.fspath(path)} is an address; {what} can only be written to this machine: give a path, and "
-                "copy it there afterwards"
-            )
+        refuse_address(path, what)
         self._target, self._what = Path(path), what
         self._temporary = self._target.with_name(f".{self._target.name}.{os.getpid()}.part")
         self._sum = hashlib.sha256()
@@ -71,6 +67,15 @@ class CheckedWriter:
 
     def _failed(self, error: OSError) -> FileError:
         return FileError(f"cannot write {self._what} to {self._target}: {error.strerror or error}")
+
+
+def refuse_address(path: str | os.PathLike[str], what: str) -> None:
+    """Refuse an address where a path is expected."""
+    if "://" in os.fspath(path):
+        raise FileError(
+            f"{os.fspath(path)} is an address; {what} can only be written to this machine or a mounted folder: give a "
+            "path, and copy it there afterwards"
+        )
 
 
 class FileRows:

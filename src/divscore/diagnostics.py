@@ -175,7 +175,8 @@ def diagnose(sketch: Sketch, value: float) -> Diagnostics:
 
 def trust_of(sketch: Sketch, found: Diagnostics) -> str:
     """One word: good, caution or poor."""
-    told = separable(sketch.scorer) and not sketch.few_distinct and not sketch.individual
+    sampled = not (sketch.few_distinct or sketch.thinned or sketch.individual)
+    told = separable(sketch.scorer) and sampled
     if not told or found.misfit or sketch.count < FEW_ITEMS:
         return "poor"
     return "caution" if min(found.relevance_p, found.score_fit_p) < ALARM else "good"
@@ -200,7 +201,13 @@ def _about_fit(sketch: Sketch, found: Diagnostics) -> list[str]:
         )
     if sketch.count < FEW_ITEMS:
         said.append(f"cannot tell: {sketch.count} items are too few; at least {FEW_ITEMS} are needed")
-    if sketch.few_distinct or (sketch.individual and sketch.count >= FEW_ITEMS):
+    if sketch.thinned:
+        said.append(
+            f"cannot tell: many items were taken out of this sketch, and of the {sketch.count:,} that are left only "
+            f"{sketch.replicate_cells.items:,} are in the sample that the interval rests on; make the sketch anew from "
+            "the items that are left"
+        )
+    elif sketch.few_distinct or (sketch.individual and sketch.count >= FEW_ITEMS):
         said.append("cannot tell: the collection consists of many copies of very few different items")
     if found.misfit:
         said.append(

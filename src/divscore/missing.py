@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from divscore.wording import brief
 
-__all__ = ["Gaps", "Missing"]
+__all__ = ["NO_GAPS", "Gaps", "Missing"]
 
 KEPT = 100
 LONGEST = 300
@@ -81,3 +81,6 @@ class Gaps:
         others = f" and {count - NAMED:,} more" if count > NAMED else ""
         which, verb = ("a part", "is") if count == 1 else (f"{count:,} parts", "are")
         return (f"{which} of the source could not be read and {verb} missing{rows}: {named}{others}",)
+
+
+NO_GAPS = Gaps()

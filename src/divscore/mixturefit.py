@@ -30,7 +30,7 @@ class MixtureFit:
 def mixture_fit(sketch: Sketch) -> MixtureFit:
     """Fit the shares to a sketch's scores."""
     scorer = sketch.scorer
-    cells, items = sketch.cells.table(0)
+    cells, items = sketch.cells.table()
     scores, counts = scorer.grid.decode(cells), items.astype(float)
     likelihoods = scorer.calibration.likelihoods(scores)
     shares = mixture_shares(likelihoods, counts)

@@ -12,6 +12,7 @@ from divscore.control import CROSS, ControlSet
 from divscore.diagnostics import Diagnostics, control_facts
 from divscore.estimators.likelihood import summarise
 from divscore.interval import Estimate, Interval, Refits
+from divscore.missing import NO_GAPS, Gaps
 from divscore.percent import percent, percent_ends
 from divscore.wording import printable
 
@@ -47,6 +48,7 @@ class Audit:
     `disparity` is share(first group) − share(second) for two groups, largest share − smallest for more; NaN
     where the groups cannot be told apart. `divscore` is the paper's Algorithm 1 on the representatives, for
     comparison, whichever estimator was asked for. `noun` is what the items are called: items, pictures, texts.
+    `missing` are the parts of its source that could not be read.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Audit:
     warnings: tuple[str, ...]
     marginals: tuple[Marginal, ...] = ()
     noun: str = "items"
+    missing: Gaps = NO_GAPS
     refits: Refits | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -7,8 +7,6 @@ the paper's "variable-sized collections" and also what lets batches, threads and
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,12 +16,12 @@ from divscore.cells import CellCounts
 from divscore.codes import CodeRows
 from divscore.control import ControlSet
 from divscore.errors import InputError, MismatchError, VectorError
-from divscore.scan import ZERO, Scan, scan
+from divscore.scan import ZERO, scan
 from divscore.scorer import LEVELS, scorer_for
 from divscore.similarity import FloatArray, as_matrix
-from divscore.state import SKIPS, SketchState
+from divscore.state import REPLICATE_ITEMS, SKIPS, SketchState, floors
 
-__all__ = ["Sketch", "add_by", "by_owner", "fold", "similarity_sum"]
+__all__ = ["Sketch", "similarity_sum"]
 
 SMALLEST_SET = 5
 FEWEST_LEVELS = 5  # levels of a sample that are not empty; hundreds of different items fill eight or more
@@ -74,18 +72,28 @@ class Sketch(SketchState):
 
         Copies share one hash and enter the sample together, or not at all.
         """
+        return self._badly_sampled and not self.thinned
+
+    @property
+    def thinned(self) -> bool:
+        """Whether so many items were removed that too few of the rest are in the sample: given-up levels stay so."""
+        floor = max(self.replicate_cells.floor, self.cells.floor)
+        return self._badly_sampled and floor > int(floors(self.levels, REPLICATE_ITEMS))
+
+    @property
+    def _badly_sampled(self) -> bool:
         floor = max(self.replicate_cells.floor, self.cells.floor)
         return floor > 0 and int((self.levels[floor:] > 0).sum()) < FEWEST_LEVELS
 
     def add(self, batch: Any, *, workers: int = 1) -> None:
         """Count a batch of vectors in; zero and non-finite ones are skipped and counted."""
-        add_by([self], self.checked(batch), None, workers=workers)
+        self._count(self.checked(batch), workers, 1)
 
     def remove(self, batch: Any, *, workers: int = 1) -> None:
         """Take a batch out again; it must have been added before."""
         backup = self.copy()
         try:
-            add_by([self], self.checked(batch), None, workers=workers, sign=-1)
+            self._count(self.checked(batch), workers, -1)
             if self.count < 0 or min(self.skipped.values()) < 0:
                 raise InputError("more items to remove than were added to this sketch; nothing was removed")
         except InputError:
@@ -152,6 +160,31 @@ class Sketch(SketchState):
             )
         return rows
 
+    def _count(self, rows: NDArray[Any], workers: int, sign: int) -> None:
+        found = scan(rows, self.scorer, workers=workers, seen=self.count)
+        if not self.control.similarity.collapses:
+            # First, because a similarity may refuse, and nothing must be half counted then.
+            summed = similarity_sum(self.control, rows, np.flatnonzero(found.level < ZERO))
+            self.similarity_total = self.similarity_total + sign * summed
+        self.skipped["zero"] += sign * int(found.zero[0])
+        self.skipped["nonfinite"] += sign * int(found.nonfinite[0])
+        self.count += sign * int(found.levels[0].sum())
+        self.total = self.total + sign * found.totals[0]
+        self.levels = self.levels + sign * found.levels[0]
+        if sign > 0:
+            self.raise_floors()
+        self.cells.update(found.keys, found.counts, sign)
+        self._count_sampled(rows, found.level, sign)
+
+    def _count_sampled(self, rows: NDArray[Any], level: NDArray[np.uint8], sign: int) -> None:
+        """Count the sampled items' codes under every refitted direction."""
+        held = self.replicate_cells
+        count = held.add if sign > 0 else held.remove
+        sampled = np.flatnonzero((level >= held.floor) & (level < ZERO))
+        for start in range(0, len(sampled), 4096):
+            some = sampled[start : start + 4096]
+            count(level[some], self.scorer.replicates.codes(rows[some]))
+
     def _same_control(self, other: Sketch) -> None:
         if self.control.digest != other.control.digest:
             raise MismatchError(
@@ -160,81 +193,6 @@ class Sketch(SketchState):
             )
         if self.seed != other.seed:
             raise MismatchError(f"the sketches were made with different seeds ({self.seed} and {other.seed})")
-
-
-def add_by(
-    sketches: Sequence[Sketch],
-    rows: NDArray[Any],
-    owner: NDArray[np.intp] | None,
-    *,
-    workers: int = 1,
-    sign: int = 1,
-) -> None:
-    """Count one batch into several sketches in a single pass; `owner` gives the position of each row's sketch."""
-    listed = list(sketches)
-    seen = sum(sketch.count for sketch in listed)
-    found = scan(rows, listed[0].scorer, owner, len(listed), workers=workers, seen=seen)
-    fold(listed, rows, owner, found, sign)
-
-
-def fold(
-    sketches: Sequence[Sketch], rows: NDArray[Any], owner: NDArray[np.intp] | None, found: Scan, sign: int = 1
-) -> None:
-    """Count the result of a scan of `rows` into the sketches that it was made for."""
-    listed = list(sketches)
-    if not listed[0].control.similarity.collapses:
-        # First, because a similarity may refuse, and nothing must be half counted then.
-        everyone = by_owner(np.flatnonzero(found.level < ZERO), owner, len(listed))
-        for sketch, members in zip(listed, everyone, strict=True):
-            summed = similarity_sum(sketch.control, rows, members)
-            sketch.similarity_total = sketch.similarity_total + sign * summed
-    stride = listed[0].scorer.stride
-    edges = np.searchsorted(found.keys, stride * np.arange(len(listed) + 1))
-    for at, sketch in enumerate(listed):
-        sketch.skipped["zero"] += sign * int(found.zero[at])
-        sketch.skipped["nonfinite"] += sign * int(found.nonfinite[at])
-        sketch.count += sign * int(found.levels[at].sum())
-        sketch.total = sketch.total + sign * found.totals[at]
-        sketch.levels = sketch.levels + sign * found.levels[at]
-        if sign > 0:
-            sketch.raise_floors()
-        mine = slice(edges[at], edges[at + 1])
-        sketch.cells.update(found.keys[mine] - at * stride, found.counts[mine], sign)
-    _count_replicates(listed, rows, owner, found.level, sign)
-
-
-def by_owner(
-    members: NDArray[np.intp], owner: NDArray[np.intp] | None, owners: int
-) -> list[NDArray[np.intp]]:
-    """Row numbers, split by the collection that they belong to."""
-    if owner is None:
-        return [members]
-    order = members[np.argsort(owner[members], kind="stable")]
-    return np.split(order, np.searchsorted(owner[order], np.arange(1, owners)))
-
-
-def _count_replicates(
-    sketches: list[Sketch],
-    rows: NDArray[Any],
-    owner: NDArray[np.intp] | None,
-    level: NDArray[np.uint8],
-    sign: int,
-) -> None:
-    """Count the sampled items' codes under every refitted direction."""
-    floors = np.array([sketch.replicate_cells.floor for sketch in sketches])
-    sampled = np.flatnonzero((level >= floors.min()) & (level < ZERO))
-    if owner is not None:
-        sampled = sampled[level[sampled] >= floors[owner[sampled]]]
-        sampled = sampled[np.argsort(owner[sampled], kind="stable")]
-    for start in range(0, len(sampled), 4096):
-        some = sampled[start : start + 4096]
-        codes = sketches[0].scorer.replicates.codes(rows[some])
-        whose = np.zeros(len(some), dtype=np.intp) if owner is None else owner[some]
-        edges = np.flatnonzero(np.concatenate([[True], whose[1:] != whose[:-1], [True]]))
-        for low, high in pairwise(edges.tolist()):
-            held = sketches[whose[low]].replicate_cells
-            count = held.add if sign > 0 else held.remove
-            count(level[some[low:high]], codes[low:high])
 
 
 def similarity_sum(control: ControlSet, rows: NDArray[Any], members: NDArray[np.intp]) -> FloatArray:

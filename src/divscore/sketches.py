@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from divscore.control import ControlSet
 from divscore.scan import ZERO, Owners, Scan
 from divscore.scorer import LEVELS
-from divscore.sketch import Sketch, by_owner, similarity_sum
+from divscore.sketch import Sketch, similarity_sum
 from divscore.sketchtable import AT_ONCE, Positions, Shape, SketchTable
 from divscore.state import SKIPS
 
@@ -61,7 +61,7 @@ class Sketches:
         table = self.table
         if not self.control.similarity.collapses:
             # First, because a similarity may refuse, and nothing must be half counted then.
-            everyone = by_owner(np.flatnonzero(found.level < ZERO), owner, len(at))
+            everyone = _by_owner(np.flatnonzero(found.level < ZERO), owner, len(at))
             table.similarities[at] += [similarity_sum(self.control, rows, members) for members in everyone]
         table.skipped[at, ZERO_AT] += found.zero
         table.skipped[at, NONFINITE_AT] += found.nonfinite
@@ -95,3 +95,11 @@ class Sketches:
             whose = np.full(len(some), at[0]) if owner is None else at[owner[some]]
             self.table.hold(whose, (level[some], codes, np.ones(len(some), dtype=np.int64)))
         self.table.tidy()
+
+
+def _by_owner(members: NDArray[np.intp], owner: Owners | None, owners: int) -> list[NDArray[np.intp]]:
+    """Row numbers, split by the collection that they belong to."""
+    if owner is None:
+        return [members]
+    order = members[np.argsort(owner[members], kind="stable")]
+    return np.split(order, np.searchsorted(owner[order], np.arange(1, owners)))

@@ -69,6 +69,13 @@ class SketchTable:
     def __len__(self) -> int:
         return len(self.names)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all its numbers."""
+        arrays = sum(getattr(self, name)[: len(self)].nbytes for name in ARRAYS)
+        cells = sum(shelf.keys.nbytes + shelf.counts.nbytes for shelf in self._shelves)
+        return int(arrays + cells + self._store.used * self._store.width)
+
     def positions(self, names: Sequence[str]) -> Positions:
         """Positions of different collections in the table; new ones get a place."""
         if self._handed_out:

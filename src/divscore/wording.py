@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["brief", "printable"]
+import re
+
+__all__ = ["brief", "printable", "public", "without_secrets"]
 
 JOINER = chr(0x200D)  # holds composed emoji together
 LONGEST = 48
+AFTER = re.compile(r"([?#]).*", re.S)  # a query or a fragment
+ADDRESS = re.compile(r"[A-Za-z][\w+.-]*://[^\s'\"<>]+")
 
 
 def printable(text: str) -> str:
@@ -32,3 +36,32 @@ def brief(text: str, most: int = LONGEST) -> str:
         return shown
     end = most // 3
     return f"{shown[: most - end - 1]}…{shown[-end:]}"
+
+
+def public(address: str) -> str:
+    """Leave out of an address what lets others in: user and password, query, fragment.
+
+    A password may hold any letter, an @ or a slash too, so all is cut up to the last @ that may end one. An @ in a
+    path is then sometimes cut with it, which harms nobody.
+
+    >>> public("https://me:secret@host/a.npy?signature=1f2e")
+    'https://…host/a.npy?…'
+    """
+    scheme, mark, rest = address.partition("://")
+    if not mark:
+        return address
+    first = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    if ":" in first and "@" in rest:
+        rest = "…" + rest.rpartition("@")[2]
+    elif "@" in first:
+        rest = "…" + first.rpartition("@")[2] + rest[len(first) :]
+    return scheme + mark + AFTER.sub(r"\1…", rest)
+
+
+def without_secrets(text: str) -> str:
+    """A message in which every address is public.
+
+    >>> without_secrets("404, url='https://host/a.npy?key=1f2e'")
+    "404, url='https://host/a.npy?…'"
+    """
+    return ADDRESS.sub(lambda match: public(match[0]), text)

@@ -11,7 +11,7 @@ import click
 
 from divscore.audit import ESTIMATORS
 from divscore.cli.collections import audits_of, expanded, look_ahead, to_fit_on, told_apart
-from divscore.cli.console import clean_errors, json_option, say, warn, write_json
+from divscore.cli.console import clean_errors, json_option, say, stops_cleanly, warn, write_json
 from divscore.cli.encoding import encoding_options, read_control
 from divscore.cli.engine import Engines, cluster_option, workers_option
 from divscore.cli.examples import find_examples
@@ -99,6 +99,7 @@ Examples:
 @cluster_option
 @click.option("--verbose", is_flag=True, help="List the items that were skipped.")
 @clean_errors
+@stops_cleanly
 @encoding_options
 def audit(
     collections: tuple[str, ...],

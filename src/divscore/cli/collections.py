@@ -13,7 +13,7 @@ import numpy as np
 from divscore.audit import audit
 from divscore.cli.console import progress_bar, warn
 from divscore.cli.engine import Engines
-from divscore.cli.passes import missing_from, open_collection, sketch_source, skipped_in, whole_source
+from divscore.cli.passes import open_collection, sketch_source, skipped_in, unopened_in, whole_source
 from divscore.cli.sketch import sketch_files
 from divscore.control import ControlSet
 from divscore.embedding.encoding import SEVERAL, Encoding
@@ -113,7 +113,7 @@ def audits_of(
             held = open_sketches(path, control)
             for name, sketch in _watched(held.sketches):
                 found = audit(sketch, control, name=name or _stem(path), **asked)
-                yield path, replace(found, warnings=(*held.gaps.warning, *found.warnings))
+                yield path, replace(found, warnings=(*held.gaps.warning, *found.warnings), missing=held.gaps)
             continue
         source = open_collection(path, control, encoding, column=column, by=by, form=form, strict=strict)
         if estimator == "self-training":
@@ -121,8 +121,17 @@ def audits_of(
                 raise InputError("'self-training' audits one collection at a time; leave out --by")
             rows = whole_source(source, strict=strict, verbose=verbose)
             found = audit(rows, control, name=source.name, **asked)
-            lost = skipped_in(source, source.unreadable)
-            yield path, replace(found, skipped={**found.skipped, **lost}, noun=_noun(source, encoding))
+            lost, gaps = skipped_in(source, source.unreadable), unopened_in(source)
+            yield (
+                path,
+                replace(
+                    found,
+                    skipped={**found.skipped, **lost},
+                    warnings=(*gaps.warning, *found.warnings),
+                    missing=gaps,
+                    noun=_noun(source, encoding),
+                ),
+            )
             continue
         done = sketch_source(
             source,
@@ -138,8 +147,8 @@ def audits_of(
                 warn(f"{name}: no item with a usable vector; left out")
                 continue
             found = audit(sketch, control, name=name, **asked)
-            warnings = (*missing_from(done), *found.warnings)
-            yield path, replace(found, warnings=warnings, noun=_noun(source, encoding))
+            warnings = (*done.gaps.warning, *found.warnings)
+            yield path, replace(found, warnings=warnings, missing=done.gaps, noun=_noun(source, encoding))
 
 
 def _watched(sketches: Mapping[str, Sketch]) -> Iterator[tuple[str, Sketch]]:

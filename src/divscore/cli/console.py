@@ -18,7 +18,7 @@ import click
 
 from divscore.errors import DivscoreError
 from divscore.wholefile import write_whole
-from divscore.wording import printable
+from divscore.wording import printable, without_secrets
 
 __all__ = [
     "clean_errors",
@@ -107,8 +107,11 @@ def say(text: str) -> None:
 
 
 def warn(text: str) -> None:
-    """Talk: one line to standard error, in which names from the outside cannot command the terminal."""
-    line = printable(text)
+    """Talk: one line to standard error, in which names from the outside cannot command the terminal.
+
+    Logs are read by others than who typed the command, so addresses are told without what opens them.
+    """
+    line = printable(without_secrets(text))
     if sys.stderr.isatty():
         line = "\n".join(
             textwrap.wrap(line, shutil.get_terminal_size().columns, break_on_hyphens=False) or [""]

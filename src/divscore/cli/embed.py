@@ -10,11 +10,12 @@ from typing import Any
 
 import click
 
-from divscore.cli.console import clean_errors, progress_bar, say, warn
+from divscore.checkedfile import refuse_address
+from divscore.cli.console import clean_errors, progress_bar, say, stops_cleanly, warn
 from divscore.cli.encoding import WORDS, encoding_options
 from divscore.cli.engine import cluster_option, workers_option
 from divscore.embedding.encoding import Encoding
-from divscore.embedding.job import EmbedResult, check_local
+from divscore.embedding.job import EmbedResult
 from divscore.embedding.job import embed as run_embed
 from divscore.embedding.open import open_items
 from divscore.embedding.partjob import PartsResult, check_parts, embed_parts
@@ -41,6 +42,7 @@ __all__ = ["embed", "encoders"]
 @click.option("--strict", is_flag=True, help="Stop at the first item that would be skipped.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 @clean_errors
+@stops_cleanly
 @encoding_options
 def embed(
     source: str,
@@ -68,7 +70,7 @@ def embed(
       divscore embed photos/ -o photos.arrow --encoder vgg16 --model vgg16.safetensors --pca 300
       divscore embed posts/ --column text -o vectors/ --cluster tcp://10.0.0.5:8786
     """
-    check_local(out)
+    refuse_address(out, "vectors")
     single = bool(Path(out).suffix) and not out.endswith("/") and not Path(out).is_dir()
     if single and cluster:
         raise InputError(f"on a cluster every part is a file of its own; give a folder in place of {out}")
@@ -93,8 +95,7 @@ def embed(
             for key in ("items", "vectors", "resumed", "several", "skipped", "listing", "parts")
             if hasattr(done, key)
         }
-        if isinstance(done, PartsResult):
-            facts["missing"] = [asdict(each) for each in done.missing]
+        facts["missing"] = [asdict(each) for each in done.missing]
         say(json.dumps({"path": done.path, "encoder": encoding.identity(items.kind), **facts}, indent=2))
     _tell(done)
 
@@ -149,7 +150,7 @@ def _tell(done: EmbedResult) -> None:
     lost = [f"{number:,} {WORDS[kind]}" for kind, number in done.skipped.items() if number]
     if lost:
         warn(f"{', '.join(lost)}: listed in {done.listing or f'{done.path}/part-*.skipped.csv'}")
-    for warning in Gaps.among(done.missing).warning if isinstance(done, PartsResult) else ():
+    for warning in Gaps.among(done.missing).warning:
         warn(f"{done.path}: {warning}")
     if done.several:
         warn(f"{done.several:,} images show more than one face")

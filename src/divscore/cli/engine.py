@@ -24,9 +24,18 @@ workers_option = click.option(
     show_default="cores, at most 4",
     help="How many work at once.",
 )
+
+
+def _named(context: click.Context, parameter: click.Parameter, address: str | None) -> str | None:
+    if address is not None and not address.strip():
+        raise click.BadParameter("is empty; give the address that 'dask scheduler' prints, or its file")
+    return address
+
+
 cluster_option = click.option(
     "--cluster",
     metavar="ADDRESS",
+    callback=_named,
     help="Work on a Dask cluster: its scheduler's address, such as tcp://10.0.0.5:8786, or its scheduler file.",
 )
 # Starting processes takes a second or two; so many bytes of text take longer to parse.
@@ -39,7 +48,7 @@ class Engines:
     def __init__(self, workers: int, cluster: str | None) -> None:
         self._workers = workers
         # At once: a wrong address is told before anything else is done.
-        self._cluster = ClusterEngine(cluster) if cluster else None
+        self._cluster = ClusterEngine(cluster) if cluster is not None else None
         self._started: dict[bool, Engine] = {}
 
     def __enter__(self) -> Self:
@@ -50,12 +59,12 @@ class Engines:
     ) -> None:
         for engine in (self._cluster, *self._started.values()):
             if engine is not None:
-                engine.close()
+                engine.__exit__(kind, error, trace)
 
     def lend(self, encoding: Encoding) -> None:
         """Let items be encoded on the cluster too, where there is one."""
         if self._cluster is not None:
-            encoding.hand_to(self._cluster.executor, self._cluster.workers)
+            encoding.hand_to(self._cluster)
 
     def suiting(self, source: VectorSource) -> Engine:
         """The cluster, or else threads, or processes for much text: parsing holds Python's lock."""

@@ -17,7 +17,8 @@ from divscore.embedding.open import open_any
 from divscore.embedding.source import EncodedSource
 from divscore.engines import Engine, sketch_blocks
 from divscore.errors import FileError, MismatchError
-from divscore.passes import Failure, Sketched
+from divscore.missing import Gaps, Missing
+from divscore.passes import Sketched
 from divscore.passes import sketch_source as run_pass
 from divscore.passes.partial import RowWatch
 from divscore.sources import VectorSource
@@ -26,7 +27,7 @@ from divscore.sources.open import ManySource, parts_of
 from divscore.sources.pool import ABOUT_KEY, ENCODER_KEY
 from divscore.wording import printable
 
-__all__ = ["missing_from", "open_collection", "sketch_source", "skipped_in", "whole_source"]
+__all__ = ["open_collection", "sketch_source", "skipped_in", "unopened_in", "whole_source"]
 
 LISTED = 20
 FEW_NUMBERS = 8
@@ -122,21 +123,9 @@ def _sketch_items(
     return Sketched(sketches, 1, watch.rows, source.unreadable, tuple(problems))
 
 
-def _tell_failure(failure: Failure) -> None:
-    rows = f" ({failure.rows:,} rows)" if failure.rows else ""
-    warn(f"left out{rows}: {failure.reason}")
-
-
-def missing_from(found: Sketched) -> tuple[str, ...]:
-    """A warning about the files that could not be read, for every collection that may have had rows there."""
-    if not found.failures:
-        return ()
-    count, known = len(found.failures), sum(failure.rows or 0 for failure in found.failures)
-    rows = f" ({known:,} rows known to be lost)" if known else ""
-    named = ", ".join(failure.label for failure in found.failures[:3])
-    more = f" and {count - 3} more" if count > 3 else ""
-    which = "a part" if count == 1 else f"{count} parts"
-    return (f"{which} of the source could not be read and is missing{rows}: {named}{more}",)
+def _tell_failure(missing: Missing) -> None:
+    rows = f" ({missing.rows:,} rows)" if missing.rows else ""
+    warn(f"left out{rows}: {missing.reason}")
 
 
 @contextmanager
@@ -173,7 +162,7 @@ def _count_skipped(source: VectorSource, found: Sketched, by: str | None) -> Non
         only = next(iter(sketches.values()))
         for kind, number in skipped_in(source, found.unreadable).items():
             only.skip(kind, number)
-        only.skip("unreadable", sum(failure.rows or 0 for failure in found.failures))
+        only.skip("unreadable", sum(each.rows or 0 for each in found.missing))
         return
     else:
         lost = sum(skipped_in(source, found.unreadable).values())
@@ -208,10 +197,16 @@ def _skipped_by(source: VectorSource, by: str) -> dict[str, dict[str, int]] | No
     return found
 
 
+def unopened_in(source: VectorSource) -> Gaps:
+    """Files among several that could not even be opened."""
+    files = source.unopened if isinstance(source, ManySource) else ()
+    return Gaps.among(Missing(file.label, file.reason) for file in files)
+
+
 def whole_source(source: VectorSource, *, strict: bool, verbose: bool) -> Any:
     """All vectors of a source in memory, for the one estimator that cannot do with less."""
-    for file in source.unopened if isinstance(source, ManySource) else ():
-        _tell_failure(Failure(file.label, file.reason))
+    for missing in unopened_in(source).listed:
+        _tell_failure(missing)
     watch = RowWatch(source, strict, verbose)
     with _bar(source, verbose) as advance:
         blocks = []

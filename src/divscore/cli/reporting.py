@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shlex
 from collections.abc import Sequence
 
@@ -12,11 +11,11 @@ import click
 
 from divscore.cli.main import TYPED
 from divscore.report.context import Context, Examples, Input
+from divscore.wording import public
 
 __all__ = ["report_context", "typed_command"]
 
 MOST_BYTES = 256 << 20  # a file up to this size is read again for its digest, in a second or less
-AFTER = re.compile(r"([?#]).*", re.S)  # a query or a fragment
 
 
 def report_context(
@@ -34,7 +33,7 @@ def report_context(
     return Context(
         command=typed_command(),
         limit=limit,
-        inputs=[Input(role, _public(path), _digest(path)) for role, path in read],
+        inputs=[Input(role, public(path), _digest(path)) for role, path in read],
         examples=examples,
     )
 
@@ -43,24 +42,7 @@ def typed_command() -> str:
     """The command line as it was typed, without passwords and signatures in addresses."""
     context = click.get_current_context(silent=True)
     words = context.meta.get(TYPED, ()) if context else ()
-    return shlex.join(["divscore", *map(_public, words)])
-
-
-def _public(word: str) -> str:
-    """Leave out of an address what lets others in: user and password, query, fragment.
-
-    A password may hold any letter, an @ or a slash too, so all is cut up to the last @ that may end one. An @ in a
-    path is then sometimes cut with it, which harms nobody.
-    """
-    scheme, mark, rest = word.partition("://")
-    if not mark:
-        return word
-    first = re.split(r"[/?#]", rest, maxsplit=1)[0]
-    if ":" in first and "@" in rest:
-        rest = "…" + rest.rpartition("@")[2]
-    elif "@" in first:
-        rest = "…" + first.rpartition("@")[2] + rest[len(first) :]
-    return scheme + mark + AFTER.sub(r"\1…", rest)
+    return shlex.join(["divscore", *map(public, words)])
 
 
 def _digest(path: str) -> str:

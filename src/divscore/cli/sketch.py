@@ -9,14 +9,15 @@ from pathlib import Path
 
 import click
 
-from divscore.cli.console import clean_errors, warn
+from divscore.checkedfile import refuse_address
+from divscore.cli.console import clean_errors, stops_cleanly, warn
 from divscore.cli.encoding import encoding_options, read_control
 from divscore.cli.engine import Engines, cluster_option, workers_option
-from divscore.cli.passes import missing_from, open_collection, sketch_source
+from divscore.cli.passes import open_collection, sketch_source
 from divscore.embedding.encoding import Encoding
 from divscore.errors import FileError
-from divscore.missing import Missing
 from divscore.sketchfile import is_sketch, merge_sketches, subtract_sketches, write_sketches
+from divscore.wholefile import check_place
 
 __all__ = ["merge", "sketch", "sketch_files"]
 
@@ -42,6 +43,7 @@ __all__ = ["merge", "sketch", "sketch_files"]
 @click.option("--strict", is_flag=True, help="Stop at the first row that would be skipped.")
 @click.option("--verbose", is_flag=True, help="List the items that were skipped.")
 @clean_errors
+@stops_cleanly
 @encoding_options
 def sketch(
     collection: str,
@@ -66,6 +68,7 @@ def sketch(
       divscore merge monday.sketch tuesday.sketch -o week.sketch
       divscore audit week.sketch --control C
     """
+    _check_output(out)
     with Engines(workers, cluster) as engines:
         control = read_control(control_path, encoding, attribute=attribute)
         engines.lend(encoding)
@@ -82,9 +85,9 @@ def sketch(
             verbose=verbose,
         )
     found = done.sketches
-    for warning in missing_from(done):
+    for warning in done.gaps.warning:
         warn(f"{out}: {warning}")
-    write_sketches(out, found, [Missing(each.label, each.reason, each.rows) for each in done.failures])
+    write_sketches(out, found, done.missing)
     items = sum(each.count for each in found.values())
     parts = f"{len(found)} collection{'s' * (len(found) != 1)}"
     warn(f"wrote {out}: {items:,} items in {parts}, {os.path.getsize(out):,} bytes")
@@ -114,9 +117,15 @@ def merge(sketches: tuple[str, ...], out: str, without: tuple[str, ...]) -> None
       divscore merge week/ -o week.sketch
       divscore merge week.sketch --without monday.sketch -o rest.sketch
     """
+    _check_output(out)
     found, gone = _gathered(sketches, out), _gathered(without, out)
     counts = merge_sketches(found, out) if not gone else _merge_without(found, gone, out)
     warn(f"wrote {out}: " + ", ".join(f"{name} with {count:,} items" for name, count in counts.items()))
+
+
+def _check_output(out: str) -> None:
+    refuse_address(out, "a sketch")
+    check_place(out, "--out")
 
 
 def sketch_files(path: str, besides: str | None = None) -> list[str]:

@@ -9,6 +9,7 @@ from typing import cast
 
 from divscore.errors import DivscoreError, FileError
 from divscore.sources.pictures import MAX_BYTES
+from divscore.wording import without_secrets
 
 __all__ = ["KEY_BYTES", "fingerprint", "read_picture", "signature"]
 
@@ -33,9 +34,12 @@ def read_picture(content: str | bytes) -> bytes:
         raise
     except FileNotFoundError as error:
         raise FileError("does not exist") from error
-    except (OSError, ValueError, ImportError) as error:
-        said = getattr(error, "strerror", None) or " ".join(str(error).split())[:120] or type(error).__name__
-        raise FileError(f"cannot be read: {said}") from error
+    except Exception as error:
+        # Reading a file raises two kinds of errors; fetching one, whatever its kind of store thinks of.
+        if "://" not in content and not isinstance(error, OSError | ValueError):
+            raise
+        said = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+        raise FileError(f"cannot be read: {without_secrets(said)[:120]}") from error
 
 
 def signature(content: str | bytes, kind: str) -> bytes:

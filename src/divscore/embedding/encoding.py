@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import replace
 from types import TracebackType
@@ -19,6 +18,7 @@ from divscore.embedding.projection import Projection
 from divscore.embedding.work import Task, cache_of, loaded
 from divscore.encoders.encoding import Encoder
 from divscore.encoders.registry import DEFAULTS, ENCODERS, EncoderSpec, Kind
+from divscore.engines import Engine
 from divscore.errors import FileError, InputError, MismatchError
 from divscore.sources.items import Items, ItemSource
 
@@ -57,7 +57,6 @@ class Encoding:
         pca: int | str | os.PathLike[str] | None = None,
         cache: str | os.PathLike[str] | None = None,
         workers: int = 1,
-        executor: Executor | None = None,
     ) -> None:
         if name is not None and name not in ENCODERS:
             raise InputError(f"unknown encoder '{name}'; there are {', '.join(ENCODERS)}")
@@ -69,7 +68,7 @@ class Encoding:
         self.shortens = pca is not None
         self.cache = None if cache is None else os.fspath(cache)
         self.workers = workers
-        self.executor = executor
+        self.engine: Engine | None = None  # where others do the work
         self.threads: int | None = (
             None  # of the encoder itself; by default one beside other workers, else all
         )
@@ -84,10 +83,10 @@ class Encoding:
     ) -> None:
         self.close()
 
-    def hand_to(self, executor: Executor, workers: int) -> None:
-        """From now on, encode with these workers."""
+    def hand_to(self, engine: Engine) -> None:
+        """From now on, encode with the workers of this engine."""
         self.close()
-        self.executor, self.workers = executor, workers
+        self.engine, self.workers = engine, engine.workers
 
     def close(self) -> None:
         """Let the workers go."""
@@ -167,7 +166,7 @@ class Encoding:
             cache = cache_of(task)
             if cache is not None:
                 cache.prepare()
-            self._pipelines[spec] = Pipeline(task, self.workers, self.executor)
+            self._pipelines[spec] = Pipeline(task, self.workers, self.engine)
         few = source.rows is not None and source.rows <= INLINE
         return Pipeline(self._pipelines[spec].task) if few else self._pipelines[spec]
 

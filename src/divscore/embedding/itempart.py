@@ -11,6 +11,7 @@ from typing import Literal
 
 from divscore.embedding.contents import KEY_BYTES, signature
 from divscore.errors import FileError
+from divscore.missing import Missing
 from divscore.sources.block import Piece, Request
 from divscore.sources.items import Items, ItemSource
 from divscore.sources.location import Location, filesystem_of
@@ -18,7 +19,7 @@ from divscore.sources.open import open_one
 from divscore.sources.partition import UnseenError
 from divscore.sources.tableitems import TableItems
 
-__all__ = ["ItemPartition", "item_partitions"]
+__all__ = ["ItemPartition", "item_partitions", "unopened"]
 
 # Items of a partition, where a file can be divided: minutes of work for the slower encoders.
 ROWS = {"image": 1024, "text": 16_384}
@@ -114,6 +115,12 @@ def item_partitions(source: ItemSource, *, strict: bool = False) -> Iterator[Ite
             listed=replace(items, contents=[_anywhere(each) for each in items.contents]),
             columns=source.columns,
         )
+
+
+def unopened(source: ItemSource) -> tuple[Missing, ...]:
+    """Files of a source that had to be left out from the start."""
+    files = source.unopened if isinstance(source, TableItems) else ()
+    return tuple(Missing(file.label, file.reason) for file in files)
 
 
 def _of_table(source: TableItems, location: Location, strict: bool) -> Iterator[ItemPartition]:

@@ -10,18 +10,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from divscore.checkedfile import refuse_address
 from divscore.embedding.arrowfile import IDENTITY, VECTOR, Layout
 from divscore.embedding.contents import KEY_BYTES, fingerprint, signature
 from divscore.embedding.encoding import Encoding
+from divscore.embedding.itempart import unopened
 from divscore.embedding.journal import Journal
 from divscore.embedding.pipeline import Pipeline, chunks
 from divscore.errors import FileError
+from divscore.missing import Missing
 from divscore.sources.items import Items, ItemSource
 
-__all__ = ["EmbedResult", "check_local", "embed"]
+__all__ = ["EmbedResult", "embed"]
 
 MOST_VALUES = 1000
-NOT_KEPT = {"path", "resumed", "replaced", "listing"}
+NOT_KEPT = {"path", "resumed", "replaced", "listing", "missing"}
 NOT_STRICT = "mend it or leave it out, or leave out --strict to skip such items"
 
 
@@ -37,6 +40,7 @@ class EmbedResult:
     skipped: dict[str, int] = field(default_factory=dict)
     replaced: bool = False  # an unfinished job for other items or another encoder was there, and is no more
     listing: str | None = None  # file that lists the skipped items
+    missing: tuple[Missing, ...] = ()  # files or parts that could not be read at all
 
 
 def embed(
@@ -54,7 +58,7 @@ def embed(
     Items without a vector are listed in ``out`` + ``.skipped.csv``. That no item has one is an error, unless this
     is a part of something larger, which `may_be_empty`.
     """
-    check_local(out)
+    refuse_address(out, "a file of vectors")
     target = Path(out)
     _check(target, source)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -167,6 +171,7 @@ class _Job:
             skipped,
             self.journal.replaced,
             listed,
+            unopened(self.source),
         )
         about = {key: value for key, value in asdict(result).items() if key not in NOT_KEPT}
         about["skipped_by"] = lost.counts()
@@ -212,15 +217,6 @@ class _Job:
         for column in self.layout.columns:
             state.update(fingerprint("\0".join(piece.values[column])))
         return state.digest()
-
-
-def check_local(out: str | os.PathLike[str]) -> None:
-    """Refuse an address where a path is expected."""
-    if "://" in os.fspath(out):
-        raise FileError(
-            f"{os.fspath(out)} is an address; vectors can only be written to this machine or a mounted folder: give a "
-            "path, and copy the result there afterwards"
-        )
 
 
 def _check(target: Path, source: ItemSource) -> None:

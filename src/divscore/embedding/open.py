@@ -21,7 +21,7 @@ from divscore.sources.block import Request, VectorSource
 from divscore.sources.folder import FolderItems
 from divscore.sources.hive import folder_values
 from divscore.sources.items import ItemSource
-from divscore.sources.location import filesystem_of, is_folder, locate_all
+from divscore.sources.location import Location, is_folder, locate_all
 from divscore.sources.open import open_located
 from divscore.sources.pool import GROUP, attributes_of, groups_of, guess_attribute, read_pool
 from divscore.sources.recognise import ARRAYS, recognise
@@ -250,7 +250,4 @@ def _with_labels(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
     if text == "-" or not is_folder(text):
         return path
     inside = f"{text.rstrip('/')}/{LABELS}"
-    if "://" in text:
-        filesystem, there = filesystem_of(inside)
-        return inside if filesystem.exists(there) else path
-    return inside if os.path.isfile(inside) else path
+    return inside if Location(inside, inside).exists() else path

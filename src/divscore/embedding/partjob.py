@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from divscore.checkedfile import refuse_address
 from divscore.embedding.encoding import Encoding
-from divscore.embedding.itempart import ItemPartition, item_partitions
-from divscore.embedding.job import EmbedResult, check_local, embed
+from divscore.embedding.itempart import ItemPartition, item_partitions, unopened
+from divscore.embedding.job import EmbedResult, embed
 from divscore.embedding.partsfolder import PartsFolder, about
 from divscore.embedding.projection import Projection
 from divscore.engines import Engine
@@ -20,7 +21,6 @@ from divscore.errors import DivscoreError, FileError
 from divscore.missing import Missing
 from divscore.sources.items import ItemSource
 from divscore.sources.partition import UnseenError
-from divscore.sources.tableitems import TableItems
 
 __all__ = ["PartsResult", "check_parts", "embed_parts"]
 
@@ -29,10 +29,9 @@ KINDS = ("unreadable", "empty")
 
 @dataclass(frozen=True)
 class PartsResult(EmbedResult):
-    """What a job of parts did; `missing` are the parts that could not be made, and why."""
+    """What a job of parts did."""
 
     parts: int = 0
-    missing: tuple[Missing, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,11 +108,9 @@ def embed_parts(
             encoding.projection,
             strict,
         )
-        missing = []
-        if isinstance(source, TableItems):
-            missing = [Missing(file.label, file.reason) for file in source.unopened]
+        missing = list(unopened(source))
         waiting = [task for task in tasks if task.file not in kept]
-        for task, done in engine.run(partial(_embed_part, assignment), waiting):
+        for task, done in engine.run(partial(_embed_part, assignment), waiting, killed=_killed):
             if done.failed is not None:
                 if strict or done.fatal or len(tasks) == 1:
                     raise FileError(done.failed)
@@ -125,7 +122,7 @@ def embed_parts(
 
 def check_parts(source: ItemSource, out: str | os.PathLike[str]) -> PartsFolder:
     """Refuse a folder that vectors cannot be written to, or that holds something else, before anything is done."""
-    check_local(out)
+    refuse_address(out, "a folder of vectors")
     folder = PartsFolder(out)
     folder.check(source)
     return folder
@@ -169,6 +166,10 @@ def _finished(folder: PartsFolder, source: ItemSource, missing: list[Missing], r
 def _anywhere(model: str | None) -> str | None:
     """A model's path for a process that works in another folder; a name stays as it is."""
     return os.path.abspath(model) if model is not None and os.path.exists(model) else model
+
+
+def _killed(task: _Task, reason: str) -> _Done:
+    return _Done(failed=reason)
 
 
 def _embed_part(assignment: _Assignment, task: _Task) -> _Done:

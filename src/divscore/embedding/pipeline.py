@@ -5,16 +5,25 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import (
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+)
 from dataclasses import replace
 
 import numpy as np
 
 from divscore.embedding.outcome import UNREADABLE, Entry, Outcome
-from divscore.embedding.work import Task, encode_contents, loaded, recall
+from divscore.embedding.work import Task, encode_contents, encode_elsewhere, loaded, recall
+from divscore.engines import Engine, KilledWorkersError
 from divscore.errors import DivscoreError
 from divscore.sources.items import Items
+from divscore.sources.location import anywhere
 
 __all__ = ["Pipeline", "chunks"]
 
@@ -22,19 +31,21 @@ __all__ = ["Pipeline", "chunks"]
 BATCH = {"image": 64, "text": 16384}
 LARGEST_CHUNK = {"image": 8, "text": 4096}
 GIVE_UP_AFTER = 3
+KILLED = (BrokenExecutor, KilledWorkersError)
 
 
 class Pipeline:
     """Runs one task over items with some workers; workers start with the first items and stop with `close`.
 
-    One worker means this thread. Encoders that hold Python's lock get processes, the others threads.
+    One worker means this thread. Encoders that hold Python's lock get processes, the others threads. An engine is
+    someone else's workers, perhaps on other machines.
     """
 
-    def __init__(self, task: Task, workers: int = 1, executor: Executor | None = None) -> None:
+    def __init__(self, task: Task, workers: int = 1, engine: Engine | None = None) -> None:
         self.task = task
-        self.workers = max(1, workers)
+        self.workers = max(1, workers if engine is None else engine.workers)
         self.batch = BATCH[task.spec.kind]
-        self._given = executor
+        self._given = engine
         self._own: Executor | None = None
         self._crashes = 0
 
@@ -75,8 +86,8 @@ class Pipeline:
     ) -> tuple[Items, Outcome]:
         some, future = waiting[0]
         try:
-            outcome = future.result()
-        except BrokenExecutor:
+            outcome = self._wait(some, future)
+        except KILLED:
             # A worker was killed, perhaps by one of these items: try them one by one, then hand the rest in again.
             outcome = self._carefully(some)
             for at in range(1, len(waiting)):
@@ -85,14 +96,25 @@ class Pipeline:
         remember(outcome)
         return some, outcome
 
-    def _submit(self, some: Items) -> Future[Outcome]:
-        # Other machines have no cache, or one of their own; what this one knows was looked up before.
-        task = self.task if self._given is None else replace(self.task, cache=None)
+    def _wait(self, some: Items, future: Future[Outcome]) -> Outcome:
+        if self._given is None:
+            return future.result()
         try:
-            return self._executor().submit(encode_contents, task, some.contents)
+            return self._given.result(future, f"the items from {some.ids[0]} on")
+        except CancelledError as error:
+            raise DivscoreError(
+                f"the workers dropped the items from {some.ids[0]} on: were they stopped? Start them, and the command, "
+                "again"
+            ) from error
+
+    def _submit(self, some: Items) -> Future[Outcome]:
+        if self._given is not None:
+            return self._given.executor.submit(encode_elsewhere, *_sent(self.task, some.contents))
+        try:
+            return self._executor().submit(encode_contents, self.task, some.contents)
         except BrokenExecutor:
             self.close()
-            return self._executor().submit(encode_contents, task, some.contents)
+            return self._executor().submit(encode_contents, self.task, some.contents)
 
     def _carefully(self, some: Items) -> Outcome:
         parts = []
@@ -100,9 +122,9 @@ class Pipeline:
         for at in range(len(some)):
             one = some.slice(at, at + 1)
             try:
-                parts.append(self._submit(one).result().entry(0))
+                parts.append(self._wait(one, self._submit(one)).entry(0))
                 self._crashes = 0
-            except BrokenExecutor as error:
+            except KILLED as error:
                 self._crashes += 1
                 if self._crashes >= GIVE_UP_AFTER:
                     raise DivscoreError(
@@ -116,8 +138,6 @@ class Pipeline:
         return Outcome.of(parts, [b""] * count, np.zeros(count, dtype=bool), dimension)
 
     def _executor(self) -> Executor:
-        if self._given is not None:
-            return self._given
         if self._own is None:
             if self.task.spec.about.processes:
                 # One thread each for linear algebra; read when a worker starts.
@@ -128,6 +148,16 @@ class Pipeline:
             else:
                 self._own = ThreadPoolExecutor(self.workers)
         return self._own
+
+
+def _sent(task: Task, contents: Sequence[str | bytes]) -> tuple[Task, list[str | bytes], list[str]]:
+    """What another machine needs: paths that do not depend on this folder, and those that it must find."""
+    # It has no cache, or one of its own; what this one knows was looked up before.
+    task = replace(task, cache=None, spec=replace(task.spec, model=anywhere(task.spec.model)))
+    if task.spec.kind == "text":
+        return task, list(contents), []
+    sent = [anywhere(each) if isinstance(each, str) else each for each in contents]
+    return task, sent, [each for each in sent if isinstance(each, str) and os.path.isabs(each)]
 
 
 def _finished(outcome: Outcome) -> Future[Outcome]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +17,10 @@ from divscore.embedding.outcome import EMPTY, UNREADABLE, Entry, Outcome
 from divscore.encoders.encoding import Encoder
 from divscore.encoders.registry import EncoderSpec
 from divscore.errors import DivscoreError, FileError
+from divscore.sources.location import UnseenError, unseen
 from divscore.sources.pictures import decode
 
-__all__ = ["Task", "cache_of", "encode_contents", "loaded", "recall"]
+__all__ = ["Task", "cache_of", "encode_contents", "encode_elsewhere", "loaded", "recall"]
 
 FETCHED_AT_ONCE = 8
 _LOCK = threading.Lock()
@@ -59,6 +61,14 @@ def encode_contents(task: Task, contents: Sequence[str | bytes]) -> Outcome:
     work = _Work(task, contents)
     work.entries |= _encode(work.encoder, task.spec.kind, {item: work.data[item] for item in work.unknown()})
     return work.outcome()
+
+
+def encode_elsewhere(task: Task, contents: Sequence[str | bytes], here: Sequence[str]) -> Outcome:
+    """The same on another machine, which must see the files that are there for whoever sent them."""
+    for path in here:
+        if not os.path.exists(path):
+            raise UnseenError(unseen(path))
+    return encode_contents(task, contents)
 
 
 def recall(task: Task, contents: Sequence[str | bytes]) -> tuple[Outcome | None, Sequence[str | bytes]]:

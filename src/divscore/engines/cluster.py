@@ -49,9 +49,6 @@ class ClusterEngine(Engine):
         """Leave the cluster, which goes on for others."""
         self._client.close(timeout=CLOSE_SECONDS)
 
-    def abandon(self) -> None:
-        """Leave the cluster without waiting for what was handed in, which is dropped there."""
-
     def run(
         self,
         function: Callable[[T], R],
@@ -90,7 +87,9 @@ class ClusterEngine(Engine):
                 ) from error
             except KilledWorker as error:
                 if self._held is not None and error.task == self._held.key:
-                    raise DivscoreError("workers died before they began; is there enough memory on them?") from error
+                    raise DivscoreError(
+                        "workers died before they began; is there enough memory on them?"
+                    ) from error
                 raise KilledWorkersError(
                     f"{what}: several workers died over it, one after the other; is there enough memory on them?"
                 ) from error
@@ -184,7 +183,9 @@ def _read_address(path: str) -> str:
         found = None
     address = found.get("address") if isinstance(found, dict) else None
     if not isinstance(address, str):
-        raise InputError(f"{path} names no scheduler; expected the file that 'dask scheduler --scheduler-file' writes")
+        raise InputError(
+            f"{path} names no scheduler; expected the file that 'dask scheduler --scheduler-file' writes"
+        )
     return address
 
 
@@ -200,19 +201,14 @@ def _check_scheduler(address: str) -> None:
 
 
 async def _identity(address: str) -> str:
-    from distributed.core import connect, send_recv
-    from distributed.security import Security
+    import distributed
+
+    dask: Any = distributed  # which says nothing of its types
 
     async def ask() -> str:
-        settings: Any = Security()
-        comm: Any = await connect(
-            address, timeout=CONNECT_SECONDS, **settings.get_connection_args("client")
-        )
-        try:
-            answer: Any = await send_recv(comm, op="identity")
-        finally:
-            comm.abort()
-        return str(answer["type"])
+        settings = dask.Security().get_connection_args("client")
+        async with dask.rpc(address, timeout=CONNECT_SECONDS, connection_args=settings) as there:
+            return str((await there.identity())["type"])
 
     try:
         return await asyncio.wait_for(ask(), CONNECT_SECONDS)

@@ -14,7 +14,7 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     ThreadPoolExecutor,
 )
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -146,16 +146,32 @@ class Engine:
                     return
                 try:
                     result = self._first(function, waiting)
-                except KilledWorkersError as error:
-                    if killed is None:
-                        raise
-                    result = killed(waiting[0][0], str(error))
+                except KilledWorkersError:
+                    result = self._alone(function, waiting, killed)
                 if large:
                     window = max(2, min(most, HELD_BYTES // max(1, int(getattr(result, "nbytes", 0)))))
                 yield waiting.popleft()[0], result
         finally:
             for _, future in waiting:
                 future.cancel()
+
+    def _alone(
+        self,
+        function: Callable[[T], R],
+        waiting: deque[tuple[T, Future[R]]],
+        killed: Callable[[T, str], R] | None,
+    ) -> R:
+        """Try a task once more when the others are done: all that a dead worker had before it were blamed alike."""
+        for other, future in islice(waiting, 1, None):
+            with suppress(KilledWorkersError):
+                self.result(future, other)
+        task = waiting[0][0]
+        try:
+            return self.result(self._hand_in(function, task), task)
+        except KilledWorkersError as error:
+            if killed is None:
+                raise
+            return killed(task, str(error))
 
     def result(self, future: Future[R], what: object) -> R:
         """Wait for what was handed to this engine's executor; `what` it was is for messages."""

@@ -46,7 +46,7 @@ def likelihood(sketch: Sketch, *, confidence: float = 0.95, target: str = "colle
     lost = ~scorer.replicates.calibration.informative[1:]
     replicates[lost] = np.eye(len(shares))[rng.integers(len(shares), size=int(lost.sum()))]
     back = np.argsort(scorer.order)
-    if not separable(scorer) or sketch.few_distinct:
+    if not separable(scorer) or sketch.few_distinct or sketch.thinned:
         return cannot_tell(len(shares), confidence)
     found = summarise(shares[back], replicates[:, back], confidence)
     shared = np.where(lost[:, None], np.nan, _mistaken(shares + deviation, rates))

@@ -1,5 +1,5 @@
 """Passes over files: partitions in, sketches out, wherever the work is done."""
 
-from divscore.passes.collection import Failure, Sketched, sketch_source
+from divscore.passes.collection import Sketched, sketch_source
 
-__all__ = ["Failure", "Sketched", "sketch_source"]
+__all__ = ["Sketched", "sketch_source"]

@@ -8,11 +8,12 @@ from concurrent.futures import Executor
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 from divscore.control import ControlSet
 from divscore.engines import Engine
 from divscore.errors import FileError, InputError
+from divscore.missing import Gaps, Missing
 from divscore.passes.partial import Assignment, Partial, sketch_partition
 from divscore.scorer import Scorer, scorer_for
 from divscore.sketch import Sketch
@@ -21,28 +22,24 @@ from divscore.sources.block import PROBLEMS_KEPT, VectorSource
 from divscore.sources.open import ManySource, parts_of
 from divscore.sources.partition import Partition, partitions_of
 
-__all__ = ["Failure", "Sketched", "packed", "sketch_source"]
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A file, or a part of one, that could not be read: why, and how many rows are missing where that is known."""
-
-    label: str
-    reason: str
-    rows: int | None = None
+__all__ = ["Sketched", "packed", "sketch_source"]
 
 
 @dataclass(frozen=True)
 class Sketched:
-    """The sketches of a pass, and what is missing from them."""
+    """The sketches of a pass, and the parts of the source that are missing from them."""
 
     sketches: dict[str, Sketch]
     partitions: int
     rows: int = 0
     unreadable: int = 0
     problems: tuple[str, ...] = ()
-    failures: tuple[Failure, ...] = ()
+    missing: tuple[Missing, ...] = ()
+
+    @cached_property
+    def gaps(self) -> Gaps:
+        """What is missing, as it is kept with results."""
+        return Gaps.among(self.missing)
 
 
 def sketch_source(
@@ -57,7 +54,7 @@ def sketch_source(
     strict: bool = False,
     verbose: bool = False,
     progress: Callable[[int], None] = lambda rows: None,
-    on_failure: Callable[[Failure], None] = lambda failure: None,
+    on_failure: Callable[[Missing], None] = lambda missing: None,
 ) -> Sketched:
     """Sketch files in one pass: one collection, or one for each value of the column `by`.
 
@@ -72,7 +69,7 @@ def sketch_source(
     by : str, optional
         Column whose values are collections of their own; it must have been asked for when the source was opened.
     workers : int
-        Threads at work.
+        Threads at work; of an executor, how many work at once, where it does not say so itself.
     executor : concurrent.futures.Executor, optional
         Other workers: a process pool, or ``client.get_executor(pure=False)`` of a Dask client.
     engine : Engine, optional
@@ -114,9 +111,17 @@ def _partials(
         for each in partitions:
             yield each, sketch_partition(assignment, each, workers=threads, progress=progress)
         return
-    for partition, found in engine.run(partial(sketch_partition, assignment), partitions):
+    # With many collections a part's result may take as many bytes as its vectors.
+    at_work = engine.run(
+        partial(sketch_partition, assignment), partitions, large=by is not None, killed=_killed
+    )
+    for partition, found in at_work:
         progress(found.rows)
         yield partition, found
+
+
+def _killed(partition: Partition, reason: str) -> Partial:
+    return Partial(failed=reason)
 
 
 def packed(scorer: Scorer) -> Scorer:
@@ -151,23 +156,23 @@ class _Reduction:
         control: ControlSet,
         seed: int,
         strict: bool,
-        on_failure: Callable[[Failure], None],
+        on_failure: Callable[[Missing], None],
     ) -> None:
         self.source, self.control, self.seed, self.strict = source, control, seed, strict
         self.on_failure = on_failure
         self.sketches = Sketches(control, seed=seed)
         self.partitions = self.rows = self.unreadable = 0
         self.problems: list[str] = []
-        self.failures: list[Failure] = []
+        self.missing: list[Missing] = []
         for file in source.unopened if isinstance(source, ManySource) else ():
-            self._note(Failure(file.label, file.reason))
+            self._note(Missing(file.label, file.reason))
 
     def take(self, partition: Partition, found: Partial) -> None:
         self.partitions += 1
         if found.failed is not None:
             if self.strict or found.fatal or not isinstance(self.source, ManySource):
                 raise FileError(found.failed)
-            self._note(Failure(partition.label, found.failed, partition.rows))
+            self._note(Missing(partition.label, found.failed, partition.rows))
             return
         self.rows += found.rows
         self.unreadable += found.unreadable
@@ -176,17 +181,17 @@ class _Reduction:
             self.sketches.merge(found.table)
 
     def result(self) -> Sketched:
-        if self.failures and not self.rows and not self.unreadable:
-            raise FileError(f"nothing of {self.source.path} could be read; {self.failures[0].reason}")
+        if self.missing and not self.rows and not self.unreadable:
+            raise FileError(f"nothing of {self.source.path} could be read; {self.missing[0].reason}")
         return Sketched(
             self.sketches.sketches(),
             self.partitions,
             self.rows,
             self.unreadable,
             tuple(self.problems),
-            tuple(self.failures),
+            tuple(self.missing),
         )
 
-    def _note(self, failure: Failure) -> None:
-        self.failures.append(failure)
-        self.on_failure(failure)
+    def _note(self, missing: Missing) -> None:
+        self.missing.append(missing)
+        self.on_failure(missing)

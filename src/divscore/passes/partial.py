@@ -49,6 +49,11 @@ class Partial:
     failed: str | None = None
     fatal: bool = False
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes on its way home."""
+        return 0 if self.table is None else self.table.nbytes
+
 
 def sketch_partition(
     assignment: Assignment,

@@ -9,6 +9,7 @@ from typing import Any
 
 from divscore import __version__
 from divscore.diagnostics import control_facts
+from divscore.missing import NO_GAPS
 from divscore.result import Audit
 
 __all__ = ["SCHEMA", "as_text", "document"]
@@ -46,6 +47,8 @@ def document(audits: Sequence[Audit], *, replicates: bool = False) -> dict[str, 
             "left_out": control.left_out,
             "noisy_groups": list(first.noisy_groups),
         },
+        # Collections of one source share what is missing from it.
+        "missing": sum({id(audit.missing): audit.missing for audit in audits}.values(), NO_GAPS).to_dict(),
         "collections": [
             # A sketch brings its own seed, and replicates of another seed are not those that the document names.
             audit.to_dict(replicates=replicates and audit.seed == first.seed)

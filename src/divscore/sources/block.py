@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.errors import FileError
-from divscore.sources.location import Location, quoted
+from divscore.sources.location import Location, NoRowsError, quoted
+from divscore.wording import public
 
 __all__ = ["Block", "Piece", "Request", "VectorSource"]
 
@@ -102,7 +103,7 @@ class VectorSource:
         self.location = location
         self.request = request
         self.name = location.name
-        self.path = location.path
+        self.path = public(location.path)  # for messages; `location` says where it really is
         self.label = location.label
         self.rows: int | None = None
         self.dimension = 0
@@ -181,7 +182,7 @@ class VectorSource:
     def _check_shape(self) -> None:
         """Refuse files without rows, and vectors without numbers."""
         if self.rows == 0:
-            raise FileError(f"{self.location.label} holds 0 rows; expected at least one vector")
+            raise NoRowsError(f"{self.location.label} holds 0 rows; expected at least one vector")
         if self.dimension == 0:
             raise FileError(
                 f"{self.location.label} has no row with a usable vector; expected lists of numbers"

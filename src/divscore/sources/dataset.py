@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,11 +12,14 @@ from divscore.errors import FileError
 from divscore.sources.folder import is_picture
 from divscore.sources.location import Location, filesystem_of
 from divscore.sources.open import SUFFIXES
+from divscore.wording import public
 
 __all__ = ["MANIFEST", "tables_in"]
 
 MANIFEST = "manifest.json"  # what `embed` leaves beside the parts it wrote
 FORMAT = "divscore.parts/1"
+BESIDE = re.compile(r"(?!\.)[^/\\\0]+")
+LARGEST = 256 << 20  # bytes of a manifest: millions of parts
 
 
 def tables_in(folder: str) -> list[Location]:
@@ -35,8 +39,8 @@ def tables_in(folder: str) -> list[Location]:
             found.setdefault(suffix, []).append(name)
     if len(found) > 1:
         raise FileError(
-            f"{folder} holds files of several kinds ({', '.join(sorted(found))}); name those that are meant by a "
-            f"pattern, such as '{folder.rstrip('/')}/**/*{sorted(found)[0]}'"
+            f"{public(folder)} holds files of several kinds ({', '.join(sorted(found))}); name those that are meant by "
+            f"a pattern, such as '{public(folder).rstrip('/')}/**/*{sorted(found)[0]}'"
         )
     return [Location(name, name) for names in found.values() for name in sorted(names)]
 
@@ -61,19 +65,33 @@ def _hidden(path: str) -> bool:
 
 def _from_manifest(folder: str) -> list[Location] | None:
     """The parts that `embed` lists, if it wrote this folder."""
-    location = Location(f"{folder.rstrip('/')}/{MANIFEST}", f"{folder.rstrip('/')}/{MANIFEST}")
-    found: Any = None
+    place = f"{folder.rstrip('/')}/{MANIFEST}"
+    location = Location(place, place)
+    if not location.exists():
+        return None
+    with location.reading("a manifest"), location.open() as stream:
+        data = stream.read(LARGEST + 1)
     try:
-        with location.open() as stream:
-            found = json.load(stream)
-    except (OSError, ValueError):
+        found = json.loads(data)
+    except ValueError:
         return None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         return None
+    names = _parts(found.get("parts"), location.label)
     if not found.get("finished"):
         raise FileError(
-            f"{folder} is being written, or its job was stopped: {len(found.get('parts', []))} parts are there. "
+            f"{public(folder)} is being written, or its job was stopped: {len(names)} parts are there. "
             "Let 'divscore embed' finish"
         )
-    names = [f"{folder.rstrip('/')}/{part['file']}" for part in found["parts"]]
-    return [Location(name, name) for name in names]
+    return [Location(each, each) for each in (f"{folder.rstrip('/')}/{name}" for name in names)]
+
+
+def _parts(listed: Any, label: str) -> list[str]:
+    """Names of the files that a manifest lists; they lie beside it, or it is not to be trusted."""
+    found = listed if isinstance(listed, list) else [None]
+    names = [each.get("file") if isinstance(each, dict) else None for each in found]
+    if not all(isinstance(name, str) and BESIDE.fullmatch(name) for name in names):
+        raise FileError(
+            f"{label} does not list the files that lie beside it; it is damaged: let 'divscore embed' make it again"
+        )
+    return [str(name) for name in names]

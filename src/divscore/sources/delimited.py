@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from divscore.errors import FileError
 from divscore.sources.block import Block, Request, VectorSource
 from divscore.sources.jsonlines import vector_or_reason
-from divscore.sources.location import Location, quoted
+from divscore.sources.location import Location, NoRowsError, quoted
 
 __all__ = ["DelimitedSource"]
 
@@ -146,7 +146,9 @@ class DelimitedSource(VectorSource):
         _check_header(names, self.location.label)
         for head in self._batches(names, SAMPLE):
             return {name: head.column(name).to_pylist() for name in names}
-        raise FileError(f"{self.location.label} holds 0 rows below its header; expected at least one vector")
+        raise NoRowsError(
+            f"{self.location.label} holds 0 rows below its header; expected at least one vector"
+        )
 
 
 class _Utf8(io.BufferedIOBase):

@@ -12,6 +12,7 @@ from divscore.errors import FileError
 from divscore.sources.items import Items, ItemSource, plain
 from divscore.sources.location import Location, filesystem_of, quoted
 from divscore.sources.pictures import IMAGE_SUFFIXES
+from divscore.wording import public
 
 __all__ = ["FolderItems", "PictureFiles", "is_picture"]
 
@@ -32,15 +33,16 @@ class FolderItems(ItemSource):
     """
 
     def __init__(self, path: str, extra: Sequence[str] = ()) -> None:
-        super().__init__(path, _folder_name(path), "image", COLUMNS)
-        self.extra = _checked(extra, path)
+        super().__init__(public(path), _folder_name(path), "image", COLUMNS)
+        self._root = path
+        self.extra = _checked(extra, self.path)
         self.other: Counter[str] = Counter()  # files that are no pictures, by suffix
         self.rows = sum(1 for _ in self._files())
         if not self.rows:
             files = self.other.total()
             seen = f"; of its {files:,} files none is" if files else "; it has no files that are"
             raise FileError(
-                f"{path} holds no pictures{seen} a picture by its suffix ({', '.join(sorted(IMAGE_SUFFIXES))}); "
+                f"{self.path} holds no pictures{seen} a picture by its suffix ({', '.join(sorted(IMAGE_SUFFIXES))}); "
                 "for a table or a file of vectors name the file itself"
             )
 
@@ -63,7 +65,7 @@ class FolderItems(ItemSource):
     def _files(self) -> Iterator[tuple[str, str]]:
         """Address of each picture, and its path inside the folder with forward slashes."""
         self.other, self.problems = Counter(), []
-        for address, inside in _remote(self.path) if "://" in self.path else self._local():
+        for address, inside in _remote(self._root) if "://" in self._root else self._local():
             if is_picture(inside):
                 yield address, inside
             else:
@@ -71,7 +73,7 @@ class FolderItems(ItemSource):
 
     def _local(self) -> Iterator[tuple[str, str]]:
         entered: set[tuple[int, int]] = set()
-        waiting = [(self.path, "")]
+        waiting = [(self._root, "")]
         while waiting:
             folder, inside = waiting.pop()
             try:
@@ -95,15 +97,16 @@ class PictureFiles(ItemSource):
     """Pictures that were named one by one or by a pattern."""
 
     def __init__(self, pattern: str, found: Sequence[Location], extra: Sequence[str] = ()) -> None:
-        super().__init__(pattern, found[0].name if len(found) == 1 else pattern, "image", COLUMNS)
-        self.extra = _checked(extra, pattern)
+        shown = public(pattern)
+        super().__init__(shown, found[0].name if len(found) == 1 else shown, "image", COLUMNS)
+        self.extra = _checked(extra, shown)
         self.found = found
         self.rows = len(found)
 
     def __iter__(self) -> Iterator[Items]:
         for start in range(0, len(self.found), RUN):
             run = [location.url for location in self.found[start : start + RUN]]
-            names = [plain(address) for address in run]
+            names = [plain(public(address)) for address in run]
             columns = {"file": names, "folder": [str(PurePosixPath(name).parent) for name in names]}
             yield Items(run, names, {name: columns[name] for name in self.extra})
 
@@ -126,8 +129,8 @@ def _remote(url: str) -> Iterator[tuple[str, str]]:
 
 
 def _folder_name(path: str) -> str:
-    text = path.rstrip("/") if "://" in path else os.path.abspath(path)
-    return plain(os.path.basename(text)) or path
+    text = public(path).rstrip("/") if "://" in path else os.path.abspath(path)
+    return plain(os.path.basename(text)) or public(path)
 
 
 def _checked(extra: Sequence[str], path: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from divscore.errors import FileError
 from divscore.sources.block import Block, Request, VectorSource
-from divscore.sources.location import Location
+from divscore.sources.location import Location, NoRowsError
 
 __all__ = ["JsonLinesSource", "vector_or_reason"]
 
@@ -24,7 +24,10 @@ class JsonLinesSource(VectorSource):
 
     def __init__(self, location: Location, request: Request) -> None:
         super().__init__(location, request)
-        sample = [record for _, record in islice(self._records(), SAMPLE) if isinstance(record, dict)]
+        first = [record for _, record in islice(self._records(), SAMPLE)]
+        if not first:
+            raise NoRowsError(f"{location.label} holds 0 rows; expected at least one vector")
+        sample = [record for record in first if isinstance(record, dict)]
         if not sample:
             raise FileError(
                 f"{location.label} has no JSON object in its first lines; expected one a line, "

@@ -6,6 +6,7 @@ import contextlib
 import glob
 import io
 import os
+import platform
 import struct
 import sys
 import tempfile
@@ -16,11 +17,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, BinaryIO, cast
+from urllib.parse import urlsplit
 
 from divscore.errors import DivscoreError, FileError, MissingExtraError
 from divscore.sources.sniff import form_of
+from divscore.wording import public, without_secrets
 
-__all__ = ["Location", "filesystem_of", "is_folder", "locate", "locate_all", "quoted"]
+__all__ = [
+    "Location",
+    "NoRowsError",
+    "UnseenError",
+    "anywhere",
+    "filesystem_of",
+    "is_folder",
+    "is_pattern",
+    "locate",
+    "locate_all",
+    "quoted",
+    "unseen",
+]
 
 # RuntimeError and NotImplementedError are zipfile's words for encrypted and unknown members.
 DAMAGE = (
@@ -41,6 +56,14 @@ READ_AHEAD = 4 << 20
 EXTRAS = {"s3": "s3", "s3a": "s3"}
 
 
+class NoRowsError(FileError):
+    """A file that is whole and has no rows: nothing among several, and an error alone."""
+
+
+class UnseenError(FileError):
+    """A file that the one who planned the work can read, and a worker cannot."""
+
+
 @dataclass(frozen=True)
 class Location:
     """A local file, a file that fsspec can open (``s3://…``), or standard input."""
@@ -52,17 +75,17 @@ class Location:
     @property
     def label(self) -> str:
         """What messages call the file."""
-        return "standard input" if self.path == "-" else self.path
+        return "standard input" if self.path == "-" else public(self.path)
 
     @property
     def name(self) -> str:
         """The file's name without folder and suffix."""
-        return "stdin" if self.path == "-" else PurePath(self.url).stem
+        return "stdin" if self.path == "-" else _file(self.url).stem
 
     @property
     def suffix(self) -> str:
         """The file's suffix in small letters, with its dot."""
-        return self.form or PurePath(self.url).suffix.lower()
+        return self.form or _file(self.url).suffix.lower()
 
     @property
     def remote(self) -> bool:
@@ -113,15 +136,28 @@ class Location:
         if os.path.isdir(self.url):
             raise FileError(f"{self.label} is a folder, expected a file of vectors; name the file inside it")
         if os.path.getsize(self.url) == 0 and os.path.isfile(self.url):
-            raise FileError(f"{self.label} is empty (0 bytes); make or fetch it again")
+            raise self._empty()
 
-    def _check_remote(self) -> None:
+    def exists(self) -> bool:
+        """Whether there is such a file."""
+        if not self.remote:
+            return os.path.isfile(self.url)
         filesystem, path = filesystem_of(self.url)
         with self.reading("a remote file"):
-            if not filesystem.exists(path):
-                raise FileError(f"{self.label} does not exist; check the address and your access to it")
+            return bool(filesystem.exists(path))
+
+    def _check_remote(self) -> None:
+        if not self.exists():
+            raise FileError(f"{self.label} does not exist; check the address and your access to it")
+        filesystem, path = filesystem_of(self.url)
+        with self.reading("a remote file"):
             if filesystem.size(path) == 0:
-                raise FileError(f"{self.label} is empty (0 bytes); make or fetch it again")
+                raise self._empty()
+
+    def _empty(self) -> FileError:
+        """A table of text without a byte has no rows; a file of any other format is not whole."""
+        kind = NoRowsError if self.suffix in WHOLE else FileError
+        return kind(f"{self.label} is empty (0 bytes); make or fetch it again")
 
     @contextlib.contextmanager
     def reading(self, kind: str) -> Iterator[None]:
@@ -131,11 +167,16 @@ class Location:
         except DivscoreError:
             raise
         except PermissionError as error:
-            raise FileError(f"{self.label} may not be read by this user; change its permissions") from error
+            mend = "check your keys" if self.remote else "change its permissions"
+            raise FileError(f"{self.label} may not be read by this user; {mend}") from error
         except Exception as error:
-            if not (isinstance(error, DAMAGE) or type(error).__module__.startswith("pyarrow")):
+            said = without_secrets(" ".join(str(error).split()))[:200] or type(error).__name__
+            if self.remote and _in_transit(error):
+                raise FileError(
+                    f"{self.label} cannot be fetched ({said}); check the address, your keys and the network"
+                ) from error
+            if not _is_damage(error):
                 raise
-            said = " ".join(str(error).split())[:200] or type(error).__name__
             raise FileError(
                 f"{self.label} cannot be read as {kind}: it is truncated, damaged or of another format "
                 f"({said}); make or fetch it again"
@@ -155,17 +196,23 @@ def locate(path: str | os.PathLike[str], form: str = "") -> Location:
 def locate_all(pattern: str | os.PathLike[str], form: str = "") -> list[Location]:
     """Find the files of a pattern in sorted order, or the one file of a plain path."""
     text = os.fspath(pattern)
-    if not WILDCARDS & set(text) or os.path.exists(text):
+    if not is_pattern(text) or os.path.exists(text):
         return [locate(text, form)]
     if "://" in text:
         filesystem, path = filesystem_of(text)
-        found = [filesystem.unstrip_protocol(name) for name in filesystem.glob(path)]
+        with Location(text, text).reading("a remote folder"):
+            found = [filesystem.unstrip_protocol(name) for name in filesystem.glob(path)]
     else:
         found = [name for name in glob.glob(text, recursive=True) if os.path.isfile(name)]
     if not found:
-        raise FileError(f"no file matches '{text}'; check the pattern, and the folder it starts from")
+        raise FileError(f"no file matches '{public(text)}'; check the pattern, and the folder it starts from")
     # Not checked yet: a bad file is one among others, not the end.
     return [Location(name, name, form) for name in sorted(found)]
+
+
+def is_pattern(text: str) -> bool:
+    """Whether a path stands for several files; in an address of the web a ``?`` begins its query."""
+    return bool(WILDCARDS & set(text.partition("?")[0] if _over_http(text) else text))
 
 
 def is_folder(path: str | os.PathLike[str]) -> bool:
@@ -173,11 +220,27 @@ def is_folder(path: str | os.PathLike[str]) -> bool:
     text = os.fspath(path)
     if "://" not in text:
         return os.path.isdir(text)
-    if WILDCARDS & set(text):
+    if is_pattern(text):
         return False
+    if _over_http(text):
+        # To be asked for its links, a file would be fetched whole.
+        return _file(text).name == "" or text.partition("?")[0].endswith("/")
     filesystem, inside = filesystem_of(text)
     with Location(text, text).reading("a remote folder"):
         return bool(filesystem.isdir(inside))
+
+
+def anywhere(path: str | None) -> Any:
+    """A path that is there, for a process that works in another folder; any other name stays as it is."""
+    return os.path.abspath(path) if path is not None and os.path.exists(path) else path
+
+
+def unseen(path: str) -> str:
+    """What is said of a file that is not there for a worker."""
+    return (
+        f"{path} is not there on {platform.node()}; every worker must find the files under the same path: use a shared "
+        "folder or an object store such as s3://…"
+    )
 
 
 def quoted(names: Any) -> str:
@@ -196,11 +259,34 @@ def filesystem_of(url: str) -> tuple[Any, str]:
         extra = EXTRAS.get(protocol)
         install = f"pip install 'divscore[{extra}]'" if extra else f"install what fsspec asks for ({error})"
         raise MissingExtraError(
-            f"{url} cannot be opened: {protocol}:// needs a package; {install}"
+            f"{public(url)} cannot be opened: {protocol}:// needs a package; {install}"
         ) from error
-    except ValueError as error:
-        raise FileError(f"{url} cannot be opened: {error}") from error
+    except Exception as error:  # whatever the many kinds of file systems raise over their settings
+        said = without_secrets(" ".join(str(error).split()))[:200] or type(error).__name__
+        raise FileError(f"{public(url)} cannot be opened: {said}") from error
     return filesystem, path
+
+
+def _over_http(text: str) -> bool:
+    return text.startswith(("http://", "https://"))
+
+
+def _file(url: str) -> PurePath:
+    """The path in an address of the web, without its query; any other as it is."""
+    return PurePath(urlsplit(url).path if _over_http(url) else url)
+
+
+def _is_damage(error: Exception) -> bool:
+    return isinstance(error, DAMAGE) or type(error).__module__.startswith("pyarrow")
+
+
+def _in_transit(error: Exception) -> bool:
+    """Whether an error speaks of the way to a file and not of what is in it; pyarrow's have no number."""
+    if isinstance(error, OSError):
+        return error.errno is not None or isinstance(
+            error, ConnectionError | TimeoutError | FileNotFoundError
+        )
+    return not _is_damage(error)
 
 
 def _reading_of(suffix: str) -> dict[str, Any]:

@@ -15,8 +15,9 @@ from divscore.sources.delimited import DelimitedSource
 from divscore.sources.hive import HiveSource, folder_values
 from divscore.sources.jsonlines import JsonLinesSource
 from divscore.sources.lines import LinesSource
-from divscore.sources.location import WILDCARDS, Location, locate, locate_all
+from divscore.sources.location import Location, NoRowsError, is_pattern, locate, locate_all
 from divscore.sources.tables import ArrowSource, ParquetSource
+from divscore.wording import public
 
 __all__ = [
     "SUFFIXES",
@@ -70,9 +71,10 @@ class ManySource(VectorSource):
         super().__init__(first.location, first.request)
         self.parts = tuple(parts)
         self.unopened = tuple(unopened)
-        self.path = self.label = pattern
+        shown = public(pattern)
+        self.path = self.label = shown
         # A folder is called by its own name; a pattern has none but itself.
-        self.name = pattern if WILDCARDS & set(pattern) else PurePath(pattern).name or pattern
+        self.name = shown if is_pattern(pattern) else PurePath(shown).name or shown
         self.dimension, self.columns, self.metadata = first.dimension, first.columns, first.metadata
         counts = [part.rows for part in parts if part.rows is not None]
         self.rows = sum(counts) if len(counts) == len(parts) else None
@@ -133,22 +135,26 @@ def open_many(
 
 
 def open_located(found: Sequence[Location], request: Request, pattern: str = "") -> VectorSource:
-    """Open files that were found before; a bad one among several is left out and noted, unless strict."""
+    """Open files that were found before; a bad one among several is left out and noted, unless strict.
+
+    One without rows among several is simply not there.
+    """
     if len(found) == 1:
         found[0].check()
         return open_one(found[0], request)
     with ThreadPoolExecutor(OPENED_AT_ONCE if found[0].remote else 1) as pool:
         tried = list(pool.map(lambda location: _try(location, request), found))
     parts = [each for each in tried if isinstance(each, VectorSource)]
-    errors = [each for each in tried if isinstance(each, FileError)]
-    if errors and (request.strict or not parts):
-        raise errors[0]
     bad = [
-        Unopened(location.label, str(each))
+        (location, each)
         for location, each in zip(found, tried, strict=True)
-        if isinstance(each, FileError)
+        if isinstance(each, FileError) and not isinstance(each, NoRowsError)
     ]
-    return ManySource(pattern, parts, bad)
+    if bad and (request.strict or not parts):
+        raise bad[0][1]
+    if not parts:
+        raise NoRowsError(f"{public(pattern)}: none of its {len(found):,} files has any rows")
+    return ManySource(pattern, parts, [Unopened(location.label, str(error)) for location, error in bad])
 
 
 def parts_of(source: VectorSource) -> Sequence[VectorSource]:

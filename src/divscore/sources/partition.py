@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from divscore.errors import FileError
 from divscore.sources.block import Request, VectorSource
-from divscore.sources.location import Location
+from divscore.sources.location import Location, UnseenError, unseen
 from divscore.sources.open import open_one, parts_of
 
 __all__ = ["Partition", "UnseenError", "partitions_of"]
-
-
-class UnseenError(FileError):
-    """A file that the one who planned the work can read, and a worker cannot."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +35,7 @@ class Partition:
     def open(self) -> VectorSource:
         """Open it for reading, wherever this is."""
         if not self.location.remote and not os.path.exists(self.location.url):
-            raise UnseenError(
-                f"{self.location.label} is not there on {platform.node()}; every worker must find the files under the "
-                "same path: use a shared folder or an object store such as s3://…"
-            )
+            raise UnseenError(unseen(self.location.label))
         size = self.location.size()
         if size != self.size:
             raise FileError(

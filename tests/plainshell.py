@@ -1,0 +1,51 @@
+"""A pass on every engine in a process without settings for linear algebra, as in most shells; prints what each gave."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from divscore import ControlSet, Sketch, audit
+from divscore.engines import ClusterEngine, Engine
+from divscore.passes import sketch_source
+from divscore.sources import open_many
+
+FILES, ROWS, DIMENSION = 2, 17_000, 300  # more than 32,768 rows, from which on sums are taken over strips
+SETTINGS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def digest(sketch: Sketch, control: ControlSet) -> str:
+    numbers = (sketch.total, sketch.levels, sketch.cells.keys, sketch.cells.counts)
+    told = json.dumps(audit(sketch, control, name="x").to_dict())
+    return hashlib.sha256(b"".join([*(each.tobytes() for each in numbers), told.encode()])).hexdigest()
+
+
+def run(folder: str, address: str | None) -> dict[str, str]:
+    for at in range(FILES):
+        vectors = np.random.default_rng(at).standard_normal((ROWS, DIMENSION), dtype=np.float32)
+        np.save(Path(folder) / f"{at}.npy", vectors)
+    rng = np.random.default_rng(9)
+    pool = rng.normal(size=(200, DIMENSION)) + np.repeat([[0.2], [-0.2]], 100, axis=0)
+    control = ControlSet(pool, ["a"] * 100 + ["b"] * 100, attribute="letter")
+    source = open_many(f"{folder}/*.npy")
+    engines: dict[str, Any] = {"one": Engine(1)}
+    if address:
+        engines["cluster"] = ClusterEngine(address)
+    else:
+        engines |= {"threads": Engine(2), "processes": Engine(2, processes=True)}
+    found = {}
+    for name, engine in engines.items():
+        with engine:
+            done = sketch_source(source, control, engine=engine)
+        assert done.rows == FILES * ROWS
+        found[name] = digest(next(iter(done.sketches.values())), control)
+    return found
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(run(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None)))

@@ -24,7 +24,7 @@ from divscore import ControlSet
 from divscore.cli import main
 from divscore.errors import FileError, MissingExtraError
 from divscore.passes import partial, sketch_source
-from divscore.sources import arrays, location, open_many, open_vectors, tables
+from divscore.sources import address, arrays, location, open_many, open_vectors, tables
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 BUCKET = "s3://collections"
@@ -259,13 +259,13 @@ def test_what_opens_an_address_is_not_told(web: str, tmp_path: Path, control: Co
 
 
 def test_an_address_is_shown_without_what_opens_it() -> None:
-    address = "https://me:word@host/a.Npy?token=s3cret"
-    found = location.Location(address, address)
+    secret = "https://me:word@host/a.Npy?token=s3cret"
+    found = location.Location(secret, secret)
     assert (found.label, found.name, found.suffix) == ("https://…host/a.Npy?…", "a", ".npy")
-    assert not location.is_pattern(address)
-    assert not location.is_folder(address)
-    assert location.is_pattern("https://host/*.npy?token=1")
-    assert location.is_pattern("s3://bucket/part-?.npy")
+    assert not address.is_pattern(secret)
+    assert not location.is_folder(secret)
+    assert address.is_pattern("https://host/*.npy?token=1")
+    assert address.is_pattern("s3://bucket/part-?.npy")
 
 
 def test_without_s3fs_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,10 @@ from typing import Literal
 from divscore.embedding.contents import KEY_BYTES, signature
 from divscore.errors import FileError
 from divscore.missing import Missing
+from divscore.sources.address import filesystem_of
 from divscore.sources.block import Piece, Request
 from divscore.sources.items import Items, ItemSource
-from divscore.sources.location import Location, filesystem_of
+from divscore.sources.location import Location
 from divscore.sources.open import open_one
 from divscore.sources.partition import UnseenError
 from divscore.sources.tableitems import TableItems

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -14,11 +13,12 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     ThreadPoolExecutor,
 )
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import islice
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from divscore.engines.processes import end_processes, start_processes
 from divscore.errors import DivscoreError
 
 __all__ = ["Engine", "KilledWorkersError"]
@@ -28,7 +28,6 @@ R = TypeVar("R")
 RESTARTS = 3
 FIRST = 8  # tasks handed in while nothing is known of the size of their results, where it may be large
 HELD_BYTES = 1 << 30  # of results that wait for their turn
-SINGLE_THREADED = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class KilledWorkersError(DivscoreError):
@@ -85,7 +84,7 @@ class Engine:
     def abandon(self) -> None:
         """End this engine's own processes in the middle of their work; a thread can only finish what it has begun."""
         if isinstance(self._own, ProcessPoolExecutor):
-            _end(self._own)
+            end_processes(self._own)
 
     @property
     def inline(self) -> bool:
@@ -214,56 +213,8 @@ class Engine:
     def _start(self) -> Executor:
         if not self.processes:
             return ThreadPoolExecutor(self.workers)
-        # Not forked: this process may have threads, such as the progress bar's.
-        context = multiprocessing.get_context("spawn")
-        with _environment(dict.fromkeys(SINGLE_THREADED, "1")):
-            pool = ProcessPoolExecutor(self.workers, context, _start_worker)
-            try:
-                # Workers inherit the environment when they start, which is at the first tasks.
-                for future in [pool.submit(os.getpid) for _ in range(self.workers)]:
-                    future.result()
-            except BaseException:
-                _end(pool)
-                pool.shutdown(wait=True, cancel_futures=True)
-                raise
-        return pool
-
-
-def _end(pool: ProcessPoolExecutor) -> None:
-    """End the processes of a pool, which offers no such thing before Python 3.14."""
-    for process in list((getattr(pool, "_processes", None) or {}).values()):
-        process.terminate()
+        return start_processes(self.workers)
 
 
 def _finished(future: Future[Any]) -> bool:
     return future.done() and not future.cancelled() and future.exception() is None
-
-
-@contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-def _start_worker() -> None:
-    """In a worker process: Ctrl-C is the parent's business, and a parent that was killed is not outlived."""
-    import signal
-    import threading
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

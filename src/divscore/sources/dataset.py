@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from divscore.errors import FileError
+from divscore.sources.address import filesystem_of
 from divscore.sources.folder import is_picture
-from divscore.sources.location import Location, filesystem_of
+from divscore.sources.location import Location
 from divscore.sources.open import SUFFIXES
 from divscore.wording import public
 

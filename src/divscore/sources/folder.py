@@ -9,8 +9,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from divscore.errors import FileError
+from divscore.sources.address import filesystem_of
 from divscore.sources.items import Items, ItemSource, plain
-from divscore.sources.location import Location, filesystem_of, quoted
+from divscore.sources.location import Location, quoted
 from divscore.sources.pictures import IMAGE_SUFFIXES
 from divscore.wording import public
 

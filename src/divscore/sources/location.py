@@ -15,11 +15,10 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import PurePath
 from typing import Any, BinaryIO, cast
-from urllib.parse import urlsplit
 
-from divscore.errors import DivscoreError, FileError, MissingExtraError
+from divscore.errors import DivscoreError, FileError
+from divscore.sources.address import file_in, filesystem_of, is_pattern, over_http, reading_of
 from divscore.sources.sniff import form_of
 from divscore.wording import public, without_secrets
 
@@ -28,9 +27,7 @@ __all__ = [
     "NoRowsError",
     "UnseenError",
     "anywhere",
-    "filesystem_of",
     "is_folder",
-    "is_pattern",
     "locate",
     "locate_all",
     "quoted",
@@ -49,11 +46,8 @@ DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
 )
-WILDCARDS = frozenset("*?[")
 WHOLE = frozenset({".csv", ".tsv", ".jsonl", ".ndjson", ".txt", ".text", ".lst"})
 COPIED_AT_ONCE = 1 << 20
-READ_AHEAD = 4 << 20
-EXTRAS = {"s3": "s3", "s3a": "s3"}
 
 
 class NoRowsError(FileError):
@@ -80,12 +74,12 @@ class Location:
     @property
     def name(self) -> str:
         """The file's name without folder and suffix."""
-        return "stdin" if self.path == "-" else _file(self.url).stem
+        return "stdin" if self.path == "-" else file_in(self.url).stem
 
     @property
     def suffix(self) -> str:
         """The file's suffix in small letters, with its dot."""
-        return self.form or _file(self.url).suffix.lower()
+        return self.form or file_in(self.url).suffix.lower()
 
     @property
     def remote(self) -> bool:
@@ -99,7 +93,7 @@ class Location:
         # Tables of text are read several times from the start, so they are copied here once. The others are read in
         # ranges that their readers choose, and reading ahead would fetch columns that nobody asked for.
         # What fsspec opens is not quite a binary stream: readline takes no limit there.
-        whole, options = ("simplecache::", {}) if self.suffix in WHOLE else ("", _reading_of(self.suffix))
+        whole, options = ("simplecache::", {}) if self.suffix in WHOLE else ("", reading_of(self.suffix))
         filesystem, path = filesystem_of(f"{whole}{self.url}")
         return cast(BinaryIO, io.BufferedReader(filesystem.open(path, "rb", **options)))
 
@@ -210,11 +204,6 @@ def locate_all(pattern: str | os.PathLike[str], form: str = "") -> list[Location
     return [Location(name, name, form) for name in sorted(found)]
 
 
-def is_pattern(text: str) -> bool:
-    """Whether a path stands for several files; in an address of the web a ``?`` begins its query."""
-    return bool(WILDCARDS & set(text.partition("?")[0] if _over_http(text) else text))
-
-
 def is_folder(path: str | os.PathLike[str]) -> bool:
     """Whether this is a folder, here or on a remote file system."""
     text = os.fspath(path)
@@ -222,9 +211,9 @@ def is_folder(path: str | os.PathLike[str]) -> bool:
         return os.path.isdir(text)
     if is_pattern(text):
         return False
-    if _over_http(text):
+    if over_http(text):
         # To be asked for its links, a file would be fetched whole.
-        return _file(text).name == "" or text.partition("?")[0].endswith("/")
+        return file_in(text).name == "" or text.partition("?")[0].endswith("/")
     filesystem, inside = filesystem_of(text)
     with Location(text, text).reading("a remote folder"):
         return bool(filesystem.isdir(inside))
@@ -248,34 +237,6 @@ def quoted(names: Any) -> str:
     return ", ".join(f"'{name}'" for name in names) or "none"
 
 
-def filesystem_of(url: str) -> tuple[Any, str]:
-    """The remote file system of an address, and the path there."""
-    from fsspec.core import url_to_fs
-
-    try:
-        filesystem, path = url_to_fs(url)
-    except ImportError as error:
-        protocol = url.removeprefix("simplecache::").partition("://")[0]
-        extra = EXTRAS.get(protocol)
-        install = f"pip install 'divscore[{extra}]'" if extra else f"install what fsspec asks for ({error})"
-        raise MissingExtraError(
-            f"{public(url)} cannot be opened: {protocol}:// needs a package; {install}"
-        ) from error
-    except Exception as error:  # whatever the many kinds of file systems raise over their settings
-        said = without_secrets(" ".join(str(error).split()))[:200] or type(error).__name__
-        raise FileError(f"{public(url)} cannot be opened: {said}") from error
-    return filesystem, path
-
-
-def _over_http(text: str) -> bool:
-    return text.startswith(("http://", "https://"))
-
-
-def _file(url: str) -> PurePath:
-    """The path in an address of the web, without its query; any other as it is."""
-    return PurePath(urlsplit(url).path if _over_http(url) else url)
-
-
 def _is_damage(error: Exception) -> bool:
     return isinstance(error, DAMAGE) or type(error).__module__.startswith("pyarrow")
 
@@ -287,13 +248,6 @@ def _in_transit(error: Exception) -> bool:
             error, ConnectionError | TimeoutError | FileNotFoundError
         )
     return not _is_damage(error)
-
-
-def _reading_of(suffix: str) -> dict[str, Any]:
-    """How fsspec reads ahead: archives are read in many small steps, the others in steps of megabytes."""
-    return (
-        {"cache_type": "readahead", "block_size": READ_AHEAD} if suffix == ".npz" else {"cache_type": "none"}
-    )
 
 
 _KEPT: dict[str, tuple[Any, Location]] = {}

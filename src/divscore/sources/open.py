@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from divscore.errors import FileError
+from divscore.sources.address import is_pattern
 from divscore.sources.arrays import NpySource, NpzSource
 from divscore.sources.block import PROBLEMS_KEPT, Block, Request, VectorSource
 from divscore.sources.delimited import DelimitedSource
 from divscore.sources.hive import HiveSource, folder_values
 from divscore.sources.jsonlines import JsonLinesSource
 from divscore.sources.lines import LinesSource
-from divscore.sources.location import Location, NoRowsError, is_pattern, locate, locate_all
+from divscore.sources.location import Location, NoRowsError, locate, locate_all
 from divscore.sources.tables import ArrowSource, ParquetSource
 from divscore.wording import public
 

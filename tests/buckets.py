@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -52,6 +53,10 @@ def s3_server() -> Iterator[Counting]:
     server = make_server("127.0.0.1", 0, app, threaded=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
+    # What an earlier server of this process held outlives it.
+    urlopen(
+        Request(f"http://127.0.0.1:{server.server_port}/moto-api/reset", method="POST"), timeout=30
+    ).close()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
         patch.setenv("AWS_ACCESS_KEY_ID", "tests")

@@ -177,7 +177,7 @@ def test_the_folder_is_audited_like_the_items(tmp_path: Path, photos: Path, mode
 
 def test_killed_by_force_the_same_command_makes_the_rest(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
-    texts = [" ".join(words) for words in rng.choice(WORDS, (60_000, 6))]
+    texts = [" ".join(words) for words in rng.choice(WORDS, (200_000, 6))]
     pq.write_table(pa.table({"text": texts}), tmp_path / "posts.parquet", row_group_size=4096)
     command = [
         sys.executable,
@@ -197,7 +197,7 @@ def test_killed_by_force_the_same_command_makes_the_rest(tmp_path: Path) -> None
             time.sleep(0.005)
         os.kill(job.pid, signal.SIGKILL)
     finished = len(list(out.glob("part-*.arrow")))
-    assert 1 <= finished < 4
+    assert 1 <= finished < 13
     again = subprocess.run([*command, str(out)], capture_output=True, text=True, check=True)
     assert "were finished before" in again.stderr
     subprocess.run([*command, str(tmp_path / "whole")], capture_output=True, check=True)

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from buckets import Counting, s3_server
 from click.testing import CliRunner
-from test_engines import FORMATS, fingerprints, matrix, opened, write
+from test_engines import FORMATS, fingerprints, letters, matrix, opened, write
 
 from divscore import ControlSet
 from divscore.cli import main
@@ -39,9 +39,7 @@ def server() -> Iterator[Counting]:
 
 @pytest.fixture(scope="module")
 def control() -> ControlSet:
-    rng = np.random.default_rng(5)
-    vectors = rng.normal(size=(40, 8)) + np.repeat([[1.0], [-1.0]], 20, axis=0)
-    return ControlSet(vectors, ["a"] * 20 + ["b"] * 20, attribute="letter")
+    return letters()
 
 
 def filesystem() -> Any:

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 pytest.importorskip("distributed", reason="the extra 'dask' is not installed")
 
 from loopback import LoopbackCluster
-from test_engines import CLEAN, FORMATS, fingerprints, matrix, opened, write
+from test_engines import CLEAN, FORMATS, fingerprints, letters, matrix, opened, write
 
 from divscore import ControlSet
 from divscore.cli import main
@@ -55,9 +55,7 @@ def engine(cluster: LoopbackCluster) -> Iterator[ClusterEngine]:
 
 @pytest.fixture(scope="module")
 def control() -> ControlSet:
-    rng = np.random.default_rng(5)
-    vectors = rng.normal(size=(40, 8)) + np.repeat([[1.0], [-1.0]], 20, axis=0)
-    return ControlSet(vectors, ["a"] * 20 + ["b"] * 20, attribute="letter")
+    return letters()
 
 
 @pytest.mark.parametrize("form", FORMATS)

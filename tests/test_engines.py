@@ -97,11 +97,16 @@ def processes() -> Any:
         yield engine
 
 
-@pytest.fixture(scope="module")
-def control() -> ControlSet:
+def letters() -> ControlSet:
+    """Forty labelled examples, which the tests of clusters and buckets use too."""
     rng = np.random.default_rng(5)
     vectors = rng.normal(size=(40, DIMENSION)) + np.repeat([[1.0], [-1.0]], 20, axis=0)
     return ControlSet(vectors, ["a"] * 20 + ["b"] * 20, attribute="letter")
+
+
+@pytest.fixture(scope="module")
+def control() -> ControlSet:
+    return letters()
 
 
 def opened(folder: Path, form: str, by: str | None = None) -> Any:

@@ -26,6 +26,7 @@ class CellCounts:
         self._keys: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._counts: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._waiting: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+        self._wait = 0
 
     @property
     def keys(self) -> NDArray[np.int64]:
@@ -45,7 +46,8 @@ class CellCounts:
     def add(self, keys: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
         """Count keys in any order. They wait until they are many, or somebody looks."""
         self._waiting.append((keys, counts))
-        if sum(len(each) for each, _ in self._waiting) > max(len(self._keys), WAITING):
+        self._wait += len(keys)
+        if self._wait > max(len(self._keys), WAITING):
             self._settled()
 
     def merge(self, other: CellCounts, sign: int = 1) -> None:
@@ -74,11 +76,12 @@ class CellCounts:
 
     def restore(self, floor: int, keys: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
         """Take over what a file holds."""
-        self.floor, self._keys, self._counts, self._waiting = floor, keys, counts, []
+        self.floor, self._keys, self._counts = floor, keys, counts
+        self._waiting, self._wait = [], 0
 
     def _settled(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         if self._waiting:
-            (keys, counts), self._waiting = zip(*self._waiting, strict=True), []
+            (keys, counts), self._waiting, self._wait = zip(*self._waiting, strict=True), [], 0
             self.update(*tally(np.concatenate(keys), np.concatenate(counts)))
         return self._keys, self._counts
 
@@ -100,6 +103,8 @@ def tally(
         flat = np.bincount(keys, minlength=space)
         found = np.flatnonzero(flat)
         return found, flat[found].astype(np.int64)
+    if (keys[1:] > keys[:-1]).all():
+        return keys, np.ones(len(keys), dtype=np.int64) if counts is None else counts
     low = int(keys.min())
     width = int(keys.max()) - low + 1
     if width <= min(DENSE, 64 * len(keys)):

@@ -10,7 +10,6 @@ small collections that share a large block); smaller inputs are summed in double
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.cells import tally
+from divscore.ownersums import Owners, add_by_owner, add_to_many
 from divscore.scorer import LARGEST, LEVELS, SMALLEST, Scorer
 from divscore.similarity import FloatArray
 from divscore.strips import row_dots, strip_rows, weighted_sum
@@ -30,11 +30,8 @@ CHUNK = 65_536  # rows handed to one thread; fixed, so that the answer does not 
 PIECE = 2_048  # rows whose vectors are expected to stay in the cache
 WINDOW = 2  # pieces whose rows are summed by collection at once
 SINGLE = 32_768  # from this many float32 rows on, strips are precise enough
-FEW_OWNERS = 64  # collections in one piece up to which each is summed by a product of its own
 ZERO, NONFINITE = np.uint8(254), np.uint8(255)  # in place of a level: why a row was skipped
 
-Owners = NDArray[np.intp]
-_HELD = threading.local()
 Levels = NDArray[np.uint8]
 
 
@@ -59,8 +56,12 @@ def scan(
     *,
     workers: int = 1,
     seen: int = 0,
+    shared: bool = False,
 ) -> Scan:
-    """Pass over `rows` once, after `seen` others; `owner` says to which collection each row belongs."""
+    """Pass over `rows` once, after `seen` others; `owner` says to which collection each row belongs.
+
+    `shared` is for thousands of collections, of which a block has few rows each: their sums are less precise.
+    """
     n = len(rows)
     level = np.empty(n, dtype=np.uint8)
     single = rows.dtype == np.float32 and n + seen >= SINGLE
@@ -69,7 +70,7 @@ def scan(
         part = slice(start, min(start + CHUNK, n))
         mine = None if owner is None else owner[part]
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            return _scan_chunk(rows[part], scorer, single, level[part], mine, owners)
+            return _scan_chunk(rows[part], scorer, single, level[part], mine, owners, shared)
 
     parts = iter(_in_order(chunk, range(0, n, CHUNK), workers))
     # The first chunk's arrays are added to: with thousands of collections they are large.
@@ -103,12 +104,18 @@ def _in_order(task: Callable[[int], _Part], items: range, workers: int) -> Itera
 
 
 def _scan_chunk(
-    rows: NDArray[Any], scorer: Scorer, single: bool, level: Levels, owner: Owners | None, owners: int
+    rows: NDArray[Any],
+    scorer: Scorer,
+    single: bool,
+    level: Levels,
+    owner: Owners | None,
+    owners: int,
+    shared: bool,
 ) -> _Part:
     total = np.zeros((owners, rows.shape[1]))
     scores = np.empty((len(rows), scorer.scores), dtype=np.float32)
     skipped: list[tuple[int, Levels]] = []
-    if not (single and rows.flags.c_contiguous and _hurry(rows, scorer, scores, total, owner)):
+    if not (single and rows.flags.c_contiguous and _hurry(rows, scorer, scores, total, owner, shared)):
         total[:] = 0.0
         for at in range(0, len(rows), PIECE):
             piece = slice(at, at + PIECE)
@@ -130,6 +137,7 @@ def _hurry(
     scores: NDArray[np.float32],
     total: FloatArray,
     owner: Owners | None,
+    shared: bool,
 ) -> bool:
     """Score and sum rows as if all were usable; whether they were is found out at the end.
 
@@ -139,7 +147,7 @@ def _hurry(
     inverse = np.empty(len(rows), dtype=np.float32)
     size = PIECE // strip_rows(rows.shape[1]) * strip_rows(rows.shape[1])
     # Rows of mixed collections are summed less often, so that there are more of each collection at a time.
-    window = size if owner is None else WINDOW * size
+    window = size if owner is None else len(rows) if shared else WINDOW * size
     for start in range(0, len(rows), window):
         for at in range(start, min(start + window, len(rows)), size):
             piece = slice(at, at + size)
@@ -148,7 +156,10 @@ def _hurry(
             for j, w in enumerate(scorer.weights32):
                 np.multiply(row_dots(block, w), inverse[piece], out=scores[piece, j])
         whole = slice(start, start + window)
-        _add(total, rows[whole], inverse[whole], None if owner is None else owner[whole])
+        if owner is not None and shared:
+            add_to_many(total, rows[whole], inverse[whole], owner[whole])
+        else:
+            _add(total, rows[whole], inverse[whole], None if owner is None else owner[whole])
     return bool(square.min() > SMALLEST and square.max() < LARGEST)
 
 
@@ -223,33 +234,4 @@ def _add(total: FloatArray, block: NDArray[Any], inverse: NDArray[Any], owner: O
     if owner is None:
         total[0] += weighted_sum(block, inverse)
     else:
-        _add_by(total, block, inverse, owner)
-
-
-def _buffer(block: NDArray[Any]) -> NDArray[Any]:
-    """Memory of the shape of `block`, the thread's own and used again: fresh pages cost more than the copy."""
-    held = getattr(_HELD, "block", None)
-    if held is None or held.dtype != block.dtype or held.shape[1] != block.shape[1] or len(held) < len(block):
-        held = _HELD.block = np.empty_like(block)
-    return np.asarray(held[: len(block)])
-
-
-def _add_by(total: FloatArray, block: NDArray[Any], inverse: NDArray[Any], owner: Owners) -> None:
-    """Add rows to their owners' totals, after bringing them together by owner."""
-    if (owner[1:] < owner[:-1]).any():
-        narrow = owner.astype(np.uint16) if len(total) <= 65_536 else owner  # numpy sorts 16 bits by radix
-        order = np.argsort(narrow, kind="stable")
-        owner, inverse = owner[order], inverse[order]
-        block = np.take(block, order, axis=0, out=_buffer(block), mode="clip")
-    starts = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]]))
-    edges = np.append(starts, len(owner))
-    if len(starts) <= FEW_OWNERS:
-        for at, start in enumerate(starts):
-            run = slice(start, edges[at + 1])
-            total[owner[start]] += weighted_sum(block[run], inverse[run])
-    else:
-        from scipy.sparse import csr_array
-
-        columns = np.arange(len(owner))
-        picker = csr_array((inverse.astype(np.float64), columns, edges), shape=(len(starts), len(owner)))
-        total[owner[starts]] += picker @ block.astype(np.float64)
+        add_by_owner(total, block, inverse, owner)

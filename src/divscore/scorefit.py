@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from divscore.calibration import fit_calibration
 from divscore.mixture import mixture_shares
@@ -17,6 +19,7 @@ from divscore.sketch import Sketch
 __all__ = ["ScoreFit", "score_fit"]
 
 SIMULATIONS = 199
+SHARE_STEPS = 32
 
 
 @dataclass(frozen=True)
@@ -33,22 +36,48 @@ def score_fit(sketch: Sketch, found: MixtureFit | None = None) -> ScoreFit:
     The statistic is ``√n_eff · sup |F_S − Σ_g p_g F_g|`` with ``1/n_eff = 1/N + Σ_g p_g²/n_g``, the largest over
     the k − 1 scores. Its distribution under the assumption is simulated: labelled scores drawn again from each
     group, calibrated anew, a collection drawn from their mixture, shares estimated anew. `found` is the best
-    mixture, where it is known already.
+    mixture, where it is known already. Collections that share their sample share simulations as well.
     """
     scorer = sketch.scorer
     found = found or mixture_fit(sketch)
     p = found.shares
     # The collection's scores are known by their cells only, so the pool's are put on the same grid: with three
     # groups or more its steps alone would look like a misfit.
-    pool = scorer.grid.decode(scorer.grid.encode(scorer.fit.loo))
+    pool = _on_grid(scorer)
     sizes = np.bincount(scorer.labels)
-    scale = 1.0 / np.sqrt(1.0 / sketch.count + (p**2 / sizes).sum())
+    scale = _scale(sketch.count, p, sizes)
     scores = np.concatenate([found.scores, pool])
     seen = np.concatenate([found.counts / found.counts.sum(), np.zeros(len(pool))])
     fitted = np.concatenate([np.zeros(len(found.counts)), (p / sizes)[scorer.labels]])
     statistic = scale * float(_distance(scores, (seen - fitted)[None])[0])
-    simulated = scale * _simulate(scorer, pool, p, sketch.count)
+    if sketch.shared:
+        simulated = _simulated_nearby(scorer, *_nearby(p, sketch.count))
+    else:
+        simulated = scale * _simulate(scorer, pool, p, sketch.count)
     return ScoreFit(statistic, float((1 + (simulated >= statistic).sum()) / (1 + SIMULATIONS)))
+
+
+def _on_grid(scorer: Scorer) -> FloatArray:
+    return scorer.grid.decode(scorer.grid.encode(scorer.fit.loo))
+
+
+def _scale(count: float, p: FloatArray, sizes: NDArray[np.intp]) -> float:
+    return float(1.0 / np.sqrt(1.0 / count + (p**2 / sizes).sum()))
+
+
+def _nearby(p: FloatArray, count: int) -> tuple[float, int]:
+    """Return a share and a number of items near those of a collection of two groups.
+
+    There are few different ones, so that thousands of collections share their simulations. The scaled statistic hardly
+    depends on either.
+    """
+    return round(float(p[0]) * SHARE_STEPS) / SHARE_STEPS, round(2.0 ** (round(math.log2(count) * 4) / 4))
+
+
+@lru_cache(maxsize=4096)
+def _simulated_nearby(scorer: Scorer, share: float, count: int) -> FloatArray:
+    p = np.array([share, 1.0 - share])
+    return _scale(count, p, np.bincount(scorer.labels)) * _simulate(scorer, _on_grid(scorer), p, count)
 
 
 def _simulate(scorer: Scorer, pool: FloatArray, p: FloatArray, count: int) -> FloatArray:

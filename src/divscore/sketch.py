@@ -21,9 +21,13 @@ from divscore.scorer import LEVELS, scorer_for
 from divscore.similarity import FloatArray, as_matrix
 from divscore.state import REPLICATE_ITEMS, SKIPS, SketchState, floors
 
-__all__ = ["Sketch", "similarity_sum"]
+__all__ = ["SHARED", "Sketch", "similarity_sum"]
 
 SMALLEST_SET = 5
+SHARED = (
+    "the sketch was made in a pass whose collections share one sample for their intervals: it can be audited, but not "
+    "changed, merged or written; make it with samples of its own (samples='own')"
+)
 FEWEST_LEVELS = 5  # levels of a sample that are not empty; hundreds of different items fill eight or more
 
 
@@ -87,10 +91,12 @@ class Sketch(SketchState):
 
     def add(self, batch: Any, *, workers: int = 1) -> None:
         """Count a batch of vectors in; zero and non-finite ones are skipped and counted."""
+        self._own_sample()
         self._count(self.checked(batch), workers, 1)
 
     def remove(self, batch: Any, *, workers: int = 1) -> None:
         """Take a batch out again; it must have been added before."""
+        self._own_sample()
         backup = self.copy()
         try:
             self._count(self.checked(batch), workers, -1)
@@ -185,7 +191,13 @@ class Sketch(SketchState):
             some = sampled[start : start + 4096]
             count(level[some], self.scorer.replicates.codes(rows[some]))
 
+    def _own_sample(self) -> None:
+        if self.shared:
+            raise InputError(SHARED)
+
     def _same_control(self, other: Sketch) -> None:
+        self._own_sample()
+        other._own_sample()
         if self.control.digest != other.control.digest:
             raise MismatchError(
                 "the sketches were made with different control sets and cannot be merged; "

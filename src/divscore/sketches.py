@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from divscore.codes import CodeRows
 from divscore.control import ControlSet
 from divscore.scan import ZERO, Owners, Scan
 from divscore.scorer import LEVELS
+from divscore.sharedsample import SharedSample
 from divscore.sketch import Sketch, similarity_sum
 from divscore.sketchtable import AT_ONCE, Positions, Shape, SketchTable
 from divscore.state import SKIPS
@@ -24,10 +27,12 @@ class Sketches:
     """The sketches of named collections while they are being made; `sketches()` hands them out at the end.
 
     What is counted is held in `table`, which knows nothing of the control set, can be sent home and merged there.
+    With `shared`, all collections together have one sample of items for their intervals, in place of one each.
     """
 
-    def __init__(self, control: ControlSet, *, seed: int = 0) -> None:
+    def __init__(self, control: ControlSet, *, seed: int = 0, shared: bool = False) -> None:
         self._blank = Sketch(control, seed=seed)
+        self.shared = shared
         self.control, self.scorer = control, self._blank.scorer
         replicates = self.scorer.replicates
         self.table = SketchTable(
@@ -42,6 +47,7 @@ class Sketches:
                 stride=self.scorer.stride,
                 rows=replicates.count,
                 side=replicates.grid.side,
+                shared=shared,
             )
         )
 
@@ -79,12 +85,22 @@ class Sketches:
 
     def sketches(self) -> dict[str, Sketch]:
         """All of them, by name. No more items can be added to the table afterwards."""
-        return {name: self._blank.holding(state) for name, state in self.table.states()}
+        found = {name: self._blank.holding(state) for name, state in self.table.states()}
+        if self.table.sample is not None:
+            sample = SharedSample(self.scorer, self.table.sample)
+            for sketch in found.values():
+                sketch.shared = True
+                if sketch.count:
+                    sketch.replicate_cells.restore(0, partial(sample.codes, sketch))
+        return found
 
     def _count_sampled(
         self, at: Positions, rows: NDArray[Any], owner: Owners | None, level: NDArray[np.uint8]
     ) -> None:
         """Find the sampled items' codes under every refitted direction."""
+        if self.table.sample is not None:
+            self._share_sampled(self.table.sample, rows, level)
+            return
         floor = self.table.floors[at, 1]
         sampled = np.flatnonzero((level >= floor.min()) & (level < ZERO))
         if owner is not None:
@@ -95,6 +111,12 @@ class Sketches:
             whose = np.full(len(some), at[0]) if owner is None else at[owner[some]]
             self.table.hold(whose, (level[some], codes, np.ones(len(some), dtype=np.int64)))
         self.table.tidy()
+
+    def _share_sampled(self, sample: CodeRows, rows: NDArray[Any], level: NDArray[np.uint8]) -> None:
+        sampled = np.flatnonzero((level >= sample.floor) & (level < ZERO))
+        for start in range(0, len(sampled), AT_ONCE):
+            some = sampled[start : start + AT_ONCE]
+            sample.add(level[some], self.scorer.replicates.codes(rows[some]))
 
 
 def _by_owner(members: NDArray[np.intp], owner: Owners | None, owners: int) -> list[NDArray[np.intp]]:

@@ -11,7 +11,7 @@ from typing import Any
 from divscore.control import ControlSet
 from divscore.errors import FileError, InputError, MismatchError
 from divscore.missing import Gaps, Missing
-from divscore.sketch import Sketch
+from divscore.sketch import SHARED, Sketch
 from divscore.sketchstore import Made, StoredSketches, is_sketch, read_stored, write_stored
 from divscore.state import SketchState
 from divscore.wording import printable
@@ -44,6 +44,8 @@ def write_sketches(path: Place, sketches: Mapping[str, Sketch], missing: Iterabl
     """
     if not sketches:
         raise InputError(f"there is no sketch to write to {path}")
+    if any(sketch.shared for sketch in sketches.values()):
+        raise InputError(SHARED)
     first = next(iter(sketches.values()))
     sample = first.replicate_cells
     made = Made(

@@ -5,6 +5,7 @@ An object of its own for each would cost more in bookkeeping than in counting.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from divscore.codes import COPIES, CodeRows, Rows, distinct
 from divscore.codestore import CodeStore
 from divscore.errors import InputError, MismatchError
 from divscore.similarity import FloatArray
-from divscore.state import JOINT_ITEMS, REPLICATE_ITEMS, SKIPS, SketchState, floors
+from divscore.state import JOINT_ITEMS, REPLICATE_ITEMS, SHARED_ITEMS, SKIPS, SketchState, floors
 
 __all__ = ["Shape", "SketchTable"]
 
@@ -25,6 +26,8 @@ SHELF = (
     1_024  # collections whose cells are counted together: few enough that joining counts needs little memory
 )
 AT_ONCE = 4_096
+PIECE = 256  # rows of totals that stay in the cache
+FEWEST_IN_A_ROW = 16  # rows for which a call of their own is worth while
 ARRAYS = ("totals", "similarities", "levels", "skipped", "floors", "held")
 
 Positions = NDArray[np.intp]
@@ -44,6 +47,7 @@ class Shape:
     stride: int  # keys a collection
     rows: int  # directions
     side: int
+    shared: bool = False  # one sample for all collections, in place of one each
 
 
 class SketchTable:
@@ -64,6 +68,7 @@ class SketchTable:
         self.held: NDArray[np.int64] = np.zeros(0, dtype=np.int64)  # slots in the store
         self._shelves: list[CellCounts] = []
         self._store = CodeStore(shape.rows * (shape.groups - 1))
+        self.sample = CodeRows(shape.rows, shape.groups - 1, shape.side) if shape.shared else None
         self._handed_out = False
 
     def __len__(self) -> int:
@@ -81,17 +86,23 @@ class SketchTable:
         if self._handed_out:
             raise InputError("these sketches were handed out; add to them one by one, or make a new table")
         known = self.names
-        found = np.array([known.setdefault(name, len(known)) for name in names], dtype=np.intp)
-        self._make_room()
-        return found
+        found: list[Any] = list(map(known.get, names))
+        if None in found:
+            found = [known.setdefault(name, len(known)) for name in names]
+            self._make_room()
+        return np.array(found, dtype=np.intp)
 
     def add(self, at: Positions, totals: FloatArray, levels: NDArray[np.int64]) -> None:
         """Add sums and items by level, and give up the levels that would make a sample too large."""
-        if len(at) and at[-1] - at[0] + 1 == len(at) and (at[1:] > at[:-1]).all():
-            self.totals[at[0] : at[-1] + 1] += totals
+        if len(self.totals):
+            self.totals = _with_room(self.totals, len(self))
+            _add_rows(self.totals, at, totals)
         else:
-            self.totals[at] += totals
+            self.totals = totals  # the first block's, whose collections are the table's first
         self.levels[at] += levels
+        if self.sample is not None:
+            self.sample.raise_floor(int(floors(self.levels.sum(axis=0), SHARED_ITEMS)))
+            return
         now = self.levels[at]
         sample = floors(now, REPLICATE_ITEMS)
         joint = floors(now, JOINT_ITEMS) if self.shape.groups > 2 else np.zeros_like(sample)
@@ -135,6 +146,8 @@ class SketchTable:
         for first, shelf in enumerate(other._shelves):
             whose, within = np.divmod(shelf.keys, self.shape.stride)
             self.count_cells(at[first * SHELF + whose], within, shelf.counts)
+        if self.sample is not None and other.sample is not None:
+            self.sample.merge(other.sample)
         slots, _ = other._store.by_owner(n)
         for start in range(0, len(slots), AT_ONCE):
             some = slots[start : start + AT_ONCE]
@@ -147,8 +160,14 @@ class SketchTable:
         self._sweep()
         self._store = self._store.in_order()
         _, edges = self._store.by_owner(len(self))
-        for name, at in self.names.items():
-            yield name, self._state(at, int(edges[at]), int(edges[at + 1]))
+        slots = edges.tolist()
+        counts, skipped = self.levels.sum(axis=1).tolist(), self.skipped.tolist()
+        cells = itertools.chain.from_iterable(map(self._cells, range(len(self._shelves))))
+        for (name, at), found in zip(self.names.items(), cells, strict=False):
+            state = self._state(at, slots[at], slots[at + 1])
+            state.count, state.cells = counts[at], found
+            state.skipped = dict(zip(SKIPS, skipped[at], strict=True))
+            yield name, state
 
     def __getstate__(self) -> dict[str, Any]:
         self._sweep()
@@ -159,6 +178,7 @@ class SketchTable:
             "arrays": {name: getattr(self, name)[: len(self)] for name in ARRAYS},
             "shelves": [(shelf.keys, shelf.counts) for shelf in self._shelves],
             "codes": (self._store.owner[slots], self._store.take(slots)),
+            "sample": self.sample,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -169,15 +189,12 @@ class SketchTable:
         for shelf, (keys, counts) in zip(self._shelves, state["shelves"], strict=True):
             shelf.restore(0, keys, counts)
         self._store.put(*state["codes"])
+        self.sample = state["sample"]
 
     def _make_room(self) -> None:
-        missing = len(self) - len(self.totals)
-        if missing > 0:
-            more = max(missing, min(len(self.totals), 4 * SHELF))
-            for name in ARRAYS:
-                held = getattr(self, name)
-                room = np.zeros((more, *held.shape[1:]), dtype=held.dtype)
-                setattr(self, name, np.concatenate([held, room]))
+        for name in ARRAYS:
+            if name != "totals":  # which are large: the first block's are taken over
+                setattr(self, name, _with_room(getattr(self, name), len(self)))
         while len(self._shelves) * SHELF < len(self):
             self._shelves.append(CellCounts(self.shape.stride * SHELF))
 
@@ -201,21 +218,46 @@ class SketchTable:
 
     def _state(self, at: int, start: int, stop: int) -> SketchState:
         state, shape, store = SketchState(), self.shape, self._store
-        state.count, state.groups = int(self.levels[at].sum()), shape.groups
+        state.groups = shape.groups
         state.total, state.similarity_total = self.totals[at], self.similarities[at]
         state.levels = self.levels[at]
-        state.skipped = dict(zip(SKIPS, self.skipped[at].tolist(), strict=True))
-        state.cells = self._cells(at)
         state.replicate_cells = CodeRows(shape.rows, shape.groups - 1, shape.side)
-        state.replicate_cells.restore(int(self.floors[at, 1]), lambda: store.take(np.arange(start, stop)))
+        if self.sample is None:
+            state.replicate_cells.restore(int(self.floors[at, 1]), lambda: store.take(np.arange(start, stop)))
         return state
 
-    def _cells(self, at: int) -> CellCounts:
-        place, local = divmod(at, SHELF)
+    def _cells(self, place: int) -> Iterator[CellCounts]:
+        """Cells of all collections of a shelf, in their order."""
         keys, counts = self._shelves[place].keys, self._shelves[place].counts
-        first = local * self.shape.stride
-        low, high = np.searchsorted(keys, [first, first + self.shape.stride])
-        cells = CellCounts(self.shape.cells)
-        cells.restore(0, keys[low:high] - first, counts[low:high])
-        cells.raise_floor(int(self.floors[at, 0]))
-        return cells
+        firsts = np.arange(SHELF + 1) * self.shape.stride
+        edges = np.searchsorted(keys, firsts).tolist()
+        within = keys - np.repeat(firsts[:-1], np.diff(edges))
+        floors = self.floors[place * SHELF :, 0].tolist()
+        for low, high, floor in zip(edges[:-1], edges[1:], floors, strict=False):
+            cells = CellCounts(self.shape.cells)
+            cells.restore(0, within[low:high], counts[low:high])
+            cells.raise_floor(floor)
+            yield cells
+
+
+def _with_room(held: NDArray[Any], rows: int) -> NDArray[Any]:
+    """As many rows at least, the new ones zero; some more than needed, so that this is seldom done."""
+    missing = rows - len(held)
+    if missing <= 0:
+        return held
+    more = max(missing, min(len(held), 4 * SHELF))
+    room = np.zeros((more, *held.shape[1:]), dtype=held.dtype)
+    return np.concatenate([held, room]) if len(held) else room
+
+
+def _add_rows(table: FloatArray, at: Positions, rows: FloatArray) -> None:
+    """Add rows to those at different positions, without a copy of them all: they may be tens of megabytes."""
+    breaks = np.flatnonzero(np.diff(at) != 1) + 1
+    edges = [0, *breaks.tolist(), len(at)]
+    if len(edges) > len(at) // FEWEST_IN_A_ROW + 2:
+        for start in range(0, len(at), PIECE):
+            table[at[start : start + PIECE]] += rows[start : start + PIECE]
+        return
+    for start, stop in itertools.pairwise(edges):
+        first = at[start] if stop > start else 0
+        table[first : first + stop - start] += rows[start:stop]

@@ -17,6 +17,7 @@ SKIPS = ("zero", "nonfinite", "unreadable", "empty")
 # At most this many items are scored by every refitted direction. Only differences between directions on the same
 # items matter, so few will do: against 5,000 items, 300 widened the interval by 2 % (PPB skin tone) and 7 % (gender).
 REPLICATE_ITEMS = 512
+SHARED_ITEMS = 1_024  # in the sample that many collections share
 FEWEST_KEPT = 64
 JOINT_ITEMS = 65_536  # with three groups or more: at most this many items in the joint histogram
 
@@ -39,6 +40,7 @@ class SketchState:
     levels: NDArray[np.int64]
     cells: CellCounts
     replicate_cells: CodeRows
+    shared = False  # whether `replicate_cells` are stand-ins from a sample of many collections together
 
     def absorb(self, other: SketchState) -> None:
         """Add the numbers of another state."""

@@ -18,6 +18,7 @@ from divscore.cli.examples import find_examples
 from divscore.cli.reporting import report_context
 from divscore.embedding.encoding import Encoding
 from divscore.errors import InputError
+from divscore.passes.samples import SAMPLES
 from divscore.percent import percent
 from divscore.report.document import as_text, document
 from divscore.report.file import check_target, write_report
@@ -93,6 +94,14 @@ Examples:
     "--show-examples",
     is_flag=True,
     help="Show the representatives in the report, if C is the labelled pictures or texts themselves.",
+)
+@click.option(
+    "--samples",
+    type=click.Choice(SAMPLES),
+    default="auto",
+    show_default=True,
+    help="With --by: a sample of items for the intervals of each collection, or one that all share, which is faster "
+    "where there are thousands; 'auto' shares where that saves much.",
 )
 @click.option("--strict", is_flag=True, help="Stop at the first row that would be skipped.")
 @workers_option

@@ -94,12 +94,12 @@ def audits_of(
     labelled_sample: str | None,
     by: str | None,
     column: str | None,
+    samples: str,
     strict: bool,
     verbose: bool,
     form: str,
 ) -> Iterator[tuple[str, Audit]]:
-    """Every audit, with the path that its collection came from."""
-    """Audit collections, or their parts by the values of a column, one after the other."""
+    """Audit collections, or their parts by the values of a column, one after the other; each comes with its path."""
     if (labelled_sample and len(collections) > 1) or (labelled_sample and by):
         raise InputError("--labelled-sample belongs to one collection; audit one at a time with it")
     sample = _read_sample(labelled_sample, control, encoding, column) if labelled_sample else None
@@ -139,6 +139,7 @@ def audits_of(
             by=by,
             seed=seed,
             engine=engines.suiting(source),
+            samples=samples,
             strict=strict,
             verbose=verbose,
         )

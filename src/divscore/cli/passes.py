@@ -79,6 +79,7 @@ def sketch_source(
     by: str | None = None,
     seed: int = 0,
     engine: Engine,
+    samples: str = "own",
     strict: bool = False,
     verbose: bool = False,
 ) -> Sketched:
@@ -93,6 +94,7 @@ def sketch_source(
                 by=by,
                 seed=seed,
                 engine=engine,
+                samples=samples,
                 strict=strict,
                 verbose=verbose,
                 progress=advance,

@@ -58,15 +58,17 @@ def tabulate_blocks(
     seed: int = 0,
     workers: int = 1,
     seen: int = 0,
+    shared: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Sketches:
     """Sketch every collection of a stream of blocks in one pass.
 
     A block is (vectors, (names, codes)): row i belongs to the collection ``names[codes[i]]``; or (vectors, None) if
-    all rows belong to `name`. `seen` rows of the same collections came before, in other passes.
+    all rows belong to `name`. `seen` rows of the same collections came before, in other passes. With `shared`,
+    one sample of items serves the intervals of all collections.
     At most `workers` + 1 blocks are held at a time; one worker means this thread.
     """
-    sketches = Sketches(control, seed=seed)
+    sketches = Sketches(control, seed=seed, shared=shared)
     waiting: deque[_Job] = deque()
     with ThreadPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
         for job in _jobs(blocks, name, seen, sketches, pool):
@@ -89,8 +91,8 @@ def _jobs(
         names: Sequence[str] = [name]
         owner = None
         if coded is not None:
-            present, owner = np.unique(coded[1], return_inverse=True)
-            names = [coded[0][at] for at in present]
+            present, owner = _numbered(coded[1])
+            names = [coded[0][at] for at in present.tolist()]
             if len(set(names)) < len(names):  # a dictionary may hold a text twice
                 places = {each: at for at, each in enumerate(dict.fromkeys(names))}
                 owner = np.array([places[each] for each in names], dtype=np.intp)[owner]
@@ -99,10 +101,18 @@ def _jobs(
             continue
         rows = sketches.checked(vectors)
         owner = owner if len(names) > 1 else None
-        task = partial(scan, rows, sketches.scorer, owner, len(names), seen=seen)
+        task = partial(scan, rows, sketches.scorer, owner, len(names), seen=seen, shared=sketches.shared)
         future = pool.submit(task) if pool is not None else _done(task())
         seen += len(rows)
         yield _Job(rows, owner, sketches.positions(names), future)
+
+
+def _numbered(codes: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Codes that occur, in order, and the position of each row's among them."""
+    present = np.flatnonzero(np.bincount(codes))
+    places = np.empty(int(codes.max(initial=-1)) + 1, dtype=np.intp)
+    places[present] = np.arange(len(present))
+    return present, places[codes]
 
 
 def _done(found: Scan) -> Future[Scan]:

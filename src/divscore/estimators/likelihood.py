@@ -22,6 +22,8 @@ from divscore.sketch import Sketch
 
 __all__ = ["likelihood"]
 
+SHARED_METHOD = "bayesian bootstrap, shared sample"
+
 
 def likelihood(sketch: Sketch, *, confidence: float = 0.95, target: str = "collection") -> Estimate:
     """Estimate shares from a sketch.
@@ -49,6 +51,8 @@ def likelihood(sketch: Sketch, *, confidence: float = 0.95, target: str = "colle
     if not separable(scorer) or sketch.few_distinct or sketch.thinned:
         return cannot_tell(len(shares), confidence)
     found = summarise(shares[back], replicates[:, back], confidence)
+    if sketch.shared:
+        found = _by_shared_sample(found)
     shared = np.where(lost[:, None], np.nan, _mistaken(shares + deviation, rates))
     return replace(found, refits=_refits(shares[back], shared[:, back], noise[np.ix_(back, back)]))
 
@@ -64,6 +68,11 @@ def summarise(shares: FloatArray, replicates: FloatArray, confidence: float) -> 
         return Estimate(shares, each, value, _range_interval(shares, replicates, confidence), replicates)
     interval = from_replicates(value, disparity(replicates), confidence, bounds(k))
     return Estimate(shares, each, value, interval, replicates)
+
+
+def _by_shared_sample(found: Estimate) -> Estimate:
+    each = tuple(replace(interval, method=SHARED_METHOD) for interval in found.share_intervals)
+    return replace(found, share_intervals=each, interval=replace(found.interval, method=SHARED_METHOD))
 
 
 def cannot_tell(groups: int, confidence: float) -> Estimate:

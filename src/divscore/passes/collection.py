@@ -15,6 +15,7 @@ from divscore.engines import Engine
 from divscore.errors import FileError, InputError
 from divscore.missing import Gaps, Missing
 from divscore.passes.partial import Assignment, Partial, sketch_partition
+from divscore.passes.samples import share_one
 from divscore.scorer import Scorer, scorer_for
 from divscore.sketch import Sketch
 from divscore.sketches import Sketches
@@ -51,6 +52,7 @@ def sketch_source(
     workers: int = 1,
     executor: Executor | None = None,
     engine: Engine | None = None,
+    samples: str = "own",
     strict: bool = False,
     verbose: bool = False,
     progress: Callable[[int], None] = lambda rows: None,
@@ -74,6 +76,10 @@ def sketch_source(
         Other workers: a process pool, or ``client.get_executor(pure=False)`` of a Dask client.
     engine : Engine, optional
         An engine that is used more than once, in place of `workers` and `executor`.
+    samples : {"own", "shared", "auto"}
+        What the intervals of collections rest on: a sample of each one's items, which costs time where they are many;
+        one sample of all items together, with which sketches can be audited but not merged or saved; or whichever
+        suits the source. Two groups only.
     strict : bool
         Make the first bad row, and the first bad file of several, an error.
     progress : callable
@@ -81,30 +87,27 @@ def sketch_source(
     on_failure : callable
         Called with each file or part that has to be left out, when that is known.
     """
-    reduction = _Reduction(source, control, seed, strict, on_failure)
+    scorer, partitions = scorer_for(control, seed), list(partitions_of(source))
+    shared = share_one(samples, by, scorer, partitions)
+    known = sum(part.rows or 0 for part in parts_of(source))
+    assignment = Assignment(packed(scorer), source.name, by, strict, verbose, shared, known)
+    reduction = _Reduction(source, Sketches(control, seed=seed, shared=shared), strict, on_failure)
     used = nullcontext(engine) if engine is not None else Engine(workers, executor=executor)
     with used as at_work:
-        for partition, found in _partials(source, control, at_work, by, seed, strict, verbose, progress):
+        if not at_work.local:
+            _check_sendable(control)
+        for partition, found in _partials(source, at_work, assignment, partitions, progress):
             reduction.take(partition, found)
     return reduction.result()
 
 
 def _partials(
     source: VectorSource,
-    control: ControlSet,
     engine: Engine,
-    by: str | None,
-    seed: int,
-    strict: bool,
-    verbose: bool,
+    assignment: Assignment,
+    partitions: list[Partition],
     progress: Callable[[int], None],
 ) -> Iterator[tuple[Partition, Partial]]:
-    scorer = scorer_for(control, seed)
-    known = sum(part.rows or 0 for part in parts_of(source))
-    if not engine.local:
-        _check_sendable(control)
-    assignment = Assignment(packed(scorer), source.name, by, strict, verbose, known)
-    partitions = list(partitions_of(source))
     if (engine.local and len(partitions) == 1) or engine.inline or source.location.path == "-":
         # Blocks of a single partition are shared among threads, which does not change the result.
         threads = engine.workers if engine.local else 1
@@ -113,7 +116,7 @@ def _partials(
         return
     # With many collections a part's result may take as many bytes as its vectors.
     at_work = engine.run(
-        partial(sketch_partition, assignment), partitions, large=by is not None, killed=_killed
+        partial(sketch_partition, assignment), partitions, large=assignment.by is not None, killed=_killed
     )
     for partition, found in at_work:
         progress(found.rows)
@@ -153,14 +156,12 @@ class _Reduction:
     def __init__(
         self,
         source: VectorSource,
-        control: ControlSet,
-        seed: int,
+        sketches: Sketches,
         strict: bool,
         on_failure: Callable[[Missing], None],
     ) -> None:
-        self.source, self.control, self.seed, self.strict = source, control, seed, strict
+        self.source, self.sketches, self.strict = source, sketches, strict
         self.on_failure = on_failure
-        self.sketches = Sketches(control, seed=seed)
         self.partitions = self.rows = self.unreadable = 0
         self.problems: list[str] = []
         self.missing: list[Missing] = []

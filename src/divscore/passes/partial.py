@@ -19,6 +19,7 @@ from divscore.sources.texts import Texts
 
 __all__ = ["Assignment", "Partial", "RowWatch", "coded", "sketch_partition"]
 
+LARGE_BLOCK = 96 << 20  # with thousands of collections, so that a block has several rows of each
 TRIES = 3  # of a remote file, which may fail for a moment
 WAIT_SECONDS = 0.5
 
@@ -32,6 +33,7 @@ class Assignment:
     by: str | None = None
     strict: bool = False
     verbose: bool = False
+    shared: bool = False  # one sample for the intervals of all collections
     seen: int = 0  # rows of the whole source, where that is known: decides how sums are rounded
 
 
@@ -82,7 +84,7 @@ def _sketched(
 ) -> Partial:
     scorer = assignment.scorer
     keep_scorer(scorer)  # the first that comes to a process stays, with all that was made from it
-    source = partition.open()
+    source = partition.open(LARGE_BLOCK if assignment.shared else None)
     watch = RowWatch(source, assignment.strict, assignment.verbose)
     sketches = tabulate_blocks(
         watch.blocks(assignment.by),
@@ -91,6 +93,7 @@ def _sketched(
         seed=scorer.seed,
         workers=workers,
         seen=assignment.seen,
+        shared=assignment.shared,
         progress=progress,
     )
     problems = tuple([*source.problems, *watch.problems][:PROBLEMS_KEPT])

@@ -32,8 +32,8 @@ class Partition:
     def __str__(self) -> str:
         return self.label
 
-    def open(self) -> VectorSource:
-        """Open it for reading, wherever this is."""
+    def open(self, block_bytes: int | None = None) -> VectorSource:
+        """Open it for reading, wherever this is, perhaps in larger blocks than usual."""
         if not self.location.remote and not os.path.exists(self.location.url):
             raise UnseenError(unseen(self.location.label))
         size = self.location.size()
@@ -42,7 +42,8 @@ class Partition:
                 f"{self.location.label} has {size:,} bytes, and had {self.size:,} when the work was planned: it was "
                 "changed, or another copy lies here"
             )
-        return open_one(self.location, self.request)
+        request = self.request if block_bytes is None else replace(self.request, block_bytes=block_bytes)
+        return open_one(self.location, request)
 
 
 def partitions_of(source: VectorSource) -> Iterator[Partition]:

@@ -1,0 +1,294 @@
+"""Thousands of collections with one sample for all their intervals."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from conftest import draw_groups
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from test_engines import fingerprints
+from test_sketch import SEEDS, assert_same_cells, audited_laws, sketch_of
+
+from divscore import ControlSet, audit
+from divscore.cli import main
+from divscore.engines import Engine, tabulate_blocks
+from divscore.errors import InputError, MismatchError
+from divscore.ownersums import TOGETHER, add_to_many
+from divscore.passes import samples, sketch_source
+from divscore.scorefit import score_fit
+from divscore.similarity import unit_rows
+from divscore.sketch import Sketch
+from divscore.sketches import Sketches
+from divscore.sources import open_many, tables
+from divscore.state import REPLICATE_ITEMS, SHARED_ITEMS
+
+D = 12
+
+
+@pytest.fixture(scope="module")
+def control() -> ControlSet:
+    vectors, groups = draw_groups(3, [60, 60], d=D, gap=2.0)
+    return ControlSet(vectors, groups, attribute="letter")
+
+
+def people(rng: np.random.Generator, sizes: list[int], shares: list[float]) -> tuple[Any, NDArray[np.intp]]:
+    """Rows of collections of such sizes, with such shares of the first group, mixed."""
+    rows = [
+        draw_groups(int(rng.integers(2**31)), [round(n * p), n - round(n * p)], d=D, gap=2.0)[0]
+        for n, p in zip(sizes, shares, strict=True)
+    ]
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    order = rng.permutation(len(owner))
+    return np.concatenate(rows)[order].astype(np.float32), owner[order]
+
+
+def shared_table(control: ControlSet, rows: Any, owner: NDArray[np.intp], batches: int = 1) -> Sketches:
+    names = [f"c{at}" for at in range(int(owner.max(initial=0)) + 1)]
+    parts = zip(np.array_split(rows, batches), np.array_split(owner, batches), strict=True)
+    return tabulate_blocks(((each, (names, whose)) for each, whose in parts), control, shared=True)
+
+
+@given(SEEDS, st.integers(1, 3000), st.integers(1, 400), st.sampled_from([np.float32, np.float64]))
+@audited_laws
+def test_sums_of_rows_where_they_are(seed: int, rows: int, owners: int, dtype: type) -> None:
+    rng = np.random.default_rng(seed)
+    owner = np.minimum(rng.geometric(rng.uniform(0.003, 0.5), size=rows), owners) - 1
+    block, weights = rng.normal(size=(rows, 5)).astype(dtype), rng.random(rows).astype(dtype)
+    total = rng.normal(size=(owners, 5))
+    expected = total.copy()
+    np.add.at(expected, owner, weights[:, None].astype(float) * block)
+    add_to_many(total, block, weights, owner)
+    near = 1e-12 if dtype is np.float64 else 2e-7 * TOGETHER
+    np.testing.assert_allclose(total, expected, rtol=near, atol=near)
+
+
+def test_everything_but_the_sample_is_the_same(control: ControlSet) -> None:
+    rng = np.random.default_rng(0)
+    rows, owner = people(rng, [50, 7, 900, 300], [0.5, 0.3, 0.1, 1.0])
+    rows[3], rows[10, 2] = 0.0, np.nan
+    found = shared_table(control, rows, owner, batches=3).sketches()
+    for at in range(4):
+        mine, alone = found[f"c{at}"], sketch_of(control, rows[owner == at])
+        assert mine.shared
+        assert (mine.count, mine.skipped) == (alone.count, alone.skipped)
+        assert_same_cells(mine.cells, alone.cells)
+        np.testing.assert_allclose(mine.total, alone.total, rtol=0, atol=1e-9)
+        told, expected = audit(mine, control), audit(alone, control)
+        assert told.shares == expected.shares
+        assert told.interval.method == "bayesian bootstrap, shared sample"
+        assert expected.interval.method == "bayesian bootstrap"
+
+
+def test_stand_ins_have_the_scores_and_the_means_of_the_collection(control: ControlSet) -> None:
+    rng = np.random.default_rng(1)
+    rows, owner = people(rng, [200, 40, 2000], [0.2, 0.9, 0.5])
+    found = shared_table(control, rows, owner).sketches()
+    replicates = found["c0"].scorer.replicates
+    half = replicates.grid.half
+    for at in range(3):
+        level, codes, times = found[f"c{at}"].replicate_cells.settled()
+        assert len(codes) == min(int((owner == at).sum()), REPLICATE_ITEMS)
+        assert (times == 1).all() and (level == 0).all()
+        units = unit_rows(rows[owner == at].astype(float))
+        steps = units @ replicates.steps[:, :-1].T + replicates.steps[:, -1]
+        inside = (np.abs(steps) < half - 2).all(axis=0) & ((codes > 2) & (codes < 2 * half - 2)).all(axis=0)
+        assert inside.sum() > 50
+        means = codes.astype(float).mean(axis=0) - half
+        # Codes are whole steps, of which there are 129: rounding moves a single one by half a step at most.
+        np.testing.assert_allclose(means[inside], steps.mean(axis=0)[inside], atol=0.25)
+        if len(codes) == len(steps):
+            np.testing.assert_allclose(np.sort(codes[:, 0] - float(half)), np.sort(steps[:, 0]), atol=0.7)
+
+
+def test_the_sample_is_bounded_and_the_same_however_the_rows_come(control: ControlSet) -> None:
+    rng = np.random.default_rng(2)
+    rows, owner = people(rng, [300] * 20, list(np.linspace(0, 1, 20)))
+    rows = rows.astype(float)
+    whole = shared_table(control, rows, owner)
+    assert whole.table.sample is not None
+    assert SHARED_ITEMS / 4 < whole.table.sample.items <= SHARED_ITEMS
+    parts = Sketches(control, shared=True)
+    for each, whose in zip(np.array_split(rows, 5), np.array_split(owner, 5), strict=True):
+        parts.merge(pickle.loads(pickle.dumps(shared_table(control, each, whose, batches=2).table)))
+    left, right = whole.sketches(), parts.sketches()
+    assert set(left) == set(right)
+    for name in left:
+        assert_same_cells(left[name].replicate_cells, right[name].replicate_cells)
+
+
+def test_tables_with_and_without_a_shared_sample_do_not_merge(control: ControlSet) -> None:
+    rows, owner = people(np.random.default_rng(0), [20, 20], [0.5, 0.5])
+    own = tabulate_blocks([(rows, (["c0", "c1"], owner))], control)
+    with pytest.raises(MismatchError):
+        own.merge(shared_table(control, rows, owner).table)
+
+
+def test_such_sketches_can_only_be_audited(control: ControlSet, tmp_path: Path) -> None:
+    rows, owner = people(np.random.default_rng(0), [20, 20], [0.5, 0.5])
+    sketch = shared_table(control, rows, owner).sketches()["c0"]
+    other = sketch_of(control, rows)
+    for attempt in (
+        lambda: sketch.add(rows),
+        lambda: sketch.remove(rows[owner == 0]),
+        lambda: sketch.merge(other),
+        lambda: other.merge(sketch),
+        lambda: other.subtract(sketch),
+        lambda: sketch.save(tmp_path / "x.sketch"),
+    ):
+        with pytest.raises(InputError, match="share one sample.*samples='own'"):
+            attempt()
+    assert sketch.count == 20 and other.count == 40
+    assert not list(tmp_path.iterdir())
+
+
+def intervals(control: ControlSet, rng: np.random.Generator) -> Iterator[tuple[float, Any, Any]]:
+    """Truth, and audits with a shared and with an own sample, of many collections."""
+    sizes = [int(n) for n in rng.integers(30, 400, size=40)]
+    shares = [float(p) for p in rng.choice([0.0, 0.1, 0.3, 0.5, 0.8, 1.0], size=40)]
+    rows, owner = people(rng, sizes, shares)
+    for at, (name, sketch) in enumerate(sorted(shared_table(control, rows, owner).sketches().items())):
+        at = int(name[1:])
+        truth = 2 * round(sizes[at] * shares[at]) / sizes[at] - 1
+        yield truth, audit(sketch, control), audit(rows[owner == at], control)
+
+
+@pytest.mark.slow
+def test_intervals_are_those_of_own_samples_and_cover_the_truth() -> None:
+    covered, ratios = [], []
+    for seed in range(12):
+        vectors, groups = draw_groups(100 + seed, [30, 30], d=D, gap=2.0)
+        control = ControlSet(vectors, groups, attribute="letter")
+        for truth, shared, own in intervals(control, np.random.default_rng(seed)):
+            assert shared.disparity == own.disparity
+            covered.append(shared.interval.low - 1e-9 <= truth <= shared.interval.high + 1e-9)
+            ratios.append(shared.interval.width / own.interval.width)
+    assert np.mean(covered) > 0.93
+    assert 0.97 < np.mean(ratios) < 1.03
+    assert np.quantile(ratios, 0.05) > 0.85 and np.quantile(ratios, 0.95) < 1.15
+
+
+def test_score_fit_hardly_changes_with_shared_simulations(control: ControlSet) -> None:
+    rng = np.random.default_rng(4)
+    sizes = [int(n) for n in rng.integers(60, 400, size=60)]
+    rows, owner = people(rng, sizes, list(rng.random(60)))
+    found = shared_table(control, rows, owner).sketches()
+    apart = []
+    for name, sketch in found.items():
+        alone = score_fit(sketch_of(control, rows[owner == int(name[1:])]))
+        mine = score_fit(sketch)
+        assert mine.statistic == pytest.approx(alone.statistic)
+        apart.append(abs(mine.p_value - alone.p_value))
+    # 199 simulations leave a standard error of up to 0.05 in the difference of two p-values.
+    assert np.mean(apart) < 0.05
+
+
+# ------------------------------------------------------------------------------------------------ whole passes
+
+
+@pytest.fixture
+def feed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two Parquet files with 300 collections of about ten items, in several partitions."""
+    rng = np.random.default_rng(6)
+    rows, owner = people(rng, [10] * 300, list(rng.random(300)))
+    monkeypatch.setattr(tables, "PIECE_ROWS", 400)
+    monkeypatch.setattr(samples, "FEWEST_ROWS", 3000)
+    names = np.array([f"user {at}" for at in range(300)])[owner]
+    for at in (0, 1):
+        half = slice(1500 * at, 1500 * (at + 1))
+        table = pa.table({"embedding": list(rows[half]), "user": names[half]})
+        pq.write_table(table, tmp_path / f"{at}.parquet", row_group_size=200)
+    return tmp_path
+
+
+def passed(folder: Path, control: ControlSet, **options: Any) -> dict[str, Sketch]:
+    return sketch_source(
+        open_many(str(folder / "*.parquet"), extra=["user"]), control, by="user", **options
+    ).sketches
+
+
+def test_a_pass_shares_where_that_saves_much(
+    feed: Path, control: ControlSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert all(each.shared for each in passed(feed, control, samples="auto").values())
+    assert not any(each.shared for each in passed(feed, control).values())
+    assert not any(each.shared for each in passed(feed, control, samples="own").values())
+    monkeypatch.setattr(samples, "FEWEST_ROWS", 3001)
+    assert not any(each.shared for each in passed(feed, control, samples="auto").values())
+    assert all(each.shared for each in passed(feed, control, samples="shared").values())
+    with pytest.raises(InputError, match="samples must be one of auto, own, shared"):
+        passed(feed, control, samples="some")
+
+
+def test_few_large_collections_have_samples_of_their_own(
+    feed: Path, control: ControlSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(samples, "REPLICATE_ITEMS", 1)
+    assert not any(each.shared for each in passed(feed, control, samples="auto").values())
+
+
+def test_a_bad_file_in_front_decides_nothing(feed: Path, control: ControlSet) -> None:
+    whole = (feed / "1.parquet").read_bytes()
+    table = pq.read_table(feed / "0.parquet")
+    pq.write_table(table, feed / "1.parquet", row_group_size=200)
+    damaged = bytearray((feed / "0.parquet").read_bytes())
+    damaged[4:20_000] = bytes(19_996)
+    (feed / "0.parquet").write_bytes(damaged)
+    (feed / "2.parquet").write_bytes(whole)
+    found = sketch_source(
+        open_many(str(feed / "*.parquet"), extra=["user"]), control, by="user", samples="auto"
+    )
+    assert found.missing and all("0.parquet" in each.part for each in found.missing)
+    assert all(each.shared for each in found.sketches.values())
+
+
+def test_more_than_two_groups_do_not_share(feed: Path) -> None:
+    vectors, groups = draw_groups(3, [20, 20, 20], d=D)
+    control = ControlSet(vectors, groups, attribute="letter")
+    assert not any(each.shared for each in passed(feed, control, samples="auto").values())
+    with pytest.raises(InputError, match="two groups only, not 3"):
+        passed(feed, control, samples="shared")
+
+
+def test_without_collections_there_is_nothing_to_share(feed: Path, control: ControlSet) -> None:
+    found = sketch_source(open_many(str(feed / "*.parquet")), control, samples="shared").sketches
+    assert not any(each.shared for each in found.values())
+
+
+def test_every_engine_gives_the_same_bits(feed: Path, control: ControlSet) -> None:
+    def told(**options: Any) -> Any:
+        source = open_many(str(feed / "*.parquet"), extra=["user"])
+        found = sketch_source(source, control, by="user", samples="shared", **options)
+        assert found.partitions == 8
+        return dict(list(fingerprints(found, control).items())[:40])
+
+    alone = told()
+    assert told(workers=2) == alone
+    with Engine(2, processes=True) as engine:
+        assert told(engine=engine) == alone
+
+
+def test_the_command_says_what_intervals_rest_on(feed: Path, control: ControlSet, tmp_path: Path) -> None:
+    np.savez(tmp_path / "c.npz", embedding=control.vectors, letter=np.array(control.groups)[control.labels])
+
+    def methods(*options: str) -> set[str]:
+        done = CliRunner().invoke(
+            main,
+            ["audit", str(feed / "*.parquet"), "--control", str(tmp_path / "c.npz"), "--attribute", "letter"]
+            + ["--by", "user", "--workers", "1", "--json", "-", *options],
+        )
+        assert done.exit_code == 0, done.stderr
+        return {each["interval_method"] for each in json.loads(done.stdout)["collections"]}
+
+    assert methods() == methods("--samples", "shared") == {"bayesian bootstrap, shared sample"}
+    assert methods("--samples", "own") == {"bayesian bootstrap"}

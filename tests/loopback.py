@@ -64,8 +64,10 @@ class LoopbackCluster:
 
     def peak_memory(self) -> list[float]:
         """Most memory that each worker process held, in MB."""
-        pids = [pid for node in self.nodes for pid in worker_processes(node.pid)]
-        lines = [line for pid in pids for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
+        lines: list[str] = []
+        for pid in (pid for node in self.nodes for pid in worker_processes(node.pid)):
+            with contextlib.suppress(OSError):  # one that was killed may vanish meanwhile
+                lines += Path(f"/proc/{pid}/status").read_text().splitlines()
         return sorted(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
 
     def log(self, name: str) -> str:

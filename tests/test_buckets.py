@@ -24,7 +24,7 @@ from divscore import ControlSet
 from divscore.cli import main
 from divscore.errors import FileError, MissingExtraError
 from divscore.passes import partial, sketch_source
-from divscore.sources import address, arrays, location, open_many, open_vectors, tables
+from divscore.sources import address, arrays, locate, location, open_many, open_vectors, tables
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 BUCKET = "s3://collections"
@@ -261,7 +261,7 @@ def test_an_address_is_shown_without_what_opens_it() -> None:
     found = location.Location(secret, secret)
     assert (found.label, found.name, found.suffix) == ("https://…host/a.Npy?…", "a", ".npy")
     assert not address.is_pattern(secret)
-    assert not location.is_folder(secret)
+    assert not locate.is_folder(secret)
     assert address.is_pattern("https://host/*.npy?token=1")
     assert address.is_pattern("s3://bucket/part-?.npy")
 
@@ -271,4 +271,4 @@ def test_without_s3fs_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "s3fs", None)
     monkeypatch.delitem(registry, "s3", raising=False)
     with pytest.raises(MissingExtraError, match=r"pip install 'divscore\[s3\]'"):
-        location.locate("s3://bucket/a.parquet")
+        locate.locate("s3://bucket/a.parquet")

@@ -19,7 +19,8 @@ from divscore.errors import FileError
 from divscore.passes import sketch_source
 from divscore.sketchfile import read_sketches
 from divscore.sources import open_many, open_vectors
-from divscore.sources.dataset import FORMAT, tables_in
+from divscore.sources.dataset import tables_in
+from divscore.sources.files import Files
 from divscore.sources.recognise import recognise
 
 
@@ -114,8 +115,8 @@ def test_a_folder_of_tables_is_a_collection(tmp_path: Path, control: ControlSet)
     (folder / ".hidden.npy").write_bytes(b"")
     (folder / "readme.md").write_text("words")
     found = recognise(folder)
-    assert isinstance(found, list)
-    assert [each.url for each in found] == [str(folder / "a.npy"), str(folder / "deeper" / "b.npy")]
+    assert isinstance(found, Files)
+    assert [each.url for each in found.found] == [str(folder / "a.npy"), str(folder / "deeper" / "b.npy")]
     told = audited("audit", folder, "--control", tmp_path / "c.npz")
     assert told["vectors"]["count"] == 596
 
@@ -130,25 +131,7 @@ def test_a_folder_of_several_kinds_is_refused(tmp_path: Path) -> None:
 def test_a_folder_with_pictures_is_one_of_pictures(tmp_path: Path) -> None:
     write(tmp_path / "labels.csv", matrix(0))
     (tmp_path / "x.jpg").write_bytes(b"")
-    assert tables_in(str(tmp_path)) == []
-
-
-@pytest.mark.parametrize(
-    "parts",
-    [None, 7, {"a": 1}, ["a.arrow"], [{}], [{"file": 3}], [{"file": ""}], [{"file": "../a.arrow"}]]
-    + [[{"file": name}] for name in ("..", "/etc/a.arrow", "b/../../a.arrow", "..\\a.arrow", ".a", "a\0")],
-)
-def test_a_manifest_that_names_no_files_beside_it_is_damaged(tmp_path: Path, parts: Any) -> None:
-    (tmp_path / "manifest.json").write_text(json.dumps({"format": FORMAT, "finished": True, "parts": parts}))
-    with pytest.raises(FileError, match=r"manifest\.json does not list the files that lie beside it"):
-        tables_in(str(tmp_path))
-
-
-def test_a_manifest_of_somebody_else_is_passed_by(tmp_path: Path) -> None:
-    write(tmp_path / "a.npy", matrix(0))
-    for text in ("no JSON", "[1]", '{"format": "other"}'):
-        (tmp_path / "manifest.json").write_text(text)
-        assert [each.name for each in tables_in(str(tmp_path))] == ["a"]
+    assert tables_in(str(tmp_path)) == Files([])
 
 
 # Sketches by the day

@@ -26,6 +26,7 @@ from divscore.embedding.partjob import PartsResult, embed_parts
 from divscore.engines import Engine
 from divscore.errors import FileError
 from divscore.sources import folder as folders
+from divscore.sources.files import Files
 from divscore.sources.recognise import recognise
 
 WORDS = ("river", "stone", "cloud", "window", "paper", "morning", "letter", "yellow")
@@ -89,8 +90,8 @@ def test_one_file_a_partition_with_a_manifest(tmp_path: Path, photos: Path, mode
     assert manifest["finished"]
     assert [part["file"] for part in manifest["parts"]] == [f"part-0000{at}.arrow" for at in range(4)]
     found = recognise(tmp_path / "out")
-    assert isinstance(found, list)
-    assert [Path(each.url).name for each in found] == [part["file"] for part in manifest["parts"]]
+    assert isinstance(found, Files)
+    assert [Path(each.url).name for each in found.found] == [part["file"] for part in manifest["parts"]]
 
 
 @pytest.mark.parametrize("workers", [1, 3])

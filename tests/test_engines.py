@@ -517,9 +517,35 @@ def test_what_is_missing_travels_with_the_result(damaged: Path, control: Control
     assert told("audit", pattern, "--by", "kind", "--json", "-") == alone
     told("sketch", pattern, "-o", out)
     assert told("audit", out, "--json", "-") == alone
-    (damaged / "3.parquet").unlink()
-    whole = told("audit", pattern, "--estimator", "self-training", "--json", "-")
-    assert whole["listed"] == alone["listed"][:1]
+    assert told("audit", pattern, "--estimator", "self-training", "--json", "-") == alone
+
+
+def test_self_training_goes_on_without_bad_files_too(damaged: Path, control: ControlSet) -> None:
+    np.savez(damaged / "c.npz", embedding=control.vectors, group=np.array(["a"] * 20 + ["b"] * 20))
+    asked = ["audit", str(damaged / "*.parquet"), "--control", str(damaged / "c.npz")]
+    told = []
+    for estimator in ("likelihood", "self-training"):
+        done = CliRunner().invoke(main, [*asked, "--estimator", estimator, "--json", "-"])
+        assert done.exit_code == 0, done.stderr
+        document = json.loads(done.stdout)
+        found = document["collections"][0]
+        assert f"left out ({ROWS - CLEAN:,} rows): {damaged / '3.parquet'} cannot be read" in done.stderr
+        assert "2 parts of the source could not be read" in found["warnings"][0]
+        told.append((document["missing"], found["count"], found["skipped"]["unreadable"]))
+    assert told[0] == told[1]
+    (damaged / "1.parquet").unlink()
+    for estimator in ("likelihood", "self-training"):
+        strict = CliRunner().invoke(main, [*asked, "--estimator", estimator, "--strict"])
+        assert strict.exit_code == 2
+        assert "3.parquet cannot be read as Parquet" in strict.stderr
+    for path in damaged.glob("*.parquet"):
+        if path.name != "3.parquet":
+            path.unlink()
+    (damaged / "4.parquet").write_bytes((damaged / "3.parquet").read_bytes())
+    nothing = CliRunner().invoke(main, [*asked, "--estimator", "self-training"])
+    assert nothing.exit_code == 2
+    assert "holds no row with a usable vector" in nothing.stderr
+    assert "3.parquet cannot be read as Parquet" in nothing.stderr
 
 
 def write_nothing(path: Path) -> None:

@@ -99,7 +99,8 @@ def test_stand_ins_have_the_scores_and_the_means_of_the_collection(control: Cont
     for at in range(3):
         level, codes, times = found[f"c{at}"].replicate_cells.settled()
         assert len(codes) == min(int((owner == at).sum()), REPLICATE_ITEMS)
-        assert (times == 1).all() and (level == 0).all()
+        assert (times == 1).all()
+        assert (level == 0).all()
         units = unit_rows(rows[owner == at].astype(float))
         steps = units @ replicates.steps[:, :-1].T + replicates.steps[:, -1]
         inside = (np.abs(steps) < half - 2).all(axis=0) & ((codes > 2) & (codes < 2 * half - 2)).all(axis=0)
@@ -146,9 +147,10 @@ def test_such_sketches_can_only_be_audited(control: ControlSet, tmp_path: Path) 
         lambda: other.subtract(sketch),
         lambda: sketch.save(tmp_path / "x.sketch"),
     ):
-        with pytest.raises(InputError, match="share one sample.*samples='own'"):
+        with pytest.raises(InputError, match=r"share one sample.*samples='own'"):
             attempt()
-    assert sketch.count == 20 and other.count == 40
+    assert sketch.count == 20
+    assert other.count == 40
     assert not list(tmp_path.iterdir())
 
 
@@ -175,7 +177,8 @@ def test_intervals_are_those_of_own_samples_and_cover_the_truth() -> None:
             ratios.append(shared.interval.width / own.interval.width)
     assert np.mean(covered) > 0.93
     assert 0.97 < np.mean(ratios) < 1.03
-    assert np.quantile(ratios, 0.05) > 0.85 and np.quantile(ratios, 0.95) < 1.15
+    assert np.quantile(ratios, 0.05) > 0.85
+    assert np.quantile(ratios, 0.95) < 1.15
 
 
 def test_score_fit_hardly_changes_with_shared_simulations(control: ControlSet) -> None:
@@ -248,7 +251,8 @@ def test_a_bad_file_in_front_decides_nothing(feed: Path, control: ControlSet) ->
     found = sketch_source(
         open_many(str(feed / "*.parquet"), extra=["user"]), control, by="user", samples="auto"
     )
-    assert found.missing and all("0.parquet" in each.part for each in found.missing)
+    assert found.missing
+    assert all("0.parquet" in each.part for each in found.missing)
     assert all(each.shared for each in found.sketches.values())
 
 
@@ -284,8 +288,21 @@ def test_the_command_says_what_intervals_rest_on(feed: Path, control: ControlSet
     def methods(*options: str) -> set[str]:
         done = CliRunner().invoke(
             main,
-            ["audit", str(feed / "*.parquet"), "--control", str(tmp_path / "c.npz"), "--attribute", "letter"]
-            + ["--by", "user", "--workers", "1", "--json", "-", *options],
+            [
+                "audit",
+                str(feed / "*.parquet"),
+                "--control",
+                str(tmp_path / "c.npz"),
+                "--attribute",
+                "letter",
+                "--by",
+                "user",
+                "--workers",
+                "1",
+                "--json",
+                "-",
+                *options,
+            ],
         )
         assert done.exit_code == 0, done.stderr
         return {each["interval_method"] for each in json.loads(done.stdout)["collections"]}

@@ -8,10 +8,11 @@ from typing import Any, Self
 
 from divscore.wording import brief
 
-__all__ = ["NO_GAPS", "Gaps", "Missing"]
+__all__ = ["LONGEST", "MOST_ROWS", "NO_GAPS", "Gaps", "Missing"]
 
 KEPT = 100
 LONGEST = 300
+MOST_ROWS = 1 << 48  # more than anybody has
 NAMED = 3
 
 
@@ -53,7 +54,7 @@ class Gaps:
         texts = [text for each in listed for text in (each.part, each.reason)]
         numbers = [each.rows for each in listed if each.rows is not None] + [more, more_rows]
         fine = all(isinstance(text, str) for text in texts) and len(listed) <= KEPT
-        if not fine or any(type(number) is not int or not 0 <= number < 1 << 48 for number in numbers):
+        if not fine or any(type(number) is not int or not 0 <= number < MOST_ROWS for number in numbers):
             raise ValueError("a list of what is missing that cannot be")
         return cls(tuple(listed), more, more_rows)
 

@@ -13,7 +13,7 @@ import numpy as np
 from divscore.audit import audit
 from divscore.cli.console import progress_bar, warn
 from divscore.cli.engine import Engines
-from divscore.cli.passes import open_collection, sketch_source, skipped_in, unopened_in, whole_source
+from divscore.cli.passes import open_collection, sketch_source, whole_source
 from divscore.cli.sketch import sketch_files
 from divscore.control import ControlSet
 from divscore.embedding.encoding import SEVERAL, Encoding
@@ -119,16 +119,15 @@ def audits_of(
         if estimator == "self-training":
             if by:
                 raise InputError("'self-training' audits one collection at a time; leave out --by")
-            rows = whole_source(source, strict=strict, verbose=verbose)
-            found = audit(rows, control, name=source.name, **asked)
-            lost, gaps = skipped_in(source, source.unreadable), unopened_in(source)
+            whole = whole_source(source, strict=strict, verbose=verbose)
+            found = audit(whole.vectors, control, name=source.name, **asked)
             yield (
                 path,
                 replace(
                     found,
-                    skipped={**found.skipped, **lost},
-                    warnings=(*gaps.warning, *found.warnings),
-                    missing=gaps,
+                    skipped={**found.skipped, **whole.skipped},
+                    warnings=(*whole.gaps.warning, *found.warnings),
+                    missing=whole.gaps,
                     noun=_noun(source, encoding),
                 ),
             )

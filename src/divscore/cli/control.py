@@ -16,7 +16,7 @@ from divscore.control import ControlSet
 from divscore.controlfile import save_control
 from divscore.diagnostics import control_facts
 from divscore.embedding.encoding import Encoding
-from divscore.embedding.open import PROJECTION
+from divscore.embedding.pool import PROJECTION
 from divscore.errors import InputError
 from divscore.publishing.folder import is_published
 from divscore.report.table import columns

@@ -25,8 +25,8 @@ from divscore.engines import ClusterEngine, Engine
 from divscore.errors import InputError
 from divscore.missing import Gaps
 from divscore.report.table import columns
-from divscore.sources.dataset import MANIFEST
 from divscore.sources.items import ItemSource
+from divscore.sources.manifest import MANIFEST
 
 __all__ = ["embed", "encoders"]
 

@@ -14,7 +14,7 @@ from divscore.cli.console import progress_bar, warn
 from divscore.control import ControlSet
 from divscore.embedding.cache import default_cache
 from divscore.embedding.encoding import SEVERAL, Encoding
-from divscore.embedding.open import open_pool
+from divscore.embedding.pool import open_pool
 from divscore.embedding.source import EncodedSource
 from divscore.encoders.registry import ENCODERS
 from divscore.errors import InputError

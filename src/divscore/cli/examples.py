@@ -10,7 +10,7 @@ import numpy as np
 from divscore.control import ControlSet
 from divscore.embedding.contents import read_picture
 from divscore.embedding.encoding import Encoding
-from divscore.embedding.open import open_labelled
+from divscore.embedding.pool import open_labelled
 from divscore.errors import DivscoreError
 from divscore.report.context import Example, Examples
 from divscore.sources.items import ItemSource

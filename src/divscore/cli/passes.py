@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from divscore.cli.console import progress_bar, warn
 from divscore.cli.encoding import watched
+from divscore.cli.skipped import count_skipped, skipped_in
 from divscore.control import ControlSet
 from divscore.embedding.encoding import Encoding
+from divscore.embedding.itempart import unopened
 from divscore.embedding.open import open_any
 from divscore.embedding.source import EncodedSource
 from divscore.engines import Engine, sketch_blocks
@@ -24,10 +26,10 @@ from divscore.passes.partial import RowWatch
 from divscore.sources import VectorSource
 from divscore.sources.delimited import DelimitedSource
 from divscore.sources.open import ManySource, parts_of
-from divscore.sources.pool import ABOUT_KEY, ENCODER_KEY
-from divscore.wording import printable
+from divscore.sources.partition import Partition, UnseenError, partitions_of
+from divscore.sources.pool import ENCODER_KEY
 
-__all__ = ["open_collection", "sketch_source", "skipped_in", "unopened_in", "whole_source"]
+__all__ = ["Whole", "open_collection", "sketch_source", "whole_source"]
 
 LISTED = 20
 FEW_NUMBERS = 8
@@ -101,7 +103,7 @@ def sketch_source(
                 on_failure=_tell_failure,
             )
     if found.sketches:
-        _count_skipped(source, found, by)
+        count_skipped(source, found, by)
     for problem in found.problems if verbose else ():
         warn(problem)
     if not found.sketches:
@@ -119,10 +121,11 @@ def _sketch_items(
     verbose: bool,
 ) -> Sketched:
     """Items are encoded while they are read, with the encoding's own workers."""
+    missing = _tell_unopened(source)
     watch = RowWatch(source, strict, verbose)
     sketches = sketch_blocks(watch.blocks(by), control, name=source.name, seed=seed, workers=min(workers, 4))
     problems = [*source.problems, *watch.problems][:LISTED]
-    return Sketched(sketches, 1, watch.rows, source.unreadable, tuple(problems))
+    return Sketched(sketches, 1, watch.rows, source.unreadable, tuple(problems), missing)
 
 
 def _tell_failure(missing: Missing) -> None:
@@ -141,82 +144,54 @@ def _bar(source: VectorSource, verbose: bool) -> Iterator[Callable[[int], None]]
         yield advance
 
 
-def _count_skipped(source: VectorSource, found: Sketched, by: str | None) -> None:
-    """Tell each collection how many of its items have no vector."""
-    sketches = found.sketches
-    if isinstance(source, EncodedSource) and by:
-        for name, sketch in sketches.items():
-            for kind, number in source.skipped(name).items():
-                sketch.skip(kind, number)
-        lost = source.items.unreadable
-        for name in sorted({values[0] for _, values in source.skips} - set(sketches)):
-            number = sum(source.skipped(name).values())
-            warn(f"{printable(name)}: none of its {number:,} items has a vector; left out")
-    elif by and (known := _skipped_by(source, by)) is not None:
-        for name, kinds in known.items():
-            if name in sketches:
-                for kind, number in kinds.items():
-                    sketches[name].skip(kind, number)
-            else:
-                warn(f"{name}: none of its {sum(kinds.values()):,} items has a vector; left out")
-        lost = found.unreadable
-    elif not by and len(sketches) == 1:
-        only = next(iter(sketches.values()))
-        for kind, number in skipped_in(source, found.unreadable).items():
-            only.skip(kind, number)
-        only.skip("unreadable", sum(each.rows or 0 for each in found.missing))
-        return
-    else:
-        lost = sum(skipped_in(source, found.unreadable).values())
-    if lost:
-        # Which collection such a row belonged to is not known; it is said once, for all.
-        warn(f"{source.path}: {lost:,} items have no vector and were left out")
-
-
-def skipped_in(source: VectorSource, unreadable: int) -> dict[str, int]:
-    """Items of a whole source that have no vector, by kind, also those that `embed` left out of its file."""
+def _tell_unopened(source: VectorSource) -> tuple[Missing, ...]:
+    """Say which files among several could not even be opened."""
     if isinstance(source, EncodedSource):
-        return source.skipped()
-    counts = {"unreadable": unreadable, "empty": 0}
-    for part in parts_of(source):
-        for kind, number in json.loads(part.metadata.get(ABOUT_KEY, "{}")).get("skipped", {}).items():
-            counts[kind] += int(number)
-    return counts
-
-
-def _skipped_by(source: VectorSource, by: str) -> dict[str, dict[str, int]] | None:
-    """What `embed` noted of the items without a vector, by the values of a column; None where it did not."""
-    found: dict[str, dict[str, int]] = {}
-    for part in parts_of(source):
-        about = json.loads(part.metadata.get(ABOUT_KEY, "{}"))
-        lost, noted = sum(about.get("skipped", {}).values()), about.get("skipped_by", {}).get(by, {})
-        if lost != sum(sum(kinds.values()) for kinds in noted.values()):
-            return None
-        for name, kinds in noted.items():
-            mine = found.setdefault(name, {})
-            for kind, number in kinds.items():
-                mine[kind] = mine.get(kind, 0) + int(number)
+        found = unopened(source.items)
+    else:
+        files = source.unopened if isinstance(source, ManySource) else ()
+        found = tuple(Missing(file.label, file.reason, file.rows) for file in files)
+    for each in found:
+        _tell_failure(each)
     return found
 
 
-def unopened_in(source: VectorSource) -> Gaps:
-    """Files among several that could not even be opened."""
-    files = source.unopened if isinstance(source, ManySource) else ()
-    return Gaps.among(Missing(file.label, file.reason) for file in files)
+@dataclass(frozen=True)
+class Whole:
+    """All vectors of a source, the items that have none, and the parts that are missing."""
+
+    vectors: Any
+    skipped: dict[str, int]
+    gaps: Gaps
 
 
-def whole_source(source: VectorSource, *, strict: bool, verbose: bool) -> Any:
+def whole_source(source: VectorSource, *, strict: bool, verbose: bool) -> Whole:
     """All vectors of a source in memory, for the one estimator that cannot do with less."""
-    for missing in unopened_in(source).listed:
-        _tell_failure(missing)
-    watch = RowWatch(source, strict, verbose)
+    missing, blocks, problems, unreadable = list(_tell_unopened(source)), [], [], 0
+    encoded = isinstance(source, EncodedSource)
     with _bar(source, verbose) as advance:
-        blocks = []
-        for vectors, _ in watch.blocks(None):
-            blocks.append(vectors)
-            advance(len(vectors))
-    for problem in [*source.problems, *watch.problems] if verbose else ():
+        for part in [source] if encoded else partitions_of(source):
+            read = []
+            try:
+                opened = part.open() if isinstance(part, Partition) else part
+                watch = RowWatch(opened, strict, verbose)
+                for vectors, _ in watch.blocks(None):
+                    read.append(vectors)
+                    advance(len(vectors))
+            except FileError as error:
+                if strict or isinstance(error, UnseenError) or not isinstance(source, ManySource):
+                    raise
+                missing.append(Missing(part.label, str(error), part.rows))
+                _tell_failure(missing[-1])
+                continue
+            blocks += read
+            problems += [*opened.problems, *watch.problems]
+            unreadable += opened.unreadable
+    for problem in problems[:LISTED] if verbose else ():
         warn(problem)
     if not blocks:
-        raise FileError(f"{source.path} holds no row with a usable vector")
-    return np.concatenate(blocks)
+        why = f"; {missing[0].reason}" if missing else ""
+        raise FileError(f"{source.path} holds no row with a usable vector{why}")
+    skipped = skipped_in(source, unreadable)
+    skipped["unreadable"] += sum(each.rows or 0 for each in missing)
+    return Whole(np.concatenate(blocks), skipped, Gaps.among(missing))

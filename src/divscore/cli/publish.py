@@ -8,7 +8,7 @@ import click
 
 from divscore.cli.console import clean_errors, progress_bar, say, warn
 from divscore.control import ControlSet
-from divscore.embedding.open import PROJECTION
+from divscore.embedding.pool import PROJECTION
 from divscore.errors import FileError, InputError
 from divscore.publishing.about import About, read_about, write_about
 from divscore.publishing.card import card_section

@@ -18,7 +18,8 @@ from divscore.datasets.tweets import AAE, DIALECT, ORIGIN, SET, WHE, Tweets, pla
 from divscore.embedding.encoding import Encoding
 from divscore.errors import FileError, InputError
 from divscore.sources.block import Request
-from divscore.sources.location import locate, quoted
+from divscore.sources.locate import locate
+from divscore.sources.location import quoted
 from divscore.sources.open import open_located
 
 __all__ = ["AAE", "DIALECT", "ORIGIN", "WHE", "likeliest", "load_twitteraae", "sample_tweets"]

@@ -15,10 +15,10 @@ from divscore.embedding.journal import lock
 from divscore.errors import DivscoreError, FileError
 from divscore.missing import Missing
 from divscore.sources.block import Request
-from divscore.sources.dataset import FORMAT, MANIFEST
 from divscore.sources.folder import PictureFiles
 from divscore.sources.items import ItemSource
 from divscore.sources.location import Location
+from divscore.sources.manifest import FORMAT, MANIFEST
 from divscore.sources.open import open_one
 from divscore.sources.pool import ABOUT_KEY
 from divscore.sources.tableitems import TableItems

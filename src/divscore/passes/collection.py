@@ -166,7 +166,7 @@ class _Reduction:
         self.problems: list[str] = []
         self.missing: list[Missing] = []
         for file in source.unopened if isinstance(source, ManySource) else ():
-            self._note(Missing(file.label, file.reason))
+            self._note(Missing(file.label, file.reason, file.rows))
 
     def take(self, partition: Partition, found: Partial) -> None:
         self.partitions += 1

@@ -12,7 +12,7 @@ from pathlib import Path
 from divscore.control import ControlSet
 from divscore.controlcard import TABLE
 from divscore.controlfile import whole_folder, write_table
-from divscore.embedding.open import PROJECTION
+from divscore.embedding.pool import PROJECTION
 from divscore.errors import FileError, InputError
 from divscore.publishing.about import ABOUT, About, write_about
 from divscore.publishing.changelog import CHANGELOG, changes, edition_of, with_entry

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from collections.abc import Iterator
-from typing import Any
 
 from divscore.errors import FileError
 from divscore.sources.address import filesystem_of
+from divscore.sources.files import Files
 from divscore.sources.folder import is_picture
 from divscore.sources.location import Location
+from divscore.sources.manifest import read_manifest
 from divscore.sources.open import SUFFIXES
 from divscore.wording import public
 
-__all__ = ["MANIFEST", "tables_in"]
-
-MANIFEST = "manifest.json"  # what `embed` leaves beside the parts it wrote
-FORMAT = "divscore.parts/1"
-BESIDE = re.compile(r"(?!\.)[^/\\\0]+")
-LARGEST = 256 << 20  # bytes of a manifest: millions of parts
+__all__ = ["tables_in"]
 
 
-def tables_in(folder: str) -> list[Location]:
+def tables_in(folder: str) -> Files:
     """Tables or arrays in a folder and those below it, in order; none where it holds pictures or neither.
 
-    Names that begin with a dot or an underscore are left out, as data sets have them for their own purposes.
+    Names that begin with a dot or an underscore are left out, as data sets have them for their own purposes. Where
+    `embed` wrote the folder, its manifest says which files are meant, and what is missing.
     """
     listed = _from_manifest(folder)
     if listed is not None:
@@ -34,7 +29,7 @@ def tables_in(folder: str) -> list[Location]:
     found: dict[str, list[str]] = {}
     for name in _files(folder):
         if is_picture(name):
-            return []
+            return Files([])
         suffix = os.path.splitext(name)[1].lower()
         if suffix in SUFFIXES:
             found.setdefault(suffix, []).append(name)
@@ -43,7 +38,7 @@ def tables_in(folder: str) -> list[Location]:
             f"{public(folder)} holds files of several kinds ({', '.join(sorted(found))}); name those that are meant by "
             f"a pattern, such as '{public(folder).rstrip('/')}/**/*{sorted(found)[0]}'"
         )
-    return [Location(name, name) for names in found.values() for name in sorted(names)]
+    return Files([Location(name, name) for names in found.values() for name in sorted(names)])
 
 
 def _files(folder: str) -> Iterator[str]:
@@ -64,35 +59,15 @@ def _hidden(path: str) -> bool:
     return any(part.startswith((".", "_")) for part in path.split("/") if part)
 
 
-def _from_manifest(folder: str) -> list[Location] | None:
+def _from_manifest(folder: str) -> Files | None:
     """The parts that `embed` lists, if it wrote this folder."""
-    place = f"{folder.rstrip('/')}/{MANIFEST}"
-    location = Location(place, place)
-    if not location.exists():
+    manifest = read_manifest(folder)
+    if manifest is None:
         return None
-    with location.reading("a manifest"), location.open() as stream:
-        data = stream.read(LARGEST + 1)
-    try:
-        found = json.loads(data)
-    except ValueError:
-        return None
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        return None
-    names = _parts(found.get("parts"), location.label)
-    if not found.get("finished"):
+    if not manifest.finished:
         raise FileError(
-            f"{public(folder)} is being written, or its job was stopped: {len(names)} parts are there. "
+            f"{public(folder)} is being written, or its job was stopped: {len(manifest.parts)} parts are there. "
             "Let 'divscore embed' finish"
         )
-    return [Location(each, each) for each in (f"{folder.rstrip('/')}/{name}" for name in names)]
-
-
-def _parts(listed: Any, label: str) -> list[str]:
-    """Names of the files that a manifest lists; they lie beside it, or it is not to be trusted."""
-    found = listed if isinstance(listed, list) else [None]
-    names = [each.get("file") if isinstance(each, dict) else None for each in found]
-    if not all(isinstance(name, str) and BESIDE.fullmatch(name) for name in names):
-        raise FileError(
-            f"{label} does not list the files that lie beside it; it is damaged: let 'divscore embed' make it again"
-        )
-    return [str(name) for name in names]
+    places = (f"{folder.rstrip('/')}/{name}" for name in manifest.parts)
+    return Files([Location(each, each) for each in places], manifest.missing)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import io
 import os
 import platform
 import struct
-import sys
-import tempfile
-import weakref
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -18,21 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, cast
 
 from divscore.errors import DivscoreError, FileError
-from divscore.sources.address import file_in, filesystem_of, is_pattern, over_http, reading_of
-from divscore.sources.sniff import form_of
+from divscore.sources.address import file_in, filesystem_of, reading_of
 from divscore.wording import public, without_secrets
 
-__all__ = [
-    "Location",
-    "NoRowsError",
-    "UnseenError",
-    "anywhere",
-    "is_folder",
-    "locate",
-    "locate_all",
-    "quoted",
-    "unseen",
-]
+__all__ = ["Location", "NoRowsError", "UnseenError", "anywhere", "quoted", "unseen"]
 
 # RuntimeError and NotImplementedError are zipfile's words for encrypted and unknown members.
 DAMAGE = (
@@ -47,7 +32,6 @@ DAMAGE = (
     zlib.error,
 )
 WHOLE = frozenset({".csv", ".tsv", ".jsonl", ".ndjson", ".txt", ".text", ".lst"})
-COPIED_AT_ONCE = 1 << 20
 
 
 class NoRowsError(FileError):
@@ -177,48 +161,6 @@ class Location:
             ) from error
 
 
-def locate(path: str | os.PathLike[str], form: str = "") -> Location:
-    """Find one file; ``-`` is standard input, kept in a temporary file so that it can be read twice."""
-    text = os.fspath(path)
-    if text == "-":
-        return _keep_standard_input(form)
-    location = Location(text, text, form)
-    location.check()
-    return location
-
-
-def locate_all(pattern: str | os.PathLike[str], form: str = "") -> list[Location]:
-    """Find the files of a pattern in sorted order, or the one file of a plain path."""
-    text = os.fspath(pattern)
-    if not is_pattern(text) or os.path.exists(text):
-        return [locate(text, form)]
-    if "://" in text:
-        filesystem, path = filesystem_of(text)
-        with Location(text, text).reading("a remote folder"):
-            found = [filesystem.unstrip_protocol(name) for name in filesystem.glob(path)]
-    else:
-        found = [name for name in glob.glob(text, recursive=True) if os.path.isfile(name)]
-    if not found:
-        raise FileError(f"no file matches '{public(text)}'; check the pattern, and the folder it starts from")
-    # Not checked yet: a bad file is one among others, not the end.
-    return [Location(name, name, form) for name in sorted(found)]
-
-
-def is_folder(path: str | os.PathLike[str]) -> bool:
-    """Whether this is a folder, here or on a remote file system."""
-    text = os.fspath(path)
-    if "://" not in text:
-        return os.path.isdir(text)
-    if is_pattern(text):
-        return False
-    if over_http(text):
-        # To be asked for its links, a file would be fetched whole.
-        return file_in(text).name == "" or text.partition("?")[0].endswith("/")
-    filesystem, inside = filesystem_of(text)
-    with Location(text, text).reading("a remote folder"):
-        return bool(filesystem.isdir(inside))
-
-
 def anywhere(path: str | None) -> Any:
     """A path that is there, for a process that works in another folder; any other name stays as it is."""
     return os.path.abspath(path) if path is not None and os.path.exists(path) else path
@@ -248,27 +190,3 @@ def _in_transit(error: Exception) -> bool:
             error, ConnectionError | TimeoutError | FileNotFoundError
         )
     return not _is_damage(error)
-
-
-_KEPT: dict[str, tuple[Any, Location]] = {}
-
-
-def _keep_standard_input(form: str) -> Location:
-    stream = sys.stdin.buffer
-    earlier = _KEPT.get("-")
-    if earlier is not None and earlier[0] is stream:
-        return earlier[1]  # it can be read once only, and was
-    head = stream.read(COPIED_AT_ONCE)
-    if not head.strip():
-        raise FileError(
-            "standard input is empty; expected CSV with a header line, JSON lines, or lines of text"
-        )
-    handle, url = tempfile.mkstemp(prefix="divscore-", suffix=form or form_of(head))
-    with os.fdopen(handle, "wb") as copy:
-        while head:
-            copy.write(head)
-            head = stream.read(COPIED_AT_ONCE)
-    location = Location("-", url)
-    weakref.finalize(location, os.unlink, url)
-    _KEPT["-"] = stream, location
-    return location

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePath
 
 from divscore.errors import FileError
@@ -13,10 +13,12 @@ from divscore.sources.address import is_pattern
 from divscore.sources.arrays import NpySource, NpzSource
 from divscore.sources.block import PROBLEMS_KEPT, Block, Request, VectorSource
 from divscore.sources.delimited import DelimitedSource
+from divscore.sources.files import Unopened
 from divscore.sources.hive import HiveSource, folder_values
 from divscore.sources.jsonlines import JsonLinesSource
 from divscore.sources.lines import LinesSource
-from divscore.sources.location import Location, NoRowsError, locate, locate_all
+from divscore.sources.locate import locate, locate_all
+from divscore.sources.location import Location, NoRowsError
 from divscore.sources.tables import ArrowSource, ParquetSource
 from divscore.wording import public
 
@@ -24,7 +26,6 @@ __all__ = [
     "SUFFIXES",
     "TEXT_SUFFIXES",
     "ManySource",
-    "Unopened",
     "open_located",
     "open_many",
     "open_one",
@@ -52,14 +53,6 @@ TEXT_SUFFIXES: dict[str, type[VectorSource]] = {
 
 
 OPENED_AT_ONCE = 16  # remote files, whose answers are waited for
-
-
-@dataclass(frozen=True)
-class Unopened:
-    """A file among others that could not be opened, and why."""
-
-    label: str
-    reason: str
 
 
 class ManySource(VectorSource):
@@ -135,12 +128,16 @@ def open_many(
     return open_located(found, _request(column, extra, strict, batch_rows), os.fspath(pattern))
 
 
-def open_located(found: Sequence[Location], request: Request, pattern: str = "") -> VectorSource:
+def open_located(
+    found: Sequence[Location], request: Request, pattern: str = "", unopened: Sequence[Unopened] = ()
+) -> VectorSource:
     """Open files that were found before; a bad one among several is left out and noted, unless strict.
 
-    One without rows among several is simply not there.
+    One without rows among several is simply not there. Those that are `unopened` already are bad ones as well.
     """
-    if len(found) == 1:
+    if unopened and request.strict:
+        raise FileError(f"{unopened[0].reason}; mend it, or leave out --strict")
+    if len(found) == 1 and not unopened:
         found[0].check()
         return open_one(found[0], request)
     with ThreadPoolExecutor(OPENED_AT_ONCE if found[0].remote else 1) as pool:
@@ -155,7 +152,8 @@ def open_located(found: Sequence[Location], request: Request, pattern: str = "")
         raise bad[0][1]
     if not parts:
         raise NoRowsError(f"{public(pattern)}: none of its {len(found):,} files has any rows")
-    return ManySource(pattern, parts, [Unopened(location.label, str(error)) for location, error in bad])
+    unread = [Unopened(location.label, str(error)) for location, error in bad]
+    return ManySource(pattern, parts, [*unopened, *unread])
 
 
 def parts_of(source: VectorSource) -> Sequence[VectorSource]:

@@ -16,7 +16,8 @@ from divscore.control import MAX_GROUPS, ControlSet
 from divscore.controlfile import is_control, load_control
 from divscore.errors import FileError, MismatchError
 from divscore.sources.block import Request, VectorSource
-from divscore.sources.location import Location, locate_all, quoted
+from divscore.sources.locate import locate_all
+from divscore.sources.location import Location, quoted
 from divscore.sources.open import open_located
 from divscore.sources.tables import EMBEDDED
 

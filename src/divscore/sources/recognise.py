@@ -8,9 +8,11 @@ from typing import Any
 
 from divscore.errors import FileError
 from divscore.sources.dataset import tables_in
+from divscore.sources.files import Files
 from divscore.sources.folder import FolderItems, PictureFiles, is_picture
 from divscore.sources.items import ItemSource
-from divscore.sources.location import Location, is_folder, locate_all
+from divscore.sources.locate import is_folder, locate_all
+from divscore.sources.location import Location
 from divscore.sources.tableitems import TableItems, item_column
 
 __all__ = ["ARRAYS", "recognise"]
@@ -28,7 +30,7 @@ def recognise(
     form: str = "",
     strict: bool = False,
     forced: bool = False,
-) -> ItemSource | list[Location]:
+) -> ItemSource | Files:
     """Open a folder, a pattern or a file of items; where it holds vectors, return the files that were found.
 
     Parameters
@@ -50,11 +52,12 @@ def recognise(
     """
     text = os.fspath(path)
     if text != "-" and is_folder(text):
-        found = tables_in(text)
-        if not found:
+        files = tables_in(text)
+        if not files.found:
             return FolderItems(text, extra)
     else:
-        found = locate_all(text, form)
+        files = Files(locate_all(text, form))
+    found = files.found
     pictures = [is_picture(location.url) and not form for location in found]
     if all(pictures):
         return PictureFiles(text, found, extra)
@@ -62,11 +65,11 @@ def recognise(
         other = next(location for location, picture in zip(found, pictures, strict=True) if not picture)
         raise FileError(f"'{text}' names pictures and other files ({other.label}); audit one kind at a time")
     if found[0].suffix in ARRAYS:
-        return found
+        return files
     chosen = _item_column(found, text, column=column, taken=(*taken, *extra), forced=forced)
     if chosen is None:
-        return found
-    return TableItems(found, chosen, extra=extra, strict=strict, pattern=text)
+        return files
+    return TableItems(found, chosen, extra=extra, strict=strict, pattern=text, unopened=files.unopened)
 
 
 def _item_column(found: Sequence[Location], pattern: str, **asked: Any) -> str | None:

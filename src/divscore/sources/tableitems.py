@@ -10,6 +10,7 @@ from typing import Literal
 
 from divscore.errors import FileError
 from divscore.sources.block import Block, Piece, Request
+from divscore.sources.files import Unopened
 from divscore.sources.folder import is_picture
 from divscore.sources.items import Items, ItemSource
 from divscore.sources.location import Location, quoted
@@ -56,8 +57,9 @@ class TableItems(ItemSource):
         pattern: str,
         kind: Literal["image", "text"] | None = None,
         piece: Piece | None = None,
+        unopened: Sequence[Unopened] = (),
     ) -> None:
-        opened = open_located(found, Request(vectors=False, strict=strict), pattern)
+        opened = open_located(found, Request(vectors=False, strict=strict), pattern, unopened)
         self.unopened = opened.unopened if isinstance(opened, ManySource) else ()
         found = [part.location for part in parts_of(opened)]
         columns = opened.columns

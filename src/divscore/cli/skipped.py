@@ -1,0 +1,73 @@
+"""Items that have no vector: how many, of which collection."""
+
+from __future__ import annotations
+
+import json
+
+from divscore.cli.console import warn
+from divscore.embedding.source import EncodedSource
+from divscore.passes import Sketched
+from divscore.sources import VectorSource
+from divscore.sources.open import parts_of
+from divscore.sources.pool import ABOUT_KEY
+from divscore.wording import printable
+
+__all__ = ["count_skipped", "skipped_in"]
+
+
+def count_skipped(source: VectorSource, found: Sketched, by: str | None) -> None:
+    """Tell each collection how many of its items have no vector."""
+    sketches = found.sketches
+    if isinstance(source, EncodedSource) and by:
+        for name, sketch in sketches.items():
+            for kind, number in source.skipped(name).items():
+                sketch.skip(kind, number)
+        lost = source.items.unreadable
+        for name in sorted({values[0] for _, values in source.skips} - set(sketches)):
+            number = sum(source.skipped(name).values())
+            warn(f"{printable(name)}: none of its {number:,} items has a vector; left out")
+    elif by and (known := _skipped_by(source, by)) is not None:
+        for name, kinds in known.items():
+            if name in sketches:
+                for kind, number in kinds.items():
+                    sketches[name].skip(kind, number)
+            else:
+                warn(f"{name}: none of its {sum(kinds.values()):,} items has a vector; left out")
+        lost = found.unreadable
+    elif not by and len(sketches) == 1:
+        only = next(iter(sketches.values()))
+        for kind, number in skipped_in(source, found.unreadable).items():
+            only.skip(kind, number)
+        only.skip("unreadable", sum(each.rows or 0 for each in found.missing))
+        return
+    else:
+        lost = sum(skipped_in(source, found.unreadable).values())
+    if lost:
+        # Which collection such a row belonged to is not known; it is said once, for all.
+        warn(f"{source.path}: {lost:,} items have no vector and were left out")
+
+
+def skipped_in(source: VectorSource, unreadable: int) -> dict[str, int]:
+    """Items of a whole source that have no vector, by kind, also those that `embed` left out of its file."""
+    if isinstance(source, EncodedSource):
+        return source.skipped()
+    counts = {"unreadable": unreadable, "empty": 0}
+    for part in parts_of(source):
+        for kind, number in json.loads(part.metadata.get(ABOUT_KEY, "{}")).get("skipped", {}).items():
+            counts[kind] += int(number)
+    return counts
+
+
+def _skipped_by(source: VectorSource, by: str) -> dict[str, dict[str, int]] | None:
+    """What `embed` noted of the items without a vector, by the values of a column; None where it did not."""
+    found: dict[str, dict[str, int]] = {}
+    for part in parts_of(source):
+        about = json.loads(part.metadata.get(ABOUT_KEY, "{}"))
+        lost, noted = sum(about.get("skipped", {}).values()), about.get("skipped_by", {}).get(by, {})
+        if lost != sum(sum(kinds.values()) for kinds in noted.values()):
+            return None
+        for name, kinds in noted.items():
+            mine = found.setdefault(name, {})
+            for kind, number in kinds.items():
+                mine[kind] = mine.get(kind, 0) + int(number)
+    return found

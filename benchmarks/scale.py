@@ -35,6 +35,7 @@ NODES = 2
 MEMORY = 600.0  # MB a worker
 COLLECTIONS = 10_000
 FORMATS = ("npy", "arrow", "parquet-fixed", "parquet-list", "csv", "jsonl")
+TIMES = (1, 2, 4)  # how often a pass goes over the same files: from the shorter ones the longest is foretold
 TEXT = 20  # tables of text get a twentieth of the rows
 
 
@@ -72,26 +73,10 @@ def state_of(sketches: dict[str, Any], labelled: Any) -> str:
     return state.hexdigest()
 
 
-def write(kind: str, path: Path, rows: int, collections: int = 0) -> None:
-    """Write vectors in a format; with `collections`, an Arrow file with a column of as many names."""
-    if kind in files.FORMATS and not collections:
+def write(kind: str, path: Path, rows: int) -> None:
+    """Write vectors in a format."""
+    if kind in files.FORMATS:
         files.write(kind, path, rows, DIMENSION)
-        return
-    import pyarrow as pa
-
-    if kind == "arrow":
-        numbers = pa.list_(pa.field("item", pa.float32()), DIMENSION)
-        names = pa.array([f"collection {at:05}" for at in range(collections)])
-        schema = pa.schema([("embedding", numbers), ("kind", pa.dictionary(pa.int32(), pa.string()))])
-        with pa.ipc.new_file(path, schema) as writer:
-            for start in range(0, rows, files.WRITTEN):
-                block = files.made(min(files.WRITTEN, rows - start), DIMENSION, start)
-                codes = np.random.default_rng(start).integers(0, collections, len(block)).astype(np.int32)
-                columns = [
-                    pa.FixedSizeListArray.from_arrays(pa.array(block.ravel()), type=numbers),
-                    pa.DictionaryArray.from_arrays(pa.array(codes), names),
-                ]
-                writer.write_batch(pa.record_batch(columns, schema=schema))
         return
     block = files.made(rows, DIMENSION, 0)
     with open(path, "w", encoding="utf-8") as stream:
@@ -100,6 +85,30 @@ def write(kind: str, path: Path, rows: int, collections: int = 0) -> None:
         for row in block:
             text = json.dumps([round(float(x), 6) for x in row])
             stream.write(f'"{text}"\n' if kind == "csv" else f'{{"embedding": {text}}}\n')
+
+
+def write_collections(path: Path, rows: int) -> None:
+    """Write vectors to an Arrow or Parquet file with a column of as many names as there are collections."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    numbers = pa.list_(pa.field("item", pa.float32()), DIMENSION)
+    names = pa.array([f"collection {at:05}" for at in range(COLLECTIONS)])
+    schema = pa.schema([("embedding", numbers), ("kind", pa.dictionary(pa.int32(), pa.string()))])
+    arrow = path.suffix == ".arrow"
+    with (
+        pa.ipc.new_file(path, schema)
+        if arrow
+        else pq.ParquetWriter(path, schema, use_dictionary=["kind"]) as writer
+    ):
+        for start in range(0, rows, files.WRITTEN):
+            block = files.made(min(files.WRITTEN, rows - start), DIMENSION, start)
+            codes = np.random.default_rng(start).integers(0, COLLECTIONS, len(block)).astype(np.int32)
+            columns = [
+                pa.FixedSizeListArray.from_arrays(pa.array(block.ravel()), type=numbers),
+                pa.DictionaryArray.from_arrays(pa.array(codes), names),
+            ]
+            writer.write_batch(pa.record_batch(columns, schema=schema))
 
 
 def bare(kind: str, pattern: str) -> int:
@@ -127,7 +136,7 @@ def _texts(kind: str, path: Path) -> Iterator[Any]:
         yield from (np.array(json.loads(line)["embedding"], dtype=np.float32) for line in stream)
 
 
-def child(side: str, kind: str, pattern: str, by: str) -> dict[str, Any]:
+def child(side: str, kind: str, pattern: str, by: str, samples: str = "auto") -> dict[str, Any]:
     """One process: the bare read or the whole pass, measured."""
     from divscore.passes import sketch_source
     from divscore.sources import open_many
@@ -146,7 +155,7 @@ def child(side: str, kind: str, pattern: str, by: str) -> dict[str, Any]:
         rows = bare(kind, pattern)
     else:
         source = open_many(pattern, extra=[by] if by else [])
-        found = sketch_source(source, labelled, by=by or None)
+        found = sketch_source(source, labelled, by=by or None, samples=samples)
         rows = found.rows
     wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -158,9 +167,11 @@ def child(side: str, kind: str, pattern: str, by: str) -> dict[str, Any]:
     return told
 
 
-def alone(side: str, kind: str, pattern: Path, by: str = "", repetitions: int = 1) -> dict[str, Any]:
+def alone(
+    side: str, kind: str, pattern: Path, by: str = "", repetitions: int = 1, samples: str = "auto"
+) -> dict[str, Any]:
     """Best of some runs, each in a new process."""
-    command = [sys.executable, __file__, "--child", side, kind, str(pattern), by]
+    command = [sys.executable, __file__, "--child", side, kind, str(pattern), by, samples]
     runs = [
         json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
         for _ in range(repetitions)
@@ -200,12 +211,12 @@ def cluster_passes(pattern: Path, options: argparse.Namespace, scratch: Path) ->
 
         once(pattern)  # workers load what they need
         runs = [once(pattern) for _ in range(options.repetitions)]
-        quarter, half = (
+        quarter, half, whole = (
             min(
-                (once(pattern.with_name(some)) for _ in range(options.repetitions)),
+                (once(pattern.parents[1] / f"times-{times}" / "*.npy") for _ in range(options.repetitions)),
                 key=lambda run: run["wall"],
             )
-            for some in ("part-0[0-3].npy", "part-0[0-7].npy")
+            for times in TIMES
         )
         memory = max(cluster.peak_memory())
         done, killed = 0, []
@@ -225,11 +236,12 @@ def cluster_passes(pattern: Path, options: argparse.Namespace, scratch: Path) ->
     states = {run["state"] for run in runs}
     each = (half["wall"] - quarter["wall"]) / (half["partitions"] - quarter["partitions"])
     start = quarter["wall"] - each * quarter["partitions"]
-    simulated = predicted_wall(best["partitions"], each * NODES, NODES) + start
+    simulated = predicted_wall(whole["partitions"], each * NODES, NODES) + start
     return {
         **best,
         "wall": min(run["wall"] for run in runs),
-        "simulated": simulated,
+        "simulated": simulated / whole["wall"],
+        "longest": whole,
         "states": states,
         "memory": memory,
         "survived": survived,
@@ -267,7 +279,7 @@ def predicted_wall(partitions: int, seconds: float, workers: int) -> float:
     """Seconds of a pass by simulation: parts that take equally long, in order, each by whoever is free first.
 
     How long a part takes is not known beforehand: it is read off two shorter passes on the same cluster. What is
-    tested is thus that a pass grows by its parts and nothing else, not what another cluster would do.
+    tested is thus that a longer pass grows by its parts and nothing else, not what another cluster would do.
     """
     free = [0.0] * workers
     for _ in range(partitions):
@@ -287,6 +299,12 @@ def on_a_cluster(folder: Path, options: argparse.Namespace, record: Record) -> N
     one = alone("sketch", "npy", pattern, repetitions=options.repetitions)
     bad = with_a_corrupt_file(place, options.files)
     rest = alone("sketch", "npy", folder / "rest" / pattern.name)
+    for times in TIMES:
+        again = folder / f"times-{times}"
+        again.mkdir()
+        for path in place.iterdir():
+            for at in range(times):
+                (again / f"{at}-{path.name}").symlink_to(path)
     scratch = folder / "cluster"
     scratch.mkdir()
     many = cluster_passes(pattern, options, scratch)
@@ -308,8 +326,9 @@ def on_a_cluster(folder: Path, options: argparse.Namespace, record: Record) -> N
             upper=False,
         ),
         Check(
-            "wall seconds of the cluster, simulated from its own passes over 4 and 8 files, over measured",
-            many["simulated"] / many["wall"],
+            f"wall seconds of {TIMES[-1]} × as many files, simulated from passes over {TIMES[0]} × and {TIMES[1]} ×, "
+            "over measured",
+            many["simulated"],
             1.25,
             least=0.8,
         ),
@@ -320,24 +339,35 @@ def on_a_cluster(folder: Path, options: argparse.Namespace, record: Record) -> N
     ]
     rows.append([f"cluster of {NODES} workers", many["cpu"], many["wall"], many["memory"]])
     rows.append([f"sizing rule: one process ÷ {NODES}", None, one["cpu"] / NODES, None])
+    longest = many["longest"]
+    rows.append([f"the same files {TIMES[-1]} times", longest["cpu"], longest["wall"], many["memory"]])
+    rows.append(["sizing rule", None, TIMES[-1] * one["cpu"] / NODES, None])
     title = f"{options.rows:,} vectors in {options.files} files"
     record.tables.append(Table(title, ["pass", "CPU s", "wall s", "memory MB"], rows))
 
 
 def many_collections(folder: Path, options: argparse.Namespace, record: Record) -> None:
-    path = folder / "collections.arrow"
-    write("arrow", path, options.rows, COLLECTIONS)
-    rows = []
-    passes = {}
-    for name, by in (("one", ""), (f"{COLLECTIONS:,}", "kind")):
-        alone("bare", "arrow", path)
-        passes[name] = found = alone("sketch", "arrow", path, by, options.repetitions)
-        rows.append([found["collections"], found["cpu"], found["wall"], found["anonymous"]])
-    path.unlink()
-    ratio = passes[f"{COLLECTIONS:,}"]["cpu"] / passes["one"]["cpu"]
-    record.checks.append(Check(f"{COLLECTIONS:,} collections over one, processor seconds", ratio, 2.0))
-    title = f"Collections in one pass over {options.rows:,} vectors"
-    record.tables.append(Table(title, ["collections", "CPU s", "wall s", "anonymous MB"], rows))
+    """Arrow, the fastest to read of the formats with columns, and Parquet, the usual one."""
+    rows: list[list[Any]] = []
+    for kind, repetitions in (("arrow", options.repetitions), ("parquet", max(1, options.repetitions - 1))):
+        path = folder / f"collections.{kind}"
+        write_collections(path, options.rows)
+        alone("bare", f"{kind}-fixed" if kind == "parquet" else kind, path)  # into the page cache
+        passes = {}
+        ways = [("one", "", ""), ("shared", "kind", "auto")]
+        ways += [("own", "kind", "own")] if kind == "arrow" else []
+        for name, by, samples in ways:
+            progress(f"collections, {kind}", len(passes), len(ways))
+            times = repetitions if name != "own" else 1
+            passes[name] = found = alone("sketch", kind, path, by, times, samples or "own")
+            sample = "–" if name == "one" else name
+            rows.append([kind, found["collections"], sample, found["cpu"], found["wall"], found["anonymous"]])
+        path.unlink()
+        ratio = passes["shared"]["cpu"] / passes["one"]["cpu"]
+        title = f"{COLLECTIONS:,} collections over one, processor seconds, {kind}"
+        record.checks.append(Check(title, ratio, 2.0))
+    columns = ["format", "collections", "samples", "CPU s", "wall s", "anonymous MB"]
+    record.tables.append(Table(f"Collections in one pass over {options.rows:,} vectors", columns, rows))
 
 
 def linear(folder: Path, options: argparse.Namespace, record: Record) -> None:

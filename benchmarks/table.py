@@ -12,7 +12,7 @@ from record import HERE, checks_table, markdown
 
 ADAPTIVE = "DivScore, adaptive 50 of 200"
 FRONT = ("<!-- results -->", "<!-- /results -->")
-ORDER = ("ppb", "changes", "faces", "tweets", "diagnostics", "speed", "files", "pipeline", "scale")
+ORDER = ("ppb", "sharing", "changes", "faces", "tweets", "diagnostics", "speed", "files", "pipeline", "scale")
 BEGIN = "<!-- results: written by table.py -->"
 END = "<!-- end of results -->"
 

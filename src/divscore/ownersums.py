@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from divscore.similarity import FloatArray
 from divscore.strips import weighted_sum
 
-__all__ = ["Owners", "add_by_owner", "add_to_many"]
+__all__ = ["Owners", "add_by_owner", "sums_of_many"]
 
 FEW_OWNERS = 64  # collections among the rows up to which each is summed by a product of its own
 TOGETHER = 32  # rows of one collection that are summed before they are added in double precision
@@ -37,12 +37,15 @@ def add_by_owner(total: FloatArray, block: NDArray[Any], inverse: NDArray[Any], 
         total[owner[starts]] += _picked(block.astype(np.float64), inverse, columns, edges)
 
 
-def add_to_many(total: FloatArray, block: NDArray[Any], inverse: NDArray[Any], owner: Owners) -> None:
-    """The same for thousands of owners: rows are fetched one by one from where they lie, and summed a few at a time.
+def sums_of_many(
+    block: NDArray[Any], inverse: NDArray[Any], owner: Owners, owners: int
+) -> NDArray[np.floating]:
+    """Sum rows, each times its inverse length, for thousands of owners: fetched one by one from where they lie.
 
-    In the precision of the rows: the mean of a few dozen unit vectors in single precision errs by 3e-8 at most.
+    A few at a time in the precision of the rows, which is the result's where none has more: in single precision the
+    mean of some dozen unit vectors errs by 3e-8 at most.
     """
-    order = _by_owner(owner, len(total))
+    order = _by_owner(owner, owners)
     ordered = owner[order]
     starts = _starts(ordered)
     lengths = np.diff(starts, append=len(owner))
@@ -52,10 +55,10 @@ def add_to_many(total: FloatArray, block: NDArray[Any], inverse: NDArray[Any], o
     sums = _picked(block, inverse[order], order, np.append(starts, len(owner)))
     whose = ordered[starts]
     first = np.concatenate([[True], whose[1:] != whose[:-1]])
-    if first.all() and len(whose) == len(total):
-        total += sums
-        return
-    total[whose[first]] += sums[first]
+    if first.all() and len(whose) == owners:
+        return sums
+    total = np.zeros((owners, block.shape[1]))
+    total[whose[first]] = sums[first]
     more = np.flatnonzero(~first)
     if more.size:
         runs = _starts(whose[more])
@@ -66,6 +69,7 @@ def add_to_many(total: FloatArray, block: NDArray[Any], inverse: NDArray[Any], o
             np.append(runs, len(more)),
         )
         total[whose[more[runs]]] += rest
+    return total
 
 
 def _picked(

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.cells import tally
-from divscore.ownersums import Owners, add_by_owner, add_to_many
+from divscore.ownersums import Owners, add_by_owner, sums_of_many
 from divscore.scorer import LARGEST, LEVELS, SMALLEST, Scorer
 from divscore.similarity import FloatArray
 from divscore.strips import row_dots, strip_rows, weighted_sum
@@ -39,7 +39,7 @@ Levels = NDArray[np.uint8]
 class Scan:
     """What one pass found, for each of several collections."""
 
-    totals: FloatArray  # (owners, d): sums of unit vectors
+    totals: NDArray[np.floating]  # (owners, d): sums of unit vectors
     levels: NDArray[np.int64]  # (owners, LEVELS): usable items by level
     zero: NDArray[np.int64]  # (owners,): items skipped for being zero
     nonfinite: NDArray[np.int64]  # (owners,): items skipped for not being finite
@@ -77,6 +77,7 @@ def scan(
     totals, table, keys, counts = next(parts, None) or _nothing(owners, rows.shape[1])
     rest = list[tuple[NDArray[np.int64], NDArray[np.int64]]]()
     for total, by_level, *found in parts:
+        totals = totals.astype(np.float64, copy=False)
         totals += total
         table += by_level
         rest.append((found[0], found[1]))
@@ -88,7 +89,7 @@ def scan(
     return Scan(totals, table[:, :LEVELS], table[:, LEVELS], table[:, LEVELS + 1], keys, counts, level)
 
 
-_Part = tuple[FloatArray, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+_Part = tuple[NDArray[np.floating], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
 def _nothing(owners: int, dimension: int) -> _Part:
@@ -112,11 +113,13 @@ def _scan_chunk(
     owners: int,
     shared: bool,
 ) -> _Part:
-    total = np.zeros((owners, rows.shape[1]))
     scores = np.empty((len(rows), scorer.scores), dtype=np.float32)
     skipped: list[tuple[int, Levels]] = []
-    if not (single and rows.flags.c_contiguous and _hurry(rows, scorer, scores, total, owner, shared)):
-        total[:] = 0.0
+    total = None
+    if single and rows.flags.c_contiguous:
+        total = _hurry(rows, scorer, scores, owner, owners, shared)
+    if total is None:
+        total = np.zeros((owners, rows.shape[1]))
         for at in range(0, len(rows), PIECE):
             piece = slice(at, at + PIECE)
             block, inverse, why = _score(rows[piece], scorer, single, scores[piece])
@@ -135,19 +138,21 @@ def _hurry(
     rows: NDArray[Any],
     scorer: Scorer,
     scores: NDArray[np.float32],
-    total: FloatArray,
     owner: Owners | None,
+    owners: int,
     shared: bool,
-) -> bool:
+) -> NDArray[np.floating] | None:
     """Score and sum rows as if all were usable; whether they were is found out at the end.
 
     The same numbers as `_score` gives, with as few calls as possible.
     """
+    later = shared and owner is not None
+    total = np.zeros((0 if later else owners, rows.shape[1]))
     square = np.empty(len(rows), dtype=np.float32)
     inverse = np.empty(len(rows), dtype=np.float32)
     size = PIECE // strip_rows(rows.shape[1]) * strip_rows(rows.shape[1])
     # Rows of mixed collections are summed less often, so that there are more of each collection at a time.
-    window = size if owner is None else len(rows) if shared else WINDOW * size
+    window = size if owner is None or later else WINDOW * size
     for start in range(0, len(rows), window):
         for at in range(start, min(start + window, len(rows)), size):
             piece = slice(at, at + size)
@@ -156,11 +161,11 @@ def _hurry(
             for j, w in enumerate(scorer.weights32):
                 np.multiply(row_dots(block, w), inverse[piece], out=scores[piece, j])
         whole = slice(start, start + window)
-        if owner is not None and shared:
-            add_to_many(total, rows[whole], inverse[whole], owner[whole])
-        else:
+        if not later:
             _add(total, rows[whole], inverse[whole], None if owner is None else owner[whole])
-    return bool(square.min() > SMALLEST and square.max() < LARGEST)
+    if not (square.min() > SMALLEST and square.max() < LARGEST):
+        return None
+    return sums_of_many(rows, inverse, owner, owners) if later and owner is not None else total
 
 
 def _assign_levels(

@@ -37,8 +37,9 @@ class SharedSample:
         steps = distinct(sampled.settled())[1].astype(np.float32) - np.float32(half)
         steps = steps[np.argsort(steps[:, 0], kind="stable")]
         self.base = steps[:, 0]
+        # Sums and dot products rather than matrix products, whose last bits depend on the threads of the BLAS.
         square = float(np.vecdot(self.base, self.base))
-        self.slope = (self.base @ steps) / np.float32(square or 1.0)
+        self.slope = (self.base[:, None] * steps).sum(axis=0) / np.float32(square or 1.0)
         self.scatter = steps - self.base[:, None] * self.slope
 
     def codes(self, sketch: Sketch) -> Rows:
@@ -69,4 +70,4 @@ class SharedSample:
 
     def _mean(self, sketch: Sketch) -> FloatArray:
         steps = self.replicates.steps
-        return np.asarray(steps[:, :-1] @ sketch.mean + steps[:, -1])
+        return np.asarray(np.vecdot(steps[:, :-1], sketch.mean) + steps[:, -1])

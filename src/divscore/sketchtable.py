@@ -60,7 +60,7 @@ class SketchTable:
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         self.names: dict[str, int] = {}
-        self.totals: FloatArray = np.zeros((0, shape.dimension))
+        self.totals: NDArray[np.floating] = np.zeros((0, shape.dimension))
         self.similarities: FloatArray = np.zeros((0, shape.similarities))
         self.levels: NDArray[np.int64] = np.zeros((0, shape.levels), dtype=np.int64)
         self.skipped: NDArray[np.int64] = np.zeros((0, len(SKIPS)), dtype=np.int64)
@@ -92,13 +92,13 @@ class SketchTable:
             self._make_room()
         return np.array(found, dtype=np.intp)
 
-    def add(self, at: Positions, totals: FloatArray, levels: NDArray[np.int64]) -> None:
+    def add(self, at: Positions, totals: NDArray[np.floating], levels: NDArray[np.int64]) -> None:
         """Add sums and items by level, and give up the levels that would make a sample too large."""
         if len(self.totals):
-            self.totals = _with_room(self.totals, len(self))
+            self.totals = _with_room(self.totals.astype(np.float64, copy=False), len(self))
             _add_rows(self.totals, at, totals)
         else:
-            self.totals = totals  # the first block's, whose collections are the table's first
+            self.totals = totals  # the first block's, whose collections are the table's first; perhaps single
         self.levels[at] += levels
         if self.sample is not None:
             self.sample.raise_floor(int(floors(self.levels.sum(axis=0), SHARED_ITEMS)))
@@ -128,6 +128,8 @@ class SketchTable:
 
     def tidy(self) -> None:
         """Free what is no longer needed, if it is much: finding it means to look at every slot."""
+        if self.sample is not None:
+            return
         if self._store.used > 1.25 * self._kept() + 16 * AT_ONCE or self.held.max(initial=0) > 4 * COPIES:
             self._sweep()
 
@@ -160,7 +162,7 @@ class SketchTable:
         self._sweep()
         self._store = self._store.in_order()
         _, edges = self._store.by_owner(len(self))
-        slots = edges.tolist()
+        slots, self.totals = edges.tolist(), self.totals.astype(np.float64, copy=False)
         counts, skipped = self.levels.sum(axis=1).tolist(), self.skipped.tolist()
         cells = itertools.chain.from_iterable(map(self._cells, range(len(self._shelves))))
         for (name, at), found in zip(self.names.items(), cells, strict=False):
@@ -250,7 +252,7 @@ def _with_room(held: NDArray[Any], rows: int) -> NDArray[Any]:
     return np.concatenate([held, room]) if len(held) else room
 
 
-def _add_rows(table: FloatArray, at: Positions, rows: FloatArray) -> None:
+def _add_rows(table: NDArray[np.floating], at: Positions, rows: NDArray[np.floating]) -> None:
     """Add rows to those at different positions, without a copy of them all: they may be tens of megabytes."""
     breaks = np.flatnonzero(np.diff(at) != 1) + 1
     edges = [0, *breaks.tolist(), len(at)]

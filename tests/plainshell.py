@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from divscore import ControlSet, Sketch, audit
-from divscore.engines import ClusterEngine, Engine
-from divscore.passes import sketch_source
+from divscore.engines import ClusterEngine, Engine, tabulate_blocks
+from divscore.passes import audit_many, sketch_source
 from divscore.sources import open_many
 
 FILES, ROWS, DIMENSION = 2, 17_000, 300  # more than 32,768 rows, from which on sums are taken over strips
@@ -42,9 +42,22 @@ def run(folder: str, address: str | None) -> dict[str, str]:
     for name, engine in engines.items():
         with engine:
             done = sketch_source(source, control, engine=engine)
+            told = audits(control, engine)
         assert done.rows == FILES * ROWS
-        found[name] = digest(next(iter(done.sketches.values())), control)
+        found[name] = digest(next(iter(done.sketches.values())), control) + told
     return found
+
+
+def audits(control: ControlSet, engine: Engine) -> str:
+    """Digest of the audits of several collections, with samples of their own and with a shared one."""
+    rows = np.random.default_rng(8).standard_normal((3000, DIMENSION), dtype=np.float32)
+    whose = [f"c{at}" for at in range(7)], np.arange(len(rows)) % 7
+    told = []
+    for shared in (False, True):
+        sketches = tabulate_blocks([(rows, whose)], control, shared=shared).sketches()
+        told += [each.to_dict(replicates=True) for each in audit_many(sketches, control, engine=engine)]
+        assert len(told) == 7 * (1 + shared)
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
 if __name__ == "__main__":

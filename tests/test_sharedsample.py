@@ -21,11 +21,11 @@ from test_engines import fingerprints
 from test_sketch import SEEDS, assert_same_cells, audited_laws, sketch_of
 
 from divscore import ControlSet, audit
-from divscore.cli import main
+from divscore.cli import collections, main
 from divscore.engines import Engine, tabulate_blocks
 from divscore.errors import InputError, MismatchError
 from divscore.ownersums import TOGETHER, sums_of_many
-from divscore.passes import samples, sketch_source
+from divscore.passes import audit_many, audits, samples, sketch_source
 from divscore.scorefit import score_fit
 from divscore.similarity import unit_rows
 from divscore.sketch import Sketch
@@ -309,3 +309,50 @@ def test_the_command_says_what_intervals_rest_on(feed: Path, control: ControlSet
 
     assert methods() == methods("--samples", "shared") == {"bayesian bootstrap, shared sample"}
     assert methods("--samples", "own") == {"bayesian bootstrap"}
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_audits_are_the_same_whoever_makes_them(
+    control: ControlSet, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audits, "BATCH", 4)
+    rows, owner = people(np.random.default_rng(7), [15, 3, 60, 40, 8, 700, 20, 1, 31], [0.4] * 9)
+    whose = [f"c{at}" for at in range(9)], owner
+    sketches = tabulate_blocks([(rows, whose)], control, shared=shared, seed=3).sketches()
+    expected = [audit(sketch, control, name=name) for name, sketch in sketches.items()]
+
+    def told(found: Any) -> list[Any]:
+        return [each.to_dict(replicates=True) for each in found]
+
+    with Engine(1) as engine:
+        assert told(audit_many(sketches, control, engine=engine)) == told(expected)
+        assert list(audit_many({}, control, engine=engine)) == []
+    with Engine(2, processes=True) as engine:
+        found = list(audit_many(sketches, control, engine=engine))
+        assert told(found) == told(expected)
+        assert all(each.control is control and each.seed == 3 for each in found)
+        wide = audit_many(sketches, control, engine=engine, estimator="divscore", confidence=0.8)
+        assert {(each.estimator, each.confidence) for each in wide} == {("divscore", 0.8)}
+
+
+def test_the_command_audits_thousands_in_processes(
+    feed: Path, control: ControlSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez(tmp_path / "c.npz", embedding=control.vectors, letter=np.array(control.groups)[control.labels])
+    monkeypatch.setattr(collections, "WORTH_PROCESSES", 200)
+    seen = []
+    monkeypatch.setattr(collections, "audit_many", lambda *a, **k: seen.append(1) or audit_many(*a, **k))
+    documents = []
+    for workers in ("1", "2"):
+        done = CliRunner().invoke(
+            main,
+            [
+                *("audit", str(feed / "*.parquet"), "--control", str(tmp_path / "c.npz")),
+                *("--attribute", "letter", "--by", "user", "--workers", workers, "--json", "-"),
+            ],
+        )
+        assert done.exit_code == 0, done.stderr
+        documents.append(json.loads(done.stdout))
+    assert len(seen) == 2
+    assert documents[0] == documents[1]
+    assert len(documents[0]["collections"]) == 300

@@ -9,7 +9,7 @@ that hardly depends on the collection: it is taken from a sample of all items to
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 from divscore.codes import CodeRows, Rows, distinct
 from divscore.scorer import Scorer
 from divscore.similarity import FloatArray
+from divscore.sketch import Sketch
 from divscore.state import REPLICATE_ITEMS
-
-if TYPE_CHECKING:
-    from divscore.sketch import Sketch
 
 __all__ = ["SharedSample"]
 
@@ -31,6 +29,7 @@ class SharedSample:
     """Items of all collections with their scores under every direction; two groups only."""
 
     def __init__(self, scorer: Scorer, sampled: CodeRows) -> None:
+        self.sampled = sampled
         self.replicates = scorer.replicates
         self.grid = scorer.grid
         half = self.replicates.grid.half
@@ -41,6 +40,14 @@ class SharedSample:
         square = float(np.vecdot(self.base, self.base))
         self.slope = (self.base[:, None] * steps).sum(axis=0) / np.float32(square or 1.0)
         self.scatter = steps - self.base[:, None] * self.slope
+
+    def lend(self, sketch: Sketch) -> None:
+        """Let a collection's interval rest on this sample."""
+        coarse = self.replicates
+        sketch.shared = self
+        sketch.replicate_cells = CodeRows(coarse.count, 1, coarse.grid.side)
+        if sketch.count:
+            sketch.replicate_cells.restore(0, partial(self.codes, sketch))
 
     def codes(self, sketch: Sketch) -> Rows:
         """Stand-ins for the codes of at most `REPLICATE_ITEMS` items of a collection.
@@ -53,7 +60,7 @@ class SharedSample:
         turn = np.arange(len(base)) % NEIGHBOURS - NEIGHBOURS // 2
         near = np.clip(np.searchsorted(self.base, base) + turn, 0, len(self.base) - 1)
         steps = base[:, None] * self.slope + self.scatter[near]
-        steps += (self._mean(sketch) - steps.mean(axis=0, dtype=np.float64)).astype(np.float32)
+        steps += (self._mean(sketch, base) - steps.mean(axis=0, dtype=np.float64)).astype(np.float32)
         half = self.replicates.grid.half
         codes = (np.clip(np.rint(steps), -half, half) + half).astype(np.uint8)
         return np.zeros(len(codes), np.uint8), codes, np.ones(len(codes), np.int64)
@@ -68,6 +75,8 @@ class SharedSample:
         scores = self.grid.decode(cells[chosen])[:, 0] * (coarse.half / coarse.reach[0, 0])
         return np.asarray(scores, dtype=np.float32)
 
-    def _mean(self, sketch: Sketch) -> FloatArray:
+    def _mean(self, sketch: Sketch, base: NDArray[np.float32]) -> FloatArray:
+        """Mean score under every direction, less what scores beyond the grid and the choice of items take from it."""
         steps = self.replicates.steps
-        return np.asarray(np.vecdot(steps[:, :-1], sketch.mean) + steps[:, -1])
+        mean = np.vecdot(steps[:, :-1], sketch.mean) + steps[:, -1]
+        return np.asarray(mean - self.slope * (mean[0] - base.mean(dtype=np.float64)))

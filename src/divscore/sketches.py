@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -89,9 +88,7 @@ class Sketches:
         if self.table.sample is not None:
             sample = SharedSample(self.scorer, self.table.sample)
             for sketch in found.values():
-                sketch.shared = True
-                if sketch.count:
-                    sketch.replicate_cells.restore(0, partial(sample.codes, sketch))
+                sample.lend(sketch)
         return found
 
     def _count_sampled(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,6 +11,9 @@ from divscore.cells import CellCounts
 from divscore.codes import CodeRows
 from divscore.errors import InputError
 from divscore.similarity import FloatArray
+
+if TYPE_CHECKING:
+    from divscore.sharedsample import SharedSample
 
 __all__ = ["SKIPS", "SketchState", "floors"]
 
@@ -40,7 +45,9 @@ class SketchState:
     levels: NDArray[np.int64]
     cells: CellCounts
     replicate_cells: CodeRows
-    shared = False  # whether `replicate_cells` are stand-ins from a sample of many collections together
+    shared: SharedSample | None = (
+        None  # whose stand-ins `replicate_cells` are, in a pass over many collections
+    )
 
     def absorb(self, other: SketchState) -> None:
         """Add the numbers of another state."""

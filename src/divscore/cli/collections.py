@@ -20,6 +20,7 @@ from divscore.embedding.encoding import SEVERAL, Encoding
 from divscore.embedding.open import open_any, open_items
 from divscore.embedding.source import EncodedSource
 from divscore.errors import FileError, InputError
+from divscore.passes.audits import audit_many
 from divscore.result import Audit
 from divscore.sample import LabelledSample
 from divscore.sketch import Sketch
@@ -32,6 +33,7 @@ from divscore.sources.recognise import recognise
 __all__ = ["audits_of", "expanded", "look_ahead", "to_fit_on", "told_apart"]
 
 MANY = 100  # collections, whose audits take a second or more
+WORTH_PROCESSES = 1_000  # collections whose audits take longer than processes take to start
 
 
 def expanded(path: str) -> list[str]:
@@ -111,8 +113,9 @@ def audits_of(
                     f"{path} is a sketch, which has no columns any more; make it with 'sketch --by {by}'"
                 )
             held = open_sketches(path, control)
-            for name, sketch in _watched(held.sketches):
-                found = audit(sketch, control, name=name or _stem(path), **asked)
+            stem = _stem(path) if _stem(path) not in held.sketches else path
+            named = {name or stem: sketch for name, sketch in held.sketches.items()}
+            for found in _each_audited(named, control, engines, asked):
                 yield path, replace(found, warnings=(*held.gaps.warning, *found.warnings), missing=held.gaps)
             continue
         source = open_collection(path, control, encoding, column=column, by=by, form=form, strict=strict)
@@ -142,24 +145,39 @@ def audits_of(
             strict=strict,
             verbose=verbose,
         )
-        for name, sketch in _watched(done.sketches):
-            if not sketch.count and len(done.sketches) > 1:
+        sketches = done.sketches
+        if len(sketches) > 1:
+            for name in [name for name, sketch in sketches.items() if not sketch.count]:
                 warn(f"{name}: no item with a usable vector; left out")
-                continue
-            found = audit(sketch, control, name=name, **asked)
+                del sketches[name]
+        for found in _each_audited(sketches, control, engines, asked):
             warnings = (*done.gaps.warning, *found.warnings)
             yield path, replace(found, warnings=warnings, missing=done.gaps, noun=_noun(source, encoding))
 
 
-def _watched(sketches: Mapping[str, Sketch]) -> Iterator[tuple[str, Sketch]]:
-    """Sketches one by one, with a bar where there are so many that their audits take a while."""
+def _each_audited(
+    sketches: Mapping[str, Sketch], control: ControlSet, engines: Engines, asked: dict[str, Any]
+) -> Iterator[Audit]:
+    """Audits one by one, with a bar and perhaps other processes where there are so many that they take a while."""
     if len(sketches) < MANY:
-        yield from sketches.items()
+        for name, sketch in sketches.items():
+            yield audit(sketch, control, name=name, **asked)
         return
     with progress_bar("collections", len(sketches)) as advance:
-        for named in sketches.items():
-            yield named
+        for found in _many_audited(sketches, control, engines, asked):
+            yield found
             advance(1)
+
+
+def _many_audited(
+    sketches: Mapping[str, Sketch], control: ControlSet, engines: Engines, asked: dict[str, Any]
+) -> Iterator[Audit]:
+    if len(sketches) < WORTH_PROCESSES or asked["sample"] is not None:
+        for name, sketch in sketches.items():
+            yield audit(sketch, control, name=name, **asked)
+        return
+    how = {"estimator": asked["estimator"], "confidence": asked["confidence"]}
+    yield from audit_many(sketches, control, engine=engines.crunching(), **how)
 
 
 def _noun(source: VectorSource, encoding: Encoding) -> str:

@@ -75,6 +75,15 @@ class Engines:
             self._started[processes] = Engine(self._workers, processes=processes)
         return self._started[processes]
 
+    def crunching(self) -> Engine:
+        """The cluster, or else processes, for thousands of audits: they hold Python's lock."""
+        if self._cluster is not None:
+            return self._cluster
+        processes = self._workers > 1
+        if processes not in self._started:
+            self._started[processes] = Engine(self._workers, processes=processes)
+        return self._started[processes]
+
 
 def _much_text(source: VectorSource) -> bool:
     if isinstance(source, EncodedSource):

@@ -149,8 +149,7 @@ def _tell_unopened(source: VectorSource) -> tuple[Missing, ...]:
     if isinstance(source, EncodedSource):
         found = unopened(source.items)
     else:
-        files = source.unopened if isinstance(source, ManySource) else ()
-        found = tuple(Missing(file.label, file.reason, file.rows) for file in files)
+        found = source.unopened if isinstance(source, ManySource) else ()
     for each in found:
         _tell_failure(each)
     return found

@@ -120,8 +120,7 @@ def item_partitions(source: ItemSource, *, strict: bool = False) -> Iterator[Ite
 
 def unopened(source: ItemSource) -> tuple[Missing, ...]:
     """Files of a source that had to be left out from the start."""
-    files = source.unopened if isinstance(source, TableItems) else ()
-    return tuple(Missing(file.label, file.reason, file.rows) for file in files)
+    return source.unopened if isinstance(source, TableItems) else ()
 
 
 def _of_table(source: TableItems, location: Location, strict: bool) -> Iterator[ItemPartition]:

@@ -165,8 +165,8 @@ class _Reduction:
         self.partitions = self.rows = self.unreadable = 0
         self.problems: list[str] = []
         self.missing: list[Missing] = []
-        for file in source.unopened if isinstance(source, ManySource) else ():
-            self._note(Missing(file.label, file.reason, file.rows))
+        for each in source.unopened if isinstance(source, ManySource) else ():
+            self._note(each)
 
     def take(self, partition: Partition, found: Partial) -> None:
         self.partitions += 1

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from divscore.errors import FileError
-from divscore.missing import LONGEST, MOST_ROWS
-from divscore.sources.files import Unopened
+from divscore.missing import LONGEST, MOST_ROWS, Missing
 from divscore.sources.location import Location
 from divscore.wording import brief, public
 
@@ -27,7 +26,7 @@ class Manifest:
     """Names of the files that are parts, and what could not be embedded."""
 
     parts: tuple[str, ...]
-    missing: tuple[Unopened, ...]
+    missing: tuple[Missing, ...]
     finished: bool
 
 
@@ -73,7 +72,7 @@ def _parts(listed: Any) -> tuple[str, ...] | None:
     return tuple(map(str, names))
 
 
-def _missing(listed: Any, folder: str) -> tuple[Unopened, ...] | None:
+def _missing(listed: Any, folder: str) -> tuple[Missing, ...] | None:
     """Parts of the source that are noted as missing, their texts as short and plain as a message has to be."""
     found = []
     for each in listed if isinstance(listed, list) else [None]:
@@ -85,6 +84,6 @@ def _missing(listed: Any, folder: str) -> tuple[Unopened, ...] | None:
             return None
         why = brief(reason[:LONGEST], LONGEST)
         found.append(
-            Unopened(brief(part[:LONGEST], LONGEST), f"{folder} was embedded without it: {why}", rows)
+            Missing(brief(part[:LONGEST], LONGEST), f"{folder} was embedded without it: {why}", rows)
         )
     return tuple(found)

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import PurePath
 
 from divscore.errors import FileError
+from divscore.missing import Missing
 from divscore.sources.address import is_pattern
 from divscore.sources.arrays import NpySource, NpzSource
 from divscore.sources.block import PROBLEMS_KEPT, Block, Request, VectorSource
 from divscore.sources.delimited import DelimitedSource
-from divscore.sources.files import Unopened
 from divscore.sources.hive import HiveSource, folder_values
 from divscore.sources.jsonlines import JsonLinesSource
 from divscore.sources.lines import LinesSource
@@ -58,9 +58,7 @@ OPENED_AT_ONCE = 16  # remote files, whose answers are waited for
 class ManySource(VectorSource):
     """Several files of equal dimension, one after the other; `unopened` are those that had to be left out."""
 
-    def __init__(
-        self, pattern: str, parts: Sequence[VectorSource], unopened: Sequence[Unopened] = ()
-    ) -> None:
+    def __init__(self, pattern: str, parts: Sequence[VectorSource], unopened: Sequence[Missing] = ()) -> None:
         first = parts[0]
         super().__init__(first.location, first.request)
         self.parts = tuple(parts)
@@ -129,7 +127,7 @@ def open_many(
 
 
 def open_located(
-    found: Sequence[Location], request: Request, pattern: str = "", unopened: Sequence[Unopened] = ()
+    found: Sequence[Location], request: Request, pattern: str = "", unopened: Sequence[Missing] = ()
 ) -> VectorSource:
     """Open files that were found before; a bad one among several is left out and noted, unless strict.
 
@@ -152,7 +150,7 @@ def open_located(
         raise bad[0][1]
     if not parts:
         raise NoRowsError(f"{public(pattern)}: none of its {len(found):,} files has any rows")
-    unread = [Unopened(location.label, str(error)) for location, error in bad]
+    unread = [Missing(location.label, str(error)) for location, error in bad]
     return ManySource(pattern, parts, [*unopened, *unread])
 
 

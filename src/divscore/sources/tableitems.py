@@ -9,8 +9,8 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from divscore.errors import FileError
+from divscore.missing import Missing
 from divscore.sources.block import Block, Piece, Request
-from divscore.sources.files import Unopened
 from divscore.sources.folder import is_picture
 from divscore.sources.items import Items, ItemSource
 from divscore.sources.location import Location, quoted
@@ -57,7 +57,7 @@ class TableItems(ItemSource):
         pattern: str,
         kind: Literal["image", "text"] | None = None,
         piece: Piece | None = None,
-        unopened: Sequence[Unopened] = (),
+        unopened: Sequence[Missing] = (),
     ) -> None:
         opened = open_located(found, Request(vectors=False, strict=strict), pattern, unopened)
         self.unopened = opened.unopened if isinstance(opened, ManySource) else ()

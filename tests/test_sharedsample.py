@@ -21,13 +21,17 @@ from test_engines import fingerprints
 from test_sketch import SEEDS, assert_same_cells, audited_laws, sketch_of
 
 from divscore import ControlSet, audit
+from divscore.auditdiff import compare_documents
+from divscore.auditdocument import parse_document
+from divscore.change import IDENTICAL
 from divscore.cli import collections, main
 from divscore.engines import Engine, tabulate_blocks
 from divscore.errors import InputError, MismatchError
 from divscore.ownersums import TOGETHER, sums_of_many
 from divscore.passes import audit_many, audits, samples, sketch_source
+from divscore.report.document import as_text, document
 from divscore.scorefit import score_fit
-from divscore.similarity import unit_rows
+from divscore.similarity import Similarity, unit_rows
 from divscore.sketch import Sketch
 from divscore.sketches import Sketches
 from divscore.sources import open_many, tables
@@ -152,6 +156,19 @@ def test_such_sketches_can_only_be_audited(control: ControlSet, tmp_path: Path) 
     assert sketch.count == 20
     assert other.count == 40
     assert not list(tmp_path.iterdir())
+
+
+def test_copies_of_few_items_cannot_be_told_with_a_shared_sample_either(control: ControlSet) -> None:
+    rng = np.random.default_rng(5)
+    few = [np.repeat(people(rng, [12], [0.5])[0], 100, axis=0) for _ in range(40)]
+    rows, owner = np.concatenate(few), np.repeat(np.arange(40), 1200)
+    own = tabulate_blocks([(rows, ([f"c{at}" for at in range(40)], owner))], control).sketches()
+    for name, sketch in shared_table(control, rows, owner).sketches().items():
+        assert (sketch.few_distinct, sketch.thinned) == (own[name].few_distinct, own[name].thinned)
+        mine, alone = audit(sketch, control), audit(own[name], control)
+        assert (mine.interval.method == "cannot tell") == (alone.interval.method == "cannot tell")
+        assert [w for w in mine.warnings if "copies" in w] == [w for w in alone.warnings if "copies" in w]
+    assert sum(sketch.few_distinct for sketch in own.values()) > 30
 
 
 def intervals(control: ControlSet, rng: np.random.Generator) -> Iterator[tuple[float, Any, Any]]:
@@ -339,7 +356,7 @@ def test_the_command_audits_thousands_in_processes(
     feed: Path, control: ControlSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     np.savez(tmp_path / "c.npz", embedding=control.vectors, letter=np.array(control.groups)[control.labels])
-    monkeypatch.setattr(collections, "WORTH_PROCESSES", 200)
+    monkeypatch.setattr(collections, "WORTH_SHARING", 200)
     seen = []
     monkeypatch.setattr(collections, "audit_many", lambda *a, **k: seen.append(1) or audit_many(*a, **k))
     documents = []
@@ -356,3 +373,95 @@ def test_the_command_audits_thousands_in_processes(
     assert len(seen) == 2
     assert documents[0] == documents[1]
     assert len(documents[0]["collections"]) == 300
+
+
+def test_audits_of_sketches_that_do_not_belong_together_are_refused(control: ControlSet) -> None:
+    rows, owner = people(np.random.default_rng(7), [15, 30], [0.4, 0.5])
+    whose = ["c0", "c1"], owner
+    own, other = (tabulate_blocks([(rows, whose)], control, seed=seed).sketches() for seed in (0, 1))
+    shared = shared_table(control, rows, owner).sketches()
+    vectors, groups = draw_groups(4, [60, 60], d=D, gap=2.0)
+    foreign = ControlSet(vectors, groups, attribute="letter")
+    with Engine(1) as engine:
+        with pytest.raises(MismatchError, match="c0 was made with another control set"):
+            list(audit_many(own, foreign, engine=engine))
+        for mixed in ({"a": own["c0"], "b": other["c1"]}, {"a": own["c0"], "b": shared["c1"]}):
+            with pytest.raises(MismatchError, match="b has another seed or sample than the first"):
+                list(audit_many(mixed, control, engine=engine))
+
+
+def test_audits_with_a_similarity_that_cannot_be_sent_say_so(control: ControlSet) -> None:
+    similarity = Similarity("mine", lambda left, right: np.exp(left @ right.T / 100))
+    chosen = ControlSet(
+        control.vectors, np.array(control.groups)[control.labels], attribute="letter", similarity=similarity
+    )
+    rows, owner = people(np.random.default_rng(7), [15, 30], [0.4, 0.5])
+    sketches = tabulate_blocks([(rows, (["c0", "c1"], owner))], chosen).sketches()
+    with Engine(2, processes=True) as engine, pytest.raises(InputError, match="cannot be sent"):
+        list(audit_many(sketches, chosen, engine=engine))
+    with Engine(1) as engine:
+        assert len(list(audit_many(sketches, chosen, engine=engine))) == 2
+
+
+def test_unchanged_collections_are_the_same_items_though_others_changed(control: ControlSet) -> None:
+    rng = np.random.default_rng(8)
+    rows, owner = people(rng, [40] * 60, list(rng.random(60)))
+    more, _ = people(rng, [300], [0.9])
+    after = np.concatenate([more, rows]), np.concatenate([np.full(300, 60), owner])
+    documents = []
+    for vectors, whose in ((rows, owner), after):
+        found = shared_table(control, vectors, whose).sketches()
+        told = [audit(sketch, control, name=name) for name, sketch in found.items()]
+        documents.append(parse_document(as_text(document(told, replicates=True))))
+    same = compare_documents(*documents)
+    assert len(same.changes) == 60
+    assert {change.interval.method for change in same.changes} == {IDENTICAL}
+    assert same.new == ("c60",)
+    assert same.notes == ()
+    # One item in place of another is a change, whatever the counts.
+    swapped = rows.copy()
+    swapped[np.flatnonzero(owner == 7)[0]] = -swapped[np.flatnonzero(owner == 7)[0]]
+    told = [audit(s, control, name=n) for n, s in shared_table(control, swapped, owner).sketches().items()]
+    later = parse_document(as_text(document(told, replicates=True)))
+    moved = [c.name for c in compare_documents(documents[0], later).changes if c.interval.method != IDENTICAL]
+    assert moved == ["c7"]
+
+
+def test_a_change_of_samples_is_told(control: ControlSet) -> None:
+    rows, owner = people(np.random.default_rng(9), [40, 60], [0.3, 0.6])
+    own = tabulate_blocks([(rows, (["c0", "c1"], owner))], control).sketches()
+    both = [
+        parse_document(
+            as_text(document([audit(s, control, name=n) for n, s in some.items()], replicates=True))
+        )
+        for some in (own, shared_table(control, rows, owner).sketches())
+    ]
+    found = compare_documents(*both)
+    assert {change.interval.method for change in found.changes} == {IDENTICAL}
+    assert any("--samples own" in note for note in found.notes)
+
+
+def test_a_shared_sample_of_nothing_is_an_error(feed: Path, control: ControlSet, tmp_path: Path) -> None:
+    np.savez(tmp_path / "c.npz", embedding=control.vectors, letter=np.array(control.groups)[control.labels])
+    sketch_of(control, people(np.random.default_rng(0), [50], [0.5])[0]).save(tmp_path / "x.sketch")
+    asked = ("--control", str(tmp_path / "c.npz"), "--attribute", "letter", "--samples", "shared")
+    for path, why in (
+        (feed / "*.parquet", "give --by COLUMN"),
+        (tmp_path / "x.sketch", "sketches have samples"),
+    ):
+        done = CliRunner().invoke(main, ["audit", str(path), *asked])
+        assert done.exit_code == 2
+        assert why in done.stderr
+
+
+@pytest.mark.parametrize("ways", [(), ("--samples", "shared")])
+def test_collections_without_a_usable_vector_are_an_error(
+    control: ControlSet, tmp_path: Path, ways: tuple[str, ...]
+) -> None:
+    np.savez(tmp_path / "c.npz", embedding=control.vectors, letter=np.array(control.groups)[control.labels])
+    table = pa.table({"embedding": list(np.full((20, D), np.nan, np.float32)), "user": ["x", "y"] * 10})
+    pq.write_table(table, tmp_path / "none.parquet")
+    asked = ("--control", str(tmp_path / "c.npz"), "--attribute", "letter", "--by", "user", *ways)
+    done = CliRunner().invoke(main, ["audit", str(tmp_path / "none.parquet"), *asked])
+    assert done.exit_code == 2
+    assert "none.parquet holds no item with a usable vector" in done.stderr

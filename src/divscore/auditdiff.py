@@ -56,6 +56,11 @@ def compare_documents(before: AuditDocument, after: AuditDocument) -> AuditDiff:
             "where the JSON holds no replicates of a collection ('likelihood' alone makes them, and what was saved "
             "from a report has none), its two intervals are added up: wider than need be"
         )
+    if any(b.on_shared_sample != a.on_shared_sample for b, a in pairs):
+        notes.append(
+            "some intervals rest on a sample that many collections shared in one audit, and on their own in the other: "
+            "part of the width of a change comes of that; make both with '--samples own' to be rid of it"
+        )
     changes = tuple(change_between(b, a, after.groups, paired=alike) for b, a in pairs)
     matched = {id(entry) for pair in pairs for entry in pair}
     return AuditDiff(

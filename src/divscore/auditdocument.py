@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from divscore.errors import FileError
-from divscore.interval import Interval, Refits, bounds
+from divscore.interval import SHARED_BOOTSTRAP, Interval, Refits, bounds
 from divscore.similarity import FloatArray
 from divscore.wording import printable
 
@@ -43,6 +43,12 @@ class Entry:
     interval: Interval
     trust: str
     refits: Refits | None
+    divscore: float = math.nan
+
+    @property
+    def on_shared_sample(self) -> bool:
+        """Whether the interval rests on a sample that many collections shared."""
+        return self.interval.method == SHARED_BOOTSTRAP
 
     @property
     def told(self) -> bool:
@@ -188,6 +194,9 @@ class _Reader:
             refits=self._refits(found, at, groups)
             if "replicates" in found and math.isfinite(value)
             else None,
+            divscore=self._real(found, "divscore", at, -LARGEST, LARGEST)
+            if found.get("divscore") is not None
+            else math.nan,
         )
 
     def _refits(self, entry: dict[str, Any], at: str, groups: int) -> Refits:

@@ -19,6 +19,7 @@ from divscore.similarity import FloatArray
 
 __all__ = ["IDENTICAL", "Change", "added_intervals", "change_between", "paired_intervals"]
 
+SAME_MEAN = 1e-5  # DivScores of the same items, which magnify the rounding of their mean
 STEPS = 16  # of either collection's own error; eight would make it 5 % too small
 
 CANNOT_TELL = "cannot tell"
@@ -169,16 +170,22 @@ def change_between(before: Entry, after: Entry, groups: tuple[str, ...], *, pair
 
 
 def _identical(before: Entry, after: Entry) -> bool:
-    """Whether nothing was added or removed: two hundred refits agree to the last digit, and so do the counts."""
+    """Whether nothing was added or removed: counts and estimates agree to the last digit, and so do two hundred refits.
+
+    Refits on a sample that many collections share change with the others; then the DivScore, which follows from the
+    mean vector, has to agree as far as sums in single precision can.
+    """
     b, a = before.refits, after.refits
-    return (
-        before.count == after.count
-        and before.disparity == after.disparity
-        and b is not None
-        and a is not None
-        and b.own == a.own
-        and np.array_equal(b.disparity, a.disparity, equal_nan=True)
-    )
+    if (
+        b is None
+        or a is None
+        or (before.count, before.disparity, b.own) != (after.count, after.disparity, a.own)
+    ):
+        return False
+    if before.on_shared_sample or after.on_shared_sample:
+        near = SAME_MEAN * max(1.0, abs(before.divscore))
+        return abs(before.divscore - after.divscore) <= near
+    return np.array_equal(b.disparity, a.disparity, equal_nan=True)
 
 
 def _series(before: Refits, after: Refits) -> Iterator[tuple[FloatArray, FloatArray]]:

@@ -9,7 +9,11 @@ import numpy as np
 
 from divscore.similarity import FloatArray
 
-__all__ = ["Estimate", "Interval", "Refits", "disparity", "from_replicates"]
+__all__ = ["BOOTSTRAP", "SHARED_BOOTSTRAP", "Estimate", "Interval", "Refits", "disparity", "from_replicates"]
+
+# How intervals are made; the second where many collections share one sample.
+BOOTSTRAP = "bayesian bootstrap"
+SHARED_BOOTSTRAP = "bayesian bootstrap, shared sample"
 
 
 @dataclass(frozen=True)
@@ -99,5 +103,5 @@ def from_replicates(
         low, high = middle + stretch * (low - middle), middle + stretch * (high - middle)
     low, high = min(low, 2 * value - high), max(high, 2 * value - low)
     return Interval(
-        min(max(low, limits[0]), limits[1]), max(min(high, limits[1]), limits[0]), level, "bayesian bootstrap"
+        min(max(low, limits[0]), limits[1]), max(min(high, limits[1]), limits[0]), level, BOOTSTRAP
     )

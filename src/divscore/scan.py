@@ -165,7 +165,7 @@ def _hurry(
             _add(total, rows[whole], inverse[whole], None if owner is None else owner[whole])
     if not (square.min() > SMALLEST and square.max() < LARGEST):
         return None
-    return sums_of_many(rows, inverse, owner, owners) if later and owner is not None else total
+    return total if owner is None or not shared else sums_of_many(rows, inverse, owner, owners)
 
 
 def _assign_levels(

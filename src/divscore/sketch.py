@@ -81,13 +81,18 @@ class Sketch(SketchState):
     @property
     def thinned(self) -> bool:
         """Whether so many items were removed that too few of the rest are in the sample: given-up levels stay so."""
-        floor = max(self.replicate_cells.floor, self.cells.floor)
-        return self._badly_sampled and floor > int(floors(self.levels, REPLICATE_ITEMS))
+        return self._badly_sampled and self._floor > int(floors(self.levels, REPLICATE_ITEMS))
 
     @property
     def _badly_sampled(self) -> bool:
-        floor = max(self.replicate_cells.floor, self.cells.floor)
-        return floor > 0 and int((self.levels[floor:] > 0).sum()) < FEWEST_LEVELS
+        return self._floor > 0 and int((self.levels[self._floor :] > 0).sum()) < FEWEST_LEVELS
+
+    @property
+    def _floor(self) -> int:
+        """Level from which on items are in its sample, or would be if it had one of its own."""
+        if self.shared:
+            return int(floors(self.levels, REPLICATE_ITEMS))
+        return max(self.replicate_cells.floor, self.cells.floor)
 
     def add(self, batch: Any, *, workers: int = 1) -> None:
         """Count a batch of vectors in; zero and non-finite ones are skipped and counted."""

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from divscore.codes import CodeRows
 from divscore.control import ControlSet
+from divscore.rowsums import Positions
 from divscore.scan import ZERO, Owners, Scan
 from divscore.scorer import LEVELS
 from divscore.sharedsample import SharedSample
 from divscore.sketch import Sketch, similarity_sum
-from divscore.sketchtable import AT_ONCE, Positions, Shape, SketchTable
+from divscore.sketchtable import AT_ONCE, Shape, SketchTable
 from divscore.state import SKIPS
 
 __all__ = ["Sketches"]

@@ -17,6 +17,7 @@ from divscore.cells import CellCounts
 from divscore.codes import COPIES, CodeRows, Rows, distinct
 from divscore.codestore import CodeStore
 from divscore.errors import InputError, MismatchError
+from divscore.rowsums import Positions, add_rows, with_room
 from divscore.similarity import FloatArray
 from divscore.state import JOINT_ITEMS, REPLICATE_ITEMS, SHARED_ITEMS, SKIPS, SketchState, floors
 
@@ -26,11 +27,7 @@ SHELF = (
     1_024  # collections whose cells are counted together: few enough that joining counts needs little memory
 )
 AT_ONCE = 4_096
-PIECE = 256  # rows of totals that stay in the cache
-FEWEST_IN_A_ROW = 16  # rows for which a call of their own is worth while
 ARRAYS = ("totals", "similarities", "levels", "skipped", "floors", "held")
-
-Positions = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -79,7 +76,8 @@ class SketchTable:
         """Bytes of all its numbers."""
         arrays = sum(getattr(self, name)[: len(self)].nbytes for name in ARRAYS)
         cells = sum(shelf.keys.nbytes + shelf.counts.nbytes for shelf in self._shelves)
-        return int(arrays + cells + self._store.used * self._store.width)
+        sampled = 0 if self.sample is None else self.sample.settled()[1].nbytes
+        return int(arrays + cells + sampled + self._store.used * self._store.width)
 
     def positions(self, names: Sequence[str]) -> Positions:
         """Positions of different collections in the table; new ones get a place."""
@@ -95,8 +93,8 @@ class SketchTable:
     def add(self, at: Positions, totals: NDArray[np.floating], levels: NDArray[np.int64]) -> None:
         """Add sums and items by level, and give up the levels that would make a sample too large."""
         if len(self.totals):
-            self.totals = _with_room(self.totals.astype(np.float64, copy=False), len(self))
-            _add_rows(self.totals, at, totals)
+            self.totals = with_room(self.totals.astype(np.float64, copy=False), len(self))
+            add_rows(self.totals, at, totals)
         else:
             self.totals = totals  # the first block's, whose collections are the table's first; perhaps single
         self.levels[at] += levels
@@ -137,7 +135,8 @@ class SketchTable:
         """Count in everything that another table has seen; collections of the same name are joined."""
         if self.shape != other.shape:
             raise MismatchError(
-                "the sketches were made with different control sets or seeds and cannot be merged"
+                "the sketches were made with different control sets or seeds, or one of them with a shared sample, and "
+                "cannot be merged"
             )
         at = self.positions(list(other.names))
         n = len(at)
@@ -196,7 +195,7 @@ class SketchTable:
     def _make_room(self) -> None:
         for name in ARRAYS:
             if name != "totals":  # which are large: the first block's are taken over
-                setattr(self, name, _with_room(getattr(self, name), len(self)))
+                setattr(self, name, with_room(getattr(self, name), len(self)))
         while len(self._shelves) * SHELF < len(self):
             self._shelves.append(CellCounts(self.shape.stride * SHELF))
 
@@ -240,26 +239,3 @@ class SketchTable:
             cells.restore(0, within[low:high], counts[low:high])
             cells.raise_floor(floor)
             yield cells
-
-
-def _with_room(held: NDArray[Any], rows: int) -> NDArray[Any]:
-    """As many rows at least, the new ones zero; some more than needed, so that this is seldom done."""
-    missing = rows - len(held)
-    if missing <= 0:
-        return held
-    more = max(missing, min(len(held), 4 * SHELF))
-    room = np.zeros((more, *held.shape[1:]), dtype=held.dtype)
-    return np.concatenate([held, room]) if len(held) else room
-
-
-def _add_rows(table: NDArray[np.floating], at: Positions, rows: NDArray[np.floating]) -> None:
-    """Add rows to those at different positions, without a copy of them all: they may be tens of megabytes."""
-    breaks = np.flatnonzero(np.diff(at) != 1) + 1
-    edges = [0, *breaks.tolist(), len(at)]
-    if len(edges) > len(at) // FEWEST_IN_A_ROW + 2:
-        for start in range(0, len(at), PIECE):
-            table[at[start : start + PIECE]] += rows[start : start + PIECE]
-        return
-    for start, stop in itertools.pairwise(edges):
-        first = at[start] if stop > start else 0
-        table[first : first + stop - start] += rows[start:stop]

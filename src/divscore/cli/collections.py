@@ -19,6 +19,7 @@ from divscore.control import ControlSet
 from divscore.embedding.encoding import SEVERAL, Encoding
 from divscore.embedding.open import open_any, open_items
 from divscore.embedding.source import EncodedSource
+from divscore.engines import Engine
 from divscore.errors import FileError, InputError
 from divscore.passes.audits import audit_many
 from divscore.result import Audit
@@ -29,11 +30,12 @@ from divscore.sources import VectorSource
 from divscore.sources.folder import is_picture
 from divscore.sources.items import ItemSource
 from divscore.sources.recognise import recognise
+from divscore.wording import printable
 
 __all__ = ["audits_of", "expanded", "look_ahead", "to_fit_on", "told_apart"]
 
 MANY = 100  # collections, whose audits take a second or more
-WORTH_PROCESSES = 1_000  # collections whose audits take longer than processes take to start
+WORTH_SHARING = 1_000  # collections whose audits take longer than processes take to start
 
 
 def expanded(path: str) -> list[str]:
@@ -106,6 +108,7 @@ def audits_of(
         raise InputError("--labelled-sample belongs to one collection; audit one at a time with it")
     sample = _read_sample(labelled_sample, control, encoding, column) if labelled_sample else None
     asked: dict[str, Any] = {"estimator": estimator, "confidence": confidence, "seed": seed, "sample": sample}
+    _check_samples(samples, collections, by)
     for path in collections:
         if is_sketch(path):
             if by:
@@ -145,39 +148,38 @@ def audits_of(
             strict=strict,
             verbose=verbose,
         )
-        sketches = done.sketches
-        if len(sketches) > 1:
-            for name in [name for name, sketch in sketches.items() if not sketch.count]:
-                warn(f"{name}: no item with a usable vector; left out")
-                del sketches[name]
-        for found in _each_audited(sketches, control, engines, asked):
+        sketches = {name: sketch for name, sketch in done.sketches.items() if sketch.count}
+        if not sketches and len(done.sketches) > 1:
+            raise FileError(f"{source.path} holds no item with a usable vector")
+        for name in done.sketches if sketches else ():
+            if name not in sketches:
+                warn(f"{printable(name)}: no item with a usable vector; left out")
+        for found in _each_audited(sketches or done.sketches, control, engines, asked):
             warnings = (*done.gaps.warning, *found.warnings)
             yield path, replace(found, warnings=warnings, missing=done.gaps, noun=_noun(source, encoding))
+
+
+def _check_samples(samples: str, collections: tuple[str, ...], by: str | None) -> None:
+    """Refuse a shared sample where there would be nothing to share."""
+    if samples == "shared" and not by:
+        made = any(is_sketch(path) for path in collections)
+        why = "sketches have samples of their own already" if made else "give --by COLUMN, or leave it out"
+        raise InputError(f"--samples shared is for the many collections of one pass; {why}")
 
 
 def _each_audited(
     sketches: Mapping[str, Sketch], control: ControlSet, engines: Engines, asked: dict[str, Any]
 ) -> Iterator[Audit]:
     """Audits one by one, with a bar and perhaps other processes where there are so many that they take a while."""
-    if len(sketches) < MANY:
-        for name, sketch in sketches.items():
-            yield audit(sketch, control, name=name, **asked)
-        return
-    with progress_bar("collections", len(sketches)) as advance:
-        for found in _many_audited(sketches, control, engines, asked):
-            yield found
-            advance(1)
-
-
-def _many_audited(
-    sketches: Mapping[str, Sketch], control: ControlSet, engines: Engines, asked: dict[str, Any]
-) -> Iterator[Audit]:
-    if len(sketches) < WORTH_PROCESSES or asked["sample"] is not None:
-        for name, sketch in sketches.items():
-            yield audit(sketch, control, name=name, **asked)
+    if len(sketches) < MANY or asked["sample"] is not None:
+        yield from (audit(sketch, control, name=name, **asked) for name, sketch in sketches.items())
         return
     how = {"estimator": asked["estimator"], "confidence": asked["confidence"]}
-    yield from audit_many(sketches, control, engine=engines.crunching(), **how)
+    engine = engines.crunching() if len(sketches) >= WORTH_SHARING else Engine(1)
+    with progress_bar("collections", len(sketches)) as advance:
+        for found in audit_many(sketches, control, engine=engine, **how):
+            yield found
+            advance(1)
 
 
 def _noun(source: VectorSource, encoding: Encoding) -> str:

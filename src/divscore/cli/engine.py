@@ -70,16 +70,15 @@ class Engines:
         """The cluster, or else threads, or processes for much text: parsing holds Python's lock."""
         if self._cluster is not None:
             return self._cluster
-        processes = self._workers > 1 and _much_text(source)
-        if processes not in self._started:
-            self._started[processes] = Engine(self._workers, processes=processes)
-        return self._started[processes]
+        return self._started_as(processes=self._workers > 1 and _much_text(source))
 
     def crunching(self) -> Engine:
         """The cluster, or else processes, for thousands of audits: they hold Python's lock."""
         if self._cluster is not None:
             return self._cluster
-        processes = self._workers > 1
+        return self._started_as(processes=self._workers > 1)
+
+    def _started_as(self, *, processes: bool) -> Engine:
         if processes not in self._started:
             self._started[processes] = Engine(self._workers, processes=processes)
         return self._started[processes]

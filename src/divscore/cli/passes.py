@@ -18,7 +18,7 @@ from divscore.embedding.itempart import unopened
 from divscore.embedding.open import open_any
 from divscore.embedding.source import EncodedSource
 from divscore.engines import Engine, sketch_blocks
-from divscore.errors import FileError, MismatchError
+from divscore.errors import FileError, InputError, MismatchError
 from divscore.missing import Gaps, Missing
 from divscore.passes import Sketched
 from divscore.passes import sketch_source as run_pass
@@ -88,6 +88,11 @@ def sketch_source(
     """Sketch a source in one pass: one collection, or one for each value of the column `by`."""
     with _bar(source, verbose) as advance:
         if isinstance(source, EncodedSource):
+            if samples == "shared":
+                raise InputError(
+                    "--samples shared is for vectors; items that are encoded as they are read have samples of their "
+                    "own: embed them first ('divscore embed'), or leave it out"
+                )
             found = _sketch_items(source, control, by, seed, engine.workers, strict, verbose)
         else:
             found = run_pass(

@@ -12,7 +12,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from divscore.interval import Estimate, Interval, Refits, bounds, disparity, from_replicates
+from divscore.interval import (
+    SHARED_BOOTSTRAP,
+    Estimate,
+    Interval,
+    Refits,
+    bounds,
+    disparity,
+    from_replicates,
+)
 from divscore.mixture import excess_variance, mixture_shares
 from divscore.mixturefit import mixture_fit
 from divscore.scorer import Scorer
@@ -21,8 +29,6 @@ from divscore.similarity import FloatArray
 from divscore.sketch import Sketch
 
 __all__ = ["likelihood"]
-
-SHARED_METHOD = "bayesian bootstrap, shared sample"
 
 
 def likelihood(sketch: Sketch, *, confidence: float = 0.95, target: str = "collection") -> Estimate:
@@ -71,8 +77,8 @@ def summarise(shares: FloatArray, replicates: FloatArray, confidence: float) -> 
 
 
 def _by_shared_sample(found: Estimate) -> Estimate:
-    each = tuple(replace(interval, method=SHARED_METHOD) for interval in found.share_intervals)
-    return replace(found, share_intervals=each, interval=replace(found.interval, method=SHARED_METHOD))
+    each = tuple(replace(interval, method=SHARED_BOOTSTRAP) for interval in found.share_intervals)
+    return replace(found, share_intervals=each, interval=replace(found.interval, method=SHARED_BOOTSTRAP))
 
 
 def cannot_tell(groups: int, confidence: float) -> Estimate:

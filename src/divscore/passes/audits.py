@@ -11,12 +11,14 @@ from divscore.audit import audit
 from divscore.codes import CodeRows
 from divscore.control import ControlSet
 from divscore.engines import Engine
-from divscore.passes.collection import packed
+from divscore.errors import MismatchError
+from divscore.passes.collection import check_sendable, packed
 from divscore.result import Audit
 from divscore.scorer import Scorer, keep_scorer, scorer_for
 from divscore.sharedsample import SharedSample
 from divscore.sketch import Sketch
 from divscore.state import SketchState
+from divscore.wording import printable
 
 __all__ = ["audit_many"]
 
@@ -57,11 +59,28 @@ def audit_many(
     first = next(iter(sketches.values()), None)
     if first is None:
         return
+    for name, sketch in sketches.items():
+        _check_alike(name, sketch, first, control)
+    if not engine.local and not engine.inline:
+        check_sendable(control)
     sampled = first.shared.sampled if first.shared is not None else None
     order = _Order(packed(scorer_for(control, first.seed)), sampled, estimator, confidence)
     for _, found in engine.run(partial(_audit_batch, order), _batches(sketches)):
         for each in found:
             yield replace(each, control=control)
+
+
+def _check_alike(name: str, sketch: Sketch, first: Sketch, control: ControlSet) -> None:
+    if sketch.control.digest != control.digest:
+        raise MismatchError(
+            f"the sketch of {printable(name)} was made with another control set; audit it with that one, or make it "
+            "anew"
+        )
+    if sketch.seed != first.seed or sketch.shared is not first.shared:
+        raise MismatchError(
+            f"the sketch of {printable(name)} has another seed or sample than the first; audit those of one pass "
+            "together"
+        )
 
 
 def _batches(sketches: Mapping[str, Sketch]) -> Iterator[_Batch]:

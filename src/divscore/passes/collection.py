@@ -23,7 +23,7 @@ from divscore.sources.block import PROBLEMS_KEPT, VectorSource
 from divscore.sources.open import ManySource, parts_of
 from divscore.sources.partition import Partition, partitions_of
 
-__all__ = ["Sketched", "packed", "sketch_source"]
+__all__ = ["Sketched", "check_sendable", "packed", "sketch_source"]
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def sketch_source(
     used = nullcontext(engine) if engine is not None else Engine(workers, executor=executor)
     with used as at_work:
         if not at_work.local:
-            _check_sendable(control)
+            check_sendable(control)
         for partition, found in _partials(source, at_work, assignment, partitions, progress):
             reduction.take(partition, found)
     return reduction.result()
@@ -137,7 +137,7 @@ def packed(scorer: Scorer) -> Scorer:
     return light
 
 
-def _check_sendable(control: ControlSet) -> None:
+def check_sendable(control: ControlSet) -> None:
     """Refuse a similarity that other processes could not find by its name."""
     function = control.similarity.function
     if function is None:

@@ -5,6 +5,9 @@ sizes from the others (or as near to that as the groups allow), with 0, 10, … 
 of each country are collections too. All collections of a split are sketched in one pass, once with a shared sample and
 once with their own. The estimates are the same by construction: only the intervals differ. An answer of "cannot tell"
 is left out; it is the same for both.
+
+Portraits of a country are a sixth of the sample. So there are made-up vectors too, of which most collections are of one
+kind and one in eight of another, that scatters in three directions of its own; labelled are 60, half of either kind.
 """
 
 from __future__ import annotations
@@ -14,7 +17,6 @@ import os
 os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
 
 import argparse
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,17 +24,20 @@ from typing import Any
 
 import numpy as np
 import portraits
+from numpy.typing import NDArray
 from portraits import ATTRIBUTES, LABELLED, Portraits, Rows
 from record import Check, Record, Table, parser, progress, repository_path
 from workers import each
 
-from divscore import audit
+from divscore import ControlSet, audit
 from divscore.engines import tabulate_blocks
 
 FEW = 50
 SIZES = (30, 100, 200, 480)
 SHARES = tuple(f / 10 for f in range(11))
 COUNTRIES = "one country"
+MADE_UP = 64  # numbers in a made-up vector
+GROUPS = ("first", "second")
 WIDER = 0.05  # how much the mean width may differ
 LESS = 0.02  # how much less may be covered
 
@@ -64,17 +69,57 @@ def split_answers(split: int, *, path: Path, seed: int) -> list[Answer]:
         whose = names, np.repeat(np.arange(len(drawn)), [len(members) for _, members in drawn])
         for labels in (LABELLED, FEW):
             control = portraits.control(data, order[:labels], attribute)
-            own, shared = (
-                tabulate_blocks([(data.vectors[rows], whose)], control, seed=split, shared=way).sketches()
-                for way in (False, True)
-            )
-            for name, (kind, members) in zip(names, drawn, strict=True):
-                truth = data.disparity(attribute, members)
-                both = [audit(sketches[name], control, seed=split) for sketches in (own, shared)]
-                if math.isfinite(both[0].disparity):
-                    widths = [one.interval.width for one in both]
-                    covered = [one.interval.low - 1e-9 <= truth <= one.interval.high + 1e-9 for one in both]
-                    found.append(Answer(split, attribute, labels, kind, *widths, *covered))
+            asked = [(kind, data.disparity(attribute, members)) for kind, members in drawn]
+            found += _answers(split, attribute, control, data.vectors[rows], whose, asked)
+    return found
+
+
+def made_up_answers(split: int, *, seed: int) -> list[Answer]:
+    """Collections of vectors, an eighth of which are unlike the others."""
+    rng = np.random.default_rng([seed, split, 99])
+    own_way = rng.normal(size=(3, MADE_UP))
+    own_way[:, 0] = 0.0
+    own_way *= 5.0 / np.linalg.norm(own_way, axis=1, keepdims=True)
+
+    def vectors(first: NDArray[np.bool_], odd: bool) -> NDArray[np.float64]:
+        found = rng.normal(size=(len(first), MADE_UP))
+        if odd:
+            found = 0.3 * found + rng.normal(size=(len(first), 3)) @ own_way
+        found[:, 0] += np.where(first, 2.0, -2.0)
+        return found
+
+    labels = rng.random(60) < 0.5
+    labelled = np.concatenate([vectors(labels[:30], False), vectors(labels[30:], True)])
+    control = ControlSet(labelled, np.where(labels, "first", "second"), attribute="group", order=GROUPS)
+    drawn = [rng.random(rng.integers(100, 400)) < rng.choice([0.1, 0.3, 0.5, 0.7, 0.9]) for _ in range(40)]
+    rows = np.concatenate([vectors(first, at % 8 == 0) for at, first in enumerate(drawn)])
+    names = [str(at) for at in range(len(drawn))]
+    whose = names, np.repeat(np.arange(len(drawn)), [len(first) for first in drawn])
+    asked = [
+        ("unlike the others" if at % 8 == 0 else "like the others", float(2 * first.mean() - 1))
+        for at, first in enumerate(drawn)
+    ]
+    return _answers(split, "made up", control, rows, whose, asked)
+
+
+def _answers(
+    split: int,
+    attribute: str,
+    control: ControlSet,
+    rows: NDArray[np.float64],
+    whose: tuple[list[str], Rows],
+    asked: list[tuple[str, float]],
+) -> list[Answer]:
+    """Both intervals of every collection; `asked` has the kind and the truth of each."""
+    own, shared = (
+        tabulate_blocks([(rows, whose)], control, seed=split, shared=way).sketches() for way in (False, True)
+    )
+    found = []
+    for name, (kind, truth) in zip(whose[0], asked, strict=True):
+        both = [audit(sketches[name], control, seed=split).interval for sketches in (own, shared)]
+        if not both[0].method.startswith("cannot tell"):
+            covered = [one.low - 1e-9 <= truth <= one.high + 1e-9 for one in both]
+            found.append(Answer(split, attribute, len(control), kind, *(one.width for one in both), *covered))
     return found
 
 
@@ -127,6 +172,7 @@ def main() -> None:
     progress("splits", 0, options.splits)
     splits = range(options.splits)
     answers = each(split_answers, splits, options.jobs, "splits", path=options.data, seed=options.seed)
+    answers += each(made_up_answers, splits, options.jobs, "made up", seed=options.seed)
     report(record, answers)
     record.finish(options.out)
 

@@ -207,3 +207,77 @@ def test_a_merged_week_is_the_pass_over_its_files(week: Path, tmp_path: Path, co
     days = sketch_source(open_many(str(tmp_path / "*day.npy")), control)
     merged = only(tmp_path / "week.sketch", control)
     assert fingerprint(merged, control) == fingerprint(next(iter(days.sketches.values())), control)
+
+
+def spoil(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:40])
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> Path:
+    """The same folders, with items like those of the control set, half of either group."""
+    root, rng = tmp_path / "posts", np.random.default_rng(4)
+    for country, day in (("SA", "1"), ("SA", "2"), ("C%C3%B4te d'Ivoire", "1")):
+        folder = root / f"country={country}" / f"day={day}"
+        folder.mkdir(parents=True)
+        write(folder / "part-0.parquet", rng.normal(size=(288, 8)) + np.repeat([[1.0], [-1.0]], 144, axis=0))
+    return root
+
+
+def test_what_is_missing_concerns_the_folder_that_it_was_in(
+    known: Path, control: ControlSet, tmp_path: Path
+) -> None:
+    asked = ("--control", tmp_path / "c.npz", "--by", "country")
+    whole = audited("audit", known, *asked)
+    spoil(known / "country=SA" / "day=2" / "part-0.parquet")
+    found = audited("audit", known, *asked)
+    assert found["Côte d'Ivoire"] == whole["Côte d'Ivoire"]
+    assert found["SA"]["count"] == 288
+    assert "country=SA/day=2/part-0.parquet" in found["SA"]["warnings"][0]
+    assert whole["SA"]["trust"] == "good"
+    assert found["SA"]["trust"] == "caution"
+    document = json.loads(run("audit", known, *asked, "--json", "-").stdout)
+    assert [Path(each["part"]).parent.name for each in document["missing"]["listed"]] == ["day=2"]
+
+
+def test_a_collection_of_which_nothing_could_be_read_is_named(
+    known: Path, control: ControlSet, tmp_path: Path
+) -> None:
+    spoil(known / "country=C%C3%B4te d'Ivoire" / "day=1" / "part-0.parquet")
+    done = run("audit", known, "--control", tmp_path / "c.npz", "--by", "country", "--json", "-")
+    assert "Côte d'Ivoire: none of its files could be read; left out" in done.stderr
+    assert [each["name"] for each in json.loads(done.stdout)["collections"]] == ["SA"]
+
+
+@pytest.mark.parametrize(("limit", "spoilt", "code"), [("1", False, 0), ("1", True, 3), ("0", True, 3)])
+def test_a_gate_is_not_passed_where_parts_are_missing(
+    known: Path, control: ControlSet, tmp_path: Path, limit: str, spoilt: bool, code: int
+) -> None:
+    asked = ["--control", str(tmp_path / "c.npz"), "--by", "country", "--max-disparity", limit]
+    if spoilt:
+        spoil(known / "country=SA" / "day=2" / "part-0.parquet")
+    report = tmp_path / "r.md"
+    done = CliRunner().invoke(main, ["audit", str(known), *asked, "--report", str(report)])
+    assert done.exit_code == code, done.stderr
+    assert ("parts of the source are missing" in done.stderr) == (spoilt and limit == "1")
+    assert ("and 1 part of the source" in report.read_text()) == spoilt
+
+
+def test_a_change_is_not_passed_where_parts_are_missing(
+    known: Path, control: ControlSet, tmp_path: Path
+) -> None:
+    asked = ["--control", str(tmp_path / "c.npz"), "--by", "country", "--json"]
+    before, after = tmp_path / "before.json", tmp_path / "after.json"
+    run("audit", known, *asked, before)
+    spoil(known / "country=SA" / "day=2" / "part-0.parquet")
+    run("audit", known, *asked, after)
+    gate = ["--max-change", "1"]
+    assert CliRunner().invoke(main, ["diff", str(before), str(before), *gate]).exit_code == 0
+    done = CliRunner().invoke(main, ["diff", str(before), str(after), *gate])
+    assert done.exit_code == 3
+    assert "the later audit: a part of the source could not be read and is missing" in done.stderr
+    damaged = json.loads(after.read_text()) | {"missing": {"listed": [{"part": 1}]}}
+    after.write_text(json.dumps(damaged))
+    refused = CliRunner().invoke(main, ["diff", str(before), str(after)])
+    assert refused.exit_code == 2
+    assert "'missing' does not list what could not be read" in refused.stderr

@@ -98,6 +98,8 @@ def audit(
     else:
         noisy = estimator == "divscore" and any(score.noisy)
         trust = "poor" if noisy or not math.isfinite(estimate.disparity) else trust_of(sketch, found)
+        if trust == "good" and about_skipped(sketch, found, half_width):
+            trust = "caution"
         warnings = warnings_for(sketch, found, half_width)
     warnings += _method_warnings(estimator, estimate, score, sketch, sample, confidence)
     return Audit(

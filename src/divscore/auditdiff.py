@@ -26,13 +26,14 @@ class AuditDiff:
     def gate(self, limit: float, *, allow_vanished: bool = False) -> str:
         """Whether no collection has become more uneven by over `limit`: "pass", "fail" or "inconclusive".
 
-        Of one that has vanished that cannot be told. New ones are not judged: a data set that grows has them, and
-        they were not there before.
+        Of one that has vanished that cannot be told, nor where parts of the later audit's source are missing. New ones
+        are not judged: a data set that grows has them, and they were not there before.
         """
         found = {change.gate(limit) for change in self.changes}
         if "fail" in found:
             return "fail"
-        return "inconclusive" if "inconclusive" in found or (self.vanished and not allow_vanished) else "pass"
+        hidden = bool(self.vanished and not allow_vanished) or bool(self.after.missing.listed)
+        return "inconclusive" if "inconclusive" in found or hidden else "pass"
 
 
 def compare_documents(before: AuditDocument, after: AuditDocument) -> AuditDiff:
@@ -40,6 +41,7 @@ def compare_documents(before: AuditDocument, after: AuditDocument) -> AuditDiff:
     _check_same(before, after)
     found = {entry.name: entry for entry in before.collections}
     notes = _differences(before, after)
+    notes += [f"{when}: {said}" for when, audit in _named(before, after) for said in audit.missing.warning]
     pairs = [(found[entry.name], entry) for entry in after.collections if entry.name in found]
     if not pairs and len(before.collections) == len(after.collections) == 1:
         pairs = [(before.collections[0], after.collections[0])]
@@ -71,6 +73,10 @@ def compare_documents(before: AuditDocument, after: AuditDocument) -> AuditDiff:
         vanished=tuple(e.name for e in before.collections if id(e) not in matched),
         notes=tuple(notes),
     )
+
+
+def _named(before: AuditDocument, after: AuditDocument) -> list[tuple[str, AuditDocument]]:
+    return [("the earlier audit", before), ("the later audit", after)]
 
 
 def _check_same(before: AuditDocument, after: AuditDocument) -> None:

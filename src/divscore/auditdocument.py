@@ -14,6 +14,7 @@ import numpy as np
 
 from divscore.errors import FileError
 from divscore.interval import SHARED_BOOTSTRAP, Interval, Refits, bounds
+from divscore.missing import NO_GAPS, Gaps
 from divscore.similarity import FloatArray
 from divscore.wording import printable
 
@@ -73,6 +74,7 @@ class AuditDocument:
     encoder: str | None
     control: str | None  # the control set's digest
     collections: tuple[Entry, ...]
+    missing: Gaps = NO_GAPS
 
 
 def read_document(path: str | Path) -> AuditDocument:
@@ -129,7 +131,14 @@ class _Reader:
             encoder=self._name(found, "encoder", ""),
             control=self._name(control, "digest", "control: "),
             collections=collections,
+            missing=self._missing(found.get("missing", {})),
         )
+
+    def _missing(self, told: Any) -> Gaps:
+        try:
+            return Gaps.of(told)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise self._wrong("'missing' does not list what could not be read") from error
 
     def _check_names(self, collections: tuple[Entry, ...]) -> None:
         most = Counter(entry.name for entry in collections).most_common(1)[0]

@@ -204,7 +204,12 @@ def _text(audits: list[Audit]) -> str:
 def _verdict(audits: list[Audit], limit: float | None) -> int:
     """0 fine, 1 beyond the limit, 3 inconclusive; the gravest of several collections."""
     verdicts = {0 if limit is None else _verdict_of(found, limit) for found in audits}
-    return 1 if 1 in verdicts else 3 if 3 in verdicts else 0
+    lost = limit is not None and any(found.missing.listed for found in audits)
+    if lost and verdicts == {0}:
+        warn(
+            "parts of the source are missing, so that it cannot be told whether the limit is kept; mend or remove them"
+        )
+    return 1 if 1 in verdicts else 3 if 3 in verdicts or lost else 0
 
 
 def _verdict_of(found: Audit, limit: float) -> int:

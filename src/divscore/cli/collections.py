@@ -13,6 +13,7 @@ import numpy as np
 from divscore.audit import audit
 from divscore.cli.console import progress_bar, warn
 from divscore.cli.engine import Engines
+from divscore.cli.losses import Losses, with_gaps
 from divscore.cli.passes import open_collection, sketch_source, whole_source
 from divscore.cli.sketch import sketch_files
 from divscore.control import ControlSet
@@ -119,7 +120,7 @@ def audits_of(
             stem = _stem(path) if _stem(path) not in held.sketches else path
             named = {name or stem: sketch for name, sketch in held.sketches.items()}
             for found in _each_audited(named, control, engines, asked):
-                yield path, replace(found, warnings=(*held.gaps.warning, *found.warnings), missing=held.gaps)
+                yield path, with_gaps(found, held.gaps)
             continue
         source = open_collection(path, control, encoding, column=column, by=by, form=form, strict=strict)
         if estimator == "self-training":
@@ -127,16 +128,8 @@ def audits_of(
                 raise InputError("'self-training' audits one collection at a time; leave out --by")
             whole = whole_source(source, strict=strict, verbose=verbose)
             found = audit(whole.vectors, control, name=source.name, **asked)
-            yield (
-                path,
-                replace(
-                    found,
-                    skipped={**found.skipped, **whole.skipped},
-                    warnings=(*whole.gaps.warning, *found.warnings),
-                    missing=whole.gaps,
-                    noun=_noun(source, encoding),
-                ),
-            )
+            found = replace(found, skipped={**found.skipped, **whole.skipped}, noun=_noun(source, encoding))
+            yield path, with_gaps(found, whole.gaps)
             continue
         done = sketch_source(
             source,
@@ -154,9 +147,12 @@ def audits_of(
         for name in done.sketches if sketches else ():
             if name not in sketches:
                 warn(f"{printable(name)}: no item with a usable vector; left out")
+        losses = Losses(done.missing, by)
+        for name in sorted(losses.known - set(done.sketches)):
+            warn(f"{printable(name)}: none of its files could be read; left out")
         for found in _each_audited(sketches or done.sketches, control, engines, asked):
-            warnings = (*done.gaps.warning, *found.warnings)
-            yield path, replace(found, warnings=warnings, missing=done.gaps, noun=_noun(source, encoding))
+            found = replace(found, noun=_noun(source, encoding))
+            yield path, with_gaps(found, losses.of(found.name), done.gaps)
 
 
 def _check_samples(samples: str, collections: tuple[str, ...], by: str | None) -> None:

@@ -155,6 +155,14 @@ def _skipped(audits: Sequence[Audit]) -> Light:
     name, noun = "Skipped items", noun_of(audits)
     lost = sum(sum(a.skipped.values()) for a in audits)
     total = lost + sum(a.count for a in audits)
+    parts = {id(a.missing): a.missing for a in audits if a.missing.listed}.values()
+    if parts:
+        number = sum(len(each.listed) + each.more for each in parts)
+        told = (
+            "Nothing is known of the items in parts of the source that could not be read; see the warnings."
+        )
+        figure = f"{lost:,} of {count(total, noun)}, and {count(number, 'parts')} of the source"
+        return Light(name, "caution", figure, told)
     if not lost:
         return Light(name, "good", f"0 of {count(total, noun)}", "Every item was counted.")
     far = [a for a in audits if a.diagnostics.skipped_shift > _allowed(a)]

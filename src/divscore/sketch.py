@@ -1,4 +1,4 @@
-"""Sketch: everything an audit needs to know of a collection, in tens of kilobytes.
+"""Sketch: everything an audit needs to know of a collection, in about 100 kilobytes.
 
 The state (count, Σ x̂, counts of cells) is a commutative group: adding, removing and merging are exact, which is
 the paper's "variable-sized collections" and also what lets batches, threads and machines share one pass.

@@ -60,7 +60,7 @@ def sketch(
     verbose: bool,
     form: str,
 ) -> None:
-    """Reduce a collection to some tens of kilobytes that can be merged and audited elsewhere.
+    """Reduce a collection to about 100 kilobytes that can be merged and audited elsewhere.
 
     \b
     Example:

@@ -17,13 +17,14 @@ class Counting:
 
     def __init__(self, app: Any) -> None:
         self.app = app
-        self.requests = self.bytes = self.ranges = 0
+        self.requests = self.bytes = self.ranges = self.asked = 0
         self.refused: dict[str, int] = {}  # ends of addresses, and how often their objects are refused
 
     def reset(self) -> None:
-        self.requests = self.bytes = self.ranges = 0
+        self.requests = self.bytes = self.ranges = self.asked = 0
 
     def __call__(self, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+        self.asked += 1
         for end in self.refused:
             if (
                 self.refused[end]

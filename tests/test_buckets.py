@@ -22,9 +22,11 @@ from test_engines import FORMATS, fingerprints, letters, matrix, opened, write
 
 from divscore import ControlSet
 from divscore.cli import main
+from divscore.cli.passes import whole_source
 from divscore.errors import FileError, MissingExtraError
 from divscore.passes import partial, sketch_source
 from divscore.sources import address, arrays, locate, location, open_many, open_vectors, tables
+from divscore.sources.open import parts_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 BUCKET = "s3://collections"
@@ -176,6 +178,78 @@ def test_a_file_that_goes_on_to_fail_is_named_and_left_out(
     assert found.rows == 300
     assert [each.part for each in found.missing] == [f"{BUCKET}/two/1.npy"]
     assert "may not be read by this user; check your keys" in found.missing[0].reason
+
+
+@pytest.mark.parametrize("form", ["npy", "csv"])
+def test_self_training_tries_again_and_leaves_no_copies(
+    server: Counting, control: ControlSet, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fsspec
+
+    monkeypatch.setattr(partial, "WAIT_SECONDS", 0.01)
+    for at in range(2):
+        write(tmp_path / f"{at}.{form}", matrix(at)[12:])
+        upload(tmp_path / f"{at}.{form}", f"whole-{form}/{at}.{form}")
+    source = open_many(f"{BUCKET}/whole-{form}/*.{form}")
+    for part in parts_of(source):
+        part.location.release()
+    server.refused[f"1.{form}"] = 2
+    try:
+        found = whole_source(source, strict=False, verbose=False)
+        assert server.refused[f"1.{form}"] == 0
+        assert (len(found.vectors), found.gaps.warning) == (576, ())
+        cache, path = fsspec.core.url_to_fs(f"simplecache::{BUCKET}/whole-{form}/0.{form}")
+        assert not cache._check_file(path)
+        server.refused[f"1.{form}"] = 1000
+        found = whole_source(source, strict=False, verbose=False)
+    finally:
+        server.refused.clear()
+    assert len(found.vectors) == 288
+    assert [each.part for each in found.gaps.listed] == [f"{BUCKET}/whole-{form}/1.{form}"]
+    assert "may not be read by this user; check your keys" in found.gaps.listed[0].reason
+
+
+def test_what_embed_could_not_read_is_known_in_a_bucket(
+    server: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("posts").mkdir()
+    for at in range(2):
+        pq.write_table(
+            pa.table({"text": [f"{name} {at}" for name in ("anna", "bob") * 20]}), f"posts/{at}.parquet"
+        )
+    Path("posts/1.parquet").write_bytes(Path("posts/1.parquet").read_bytes()[:-30])
+    rows = [f"{name} {at},{name[0]}" for at in range(20) for name in ("anna", "bob")]
+    Path("c.csv").write_text("\n".join(["text,group", *rows]))
+    made = CliRunner().invoke(main, ["embed", "posts", "-o", "vectors", "--column", "text"])
+    assert made.exit_code == 0, made.stderr
+    for folder in ("with", "without"):
+        for path in Path("vectors").iterdir():
+            if folder == "with" or path.name != "manifest.json":
+                upload(path, f"embedded/{folder}/{path.name}")
+    for asked in ("embedded", "embedded/", "embedded/with/*.arrow", "embedded/*/*.arrow"):
+        done = CliRunner().invoke(main, ["audit", f"{BUCKET}/{asked}", "--control", "c.csv", "--json", "-"])
+        assert done.exit_code == 0, done.stderr
+        told = json.loads(done.stdout)["missing"]["listed"]
+        assert [each["part"] for each in told] == ["posts/1.parquet"]
+        assert f"{BUCKET}/embedded/with was embedded without it" in told[0]["reason"]
+    asked = {}
+    for name, find in (("files", locate.locate_all), ("missing", locate.locate_files)):
+        for folder in ("with", "without"):
+            filesystem().invalidate_cache()
+            server.reset()
+            find(f"{BUCKET}/embedded/{folder}/*.arrow")
+            asked[name, folder] = server.asked
+    assert asked["missing", "with"] <= asked["files", "with"] + 2  # whether it is there, and what it says
+    assert asked["missing", "without"] <= asked["files", "without"] + 1
+    place = Path("vectors/manifest.json")
+    place.write_text(json.dumps({**json.loads(place.read_text()), "finished": False}))
+    upload(place, "embedded/with/manifest.json")
+    filesystem().invalidate_cache()
+    for path in ("embedded", "embedded/with/*.arrow"):
+        done = CliRunner().invoke(main, ["audit", f"{BUCKET}/{path}", "--control", "c.csv"])
+        assert done.exit_code == 2
+        assert f"{BUCKET}/embedded/with is being written, or its job was stopped" in done.stderr
 
 
 @pytest.fixture

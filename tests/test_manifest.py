@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,8 +22,11 @@ from divscore.embedding import itempart
 from divscore.errors import FileError
 from divscore.missing import LONGEST
 from divscore.sources import manifest as manifests
+from divscore.sources import open_many
 from divscore.sources.dataset import tables_in
 from divscore.sources.manifest import FORMAT, Manifest, read_manifest
+from divscore.sources.open import ManySource
+from divscore.sources.recognise import recognise
 
 WORDS = {"a": ["anna", "ada", "alma"], "b": ["bruno", "bela", "bob"]}
 ROWS = 100
@@ -49,6 +54,12 @@ def run(*arguments: str) -> Any:
 
 def audited(*arguments: str) -> Any:
     return json.loads(run("audit", *arguments, "--control", "c.csv", "--json", "-").stdout)
+
+
+def refused(*arguments: str) -> str:
+    done = invoke("audit", *arguments, "--control", "c.csv")
+    assert done.exit_code == 2, done.output
+    return str(done.stderr)
 
 
 def texts(seed: int, count: int = ROWS) -> list[str]:
@@ -221,7 +232,11 @@ anything: st.SearchStrategy[Any] = st.recursive(
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(anything, anything, anything)
+@given(
+    anything | st.lists(st.fixed_dictionaries({"file": st.sampled_from(["a.arrow", "b.arrow"])}), max_size=3),
+    anything | st.lists(st.fixed_dictionaries({"of": st.text(), "reason": st.text()}), max_size=3),
+    anything | st.booleans(),
+)
 def test_whatever_a_manifest_says_it_is_read_or_refused(
     tmp_path: Path, parts: Any, missing: Any, finished: Any
 ) -> None:
@@ -233,18 +248,151 @@ def test_whatever_a_manifest_says_it_is_read_or_refused(
         return
     assert isinstance(found, Manifest)
     assert len(found.missing) == len(missing)
-    assert all(isinstance(each.label, str) and len(each.label) <= LONGEST for each in found.missing)
+    assert all(isinstance(each.part, str) and len(each.part) <= LONGEST for each in found.missing)
+    assert len(set(found.parts)) == len(found.parts)
+    assert found.finished is finished
 
 
 @pytest.mark.parametrize(
     "parts",
-    [None, 7, {"a": 1}, ["a.arrow"], [{}], [{"file": 3}], [{"file": ""}], [{"file": "../a.arrow"}]]
+    [[{"file": "a.arrow"}, {"file": "b.arrow"}, {"file": "a.arrow"}]]
+    + [None, 7, {"a": 1}, ["a.arrow"], [{}], [{"file": 3}], [{"file": ""}], [{"file": "../a.arrow"}]]
     + [[{"file": name}] for name in ("..", "/etc/a.arrow", "b/../../a.arrow", "..\\a.arrow", ".a", "a\0")],
 )
 def test_a_manifest_that_names_no_files_beside_it_is_damaged(tmp_path: Path, parts: Any) -> None:
     (tmp_path / "manifest.json").write_text(json.dumps({"format": FORMAT, "finished": True, "parts": parts}))
     with pytest.raises(FileError, match=r"manifest\.json does not list the files that lie beside it"):
         tables_in(str(tmp_path))
+
+
+def test_a_part_that_is_listed_twice_is_not_counted_twice(posts: Path) -> None:
+    run("embed", "posts", "-o", "vectors", "--column", "text")
+    listed = json.loads(Path("vectors/manifest.json").read_text())["parts"]
+    edited(parts=[*listed, listed[0]])
+    for asked in ("vectors", "vectors/*.arrow"):
+        assert "the files that lie beside it, each once; it is damaged" in refused(asked)
+
+
+@pytest.mark.parametrize("finished", ["no", 1, None])
+def test_a_manifest_says_whether_it_is_finished(posts: Path, finished: Any) -> None:
+    run("embed", "posts", "-o", "vectors", "--column", "text")
+    edited(finished=finished)
+    assert "does not say whether its job is finished; it is damaged" in refused("vectors")
+
+
+def test_where_nothing_was_embedded_what_is_missing_is_named(posts: Path) -> None:
+    cut(posts / "1.parquet")
+    run("embed", "posts", "-o", "vectors", "--column", "text")
+    edited(parts=[])
+    for asked in ("vectors", "."):
+        told = refused(asked)
+        assert "vectors has no vectors, as nothing could be embedded: a part of the source" in told
+        assert "is missing: posts/1.parquet" in told
+
+
+# Folders below the one that is named, and patterns
+
+
+@pytest.fixture
+def below(posts: Path) -> Path:
+    """Two folders that `embed` wrote, one of them without a file that it could not read, below a third."""
+    shutil.copytree(posts, "whole")
+    for at, text in enumerate(("", "anna")):
+        pq.write_table(pa.table({"text": [text] * 10, "country": ["SA"] * 10}), f"whole/{at + 3}.parquet")
+    cut(posts / "1.parquet")
+    for name in (posts.name, "whole"):
+        run("embed", name, "-o", f"vectors/{name}", "--column", "text")
+    assert list(Path("vectors/whole").glob("*.skipped.csv"))  # which are of another kind
+    return Path("vectors")
+
+
+PATTERNS = ("vectors/*/*.arrow", "vectors/**/*.arrow", "vectors/p*/part-*.arrow", f"{'?' * 7}/posts/*0.arrow")
+
+
+@pytest.mark.parametrize("asked", ["vectors", "vectors/", ".", *PATTERNS])
+def test_what_is_missing_from_folders_below_and_of_patterns_is_known(below: Path, asked: str) -> None:
+    if asked == ".":
+        for name in ("posts", "whole"):
+            shutil.rmtree(name)
+        Path("c.csv").rename("../c.csv")
+    ways = ([], ["--by", "country"], ["--estimator", "self-training"])
+    for way in ways:
+        command = ["audit", asked, "--control", "../c.csv" if asked == "." else "c.csv", *way]
+        told = json.loads(run(*command, "--json", "-").stdout)
+        (part, reason), *others = parts_of(told)
+        assert (part, others) == ("posts/1.parquet", [])
+        assert "vectors/posts was embedded without it: posts/1.parquet cannot be read" in reason
+        assert all("posts/1.parquet" in each["warnings"][0] for each in told["collections"])
+        if not asked.endswith("0.arrow") and "p*" not in asked:
+            assert sum(each["count"] for each in told["collections"]) == 5 * ROWS + 10
+    assert "was embedded without it" in invoke(*command, "--strict").stderr
+
+
+def test_what_is_missing_is_known_inside_the_folder_too(below: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("vectors/posts")
+    told = json.loads(run("audit", "*.arrow", "--control", "../../c.csv", "--json", "-").stdout)
+    assert parts_of(told)[0][1].startswith("this folder was embedded without it: posts/1.parquet")
+
+
+def test_a_pattern_in_the_library_knows_it_too(below: Path) -> None:
+    source = open_many("vectors/*/*.arrow")
+    assert isinstance(source, ManySource)
+    assert [each.part for each in source.unopened] == ["posts/1.parquet"]
+    assert not isinstance(open_many("vectors/posts/part-00000.arrow"), ManySource)  # one file, and no pattern
+    with pytest.raises(FileError, match="vectors/posts was embedded without it"):
+        open_many("vectors/*/*.arrow", strict=True)
+
+
+@pytest.mark.parametrize("asked", ["vectors", *PATTERNS])
+def test_an_unfinished_folder_below_is_no_collection(below: Path, asked: str) -> None:
+    place = Path("vectors/posts/manifest.json")
+    place.write_text(json.dumps({**json.loads(place.read_text()), "finished": False}))
+    assert "vectors/posts is being written, or its job was stopped" in refused(asked)
+    assert audited("vectors/w*/*.arrow")["collections"][0]["count"] == 3 * ROWS + 10
+
+
+def test_files_that_no_manifest_below_lists_are_not_meant(below: Path) -> None:
+    first = Path("vectors/posts/part-00000.arrow")
+    shutil.copy(first, "vectors/posts/part-00009.arrow")
+    Path("vectors/posts/inner").mkdir()
+    shutil.copy(first, "vectors/posts/inner/a.arrow")
+    shutil.copytree("vectors/whole", "vectors/posts/again")
+    shutil.copy(first, "vectors/beside.arrow")
+    kept = [location.path for location in tables_in("vectors").found]
+    parts = [f"vectors/posts/part-{at:05}.arrow" for at in range(6)]
+    assert kept[0] == "vectors/beside.arrow"
+    assert [name for name in kept if "posts" in name] == parts
+    assert {name.split("/")[1] for name in kept[1:]} == {"posts", "whole"}
+
+
+def test_other_manifests_below_and_beside_are_passed_by(below: Path) -> None:
+    Path("vectors/posts/manifest.json").write_text('{"format": "other"}')
+    assert tables_in("vectors/posts").unopened == ()
+    assert audited("vectors/p*/*.arrow")["missing"]["listed"] == []
+    Path("vectors/posts/manifest.json").write_text(f'{{"format": "{FORMAT}", "parts"')
+    for asked in ("vectors", "vectors/p*/*.arrow"):
+        assert "vectors/posts/manifest.json is cut off or not JSON; it is damaged" in refused(asked)
+
+
+def test_a_pattern_of_other_files_beside_parts_has_nothing_to_do_with_them(below: Path) -> None:
+    for name in ("a.arrow", "a.csv"):
+        shutil.copy("vectors/posts/part-00000.arrow", f"vectors/posts/{name}")
+    shutil.copy("c.csv", "vectors/posts/c.csv")
+    assert audited("vectors/posts/c*.csv")["missing"]["listed"] == []
+    assert audited("vectors/posts/a*.arrow")["missing"]["listed"] == []
+
+
+def test_many_remote_folders_of_a_pattern_are_not_asked(below: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = fsspec.filesystem("memory")
+    memory.put("vectors", "/vectors", recursive=True)
+    try:
+        monkeypatch.setattr(manifests, "ASKED", 2)
+        assert [each.part for each in recognise("memory://vectors/*/*.arrow").unopened] == ["posts/1.parquet"]
+        monkeypatch.setattr(manifests, "ASKED", 1)
+        assert recognise("memory://vectors/*/*.arrow").unopened == ()
+        assert [each.part for each in recognise("memory://vectors").unopened] == ["posts/1.parquet"]
+    finally:
+        memory.rm("/vectors", recursive=True)
 
 
 def test_a_manifest_that_is_cut_off_is_damaged(posts: Path, monkeypatch: pytest.MonkeyPatch) -> None:

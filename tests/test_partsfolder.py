@@ -24,6 +24,7 @@ from divscore.embedding.partjob import PartsResult, embed_parts
 from divscore.embedding.partsfolder import LOCK
 from divscore.engines import Engine
 from divscore.errors import FileError
+from divscore.sources.embedded import ABOUT_KEY
 
 WORDS = ("river", "stone", "cloud", "window", "paper", "morning", "letter", "yellow")
 
@@ -242,3 +243,44 @@ def test_a_changed_remote_file_of_the_same_size_is_noticed(tmp_path: Path) -> No
             found.append(itempart._version(Location("s3://posts/x.csv", "s3://posts/x.csv")))
     assert found[0] == found[1] != found[2]
     assert found[0][0] == found[2][0]
+
+
+def test_a_part_whose_account_of_the_items_is_damaged_is_made_anew(tmp_path: Path, posts: Path) -> None:
+    out = tmp_path / "out"
+    embedded(posts, out)
+    before = contents(out)
+    for about in ("not json", "[1]", '{"items": -1}', None):
+        with pa.ipc.open_file(out / "part-00001.arrow") as reader:
+            table = reader.read_all()
+        known = {key: value for key, value in table.schema.metadata.items() if key != ABOUT_KEY.encode()}
+        forged = table.replace_schema_metadata({**known, **({} if about is None else {ABOUT_KEY: about})})
+        with pa.ipc.new_file(out / "part-00001.arrow", forged.schema) as writer:
+            writer.write_table(forged)
+        done = embedded(posts, out)
+        assert (done.items, done.resumed) == (60, 40)
+        assert contents(out) == before
+
+
+def test_parts_without_a_signature_are_made_anew(tmp_path: Path, posts: Path) -> None:
+    out = tmp_path / "out"
+    embedded(posts, out)
+    before = contents(out)
+    told = json.loads((out / "manifest.json").read_text())
+    told["parts"] = [{"file": part["file"]} for part in told["parts"]]
+    (out / "manifest.json").write_text(json.dumps(told))
+    assert embedded(posts, out).resumed == 0
+    assert contents(out) == before
+
+
+def test_a_manifest_with_a_list_of_earlier_parts_is_not_ours(tmp_path: Path, posts: Path) -> None:
+    out = tmp_path / "out"
+    embedded(posts, out)
+    told = json.loads((out / "manifest.json").read_text())
+    (out / "manifest.json").write_text(json.dumps({**told, "earlier": ["part-00000.arrow"]}))
+    assert "holds files that are not of an embedding job" in refused("embed", posts, "-o", out)
+
+
+def test_a_manifest_without_end_is_not_ours(tmp_path: Path, posts: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "manifest.json").write_text("[" * 100_000)
+    assert "holds files that are not of an embedding job" in refused("embed", posts, "-o", tmp_path / "out")

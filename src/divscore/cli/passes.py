@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,11 @@ from divscore.embedding.itempart import unopened
 from divscore.embedding.open import open_any
 from divscore.embedding.source import EncodedSource
 from divscore.engines import Engine, sketch_blocks
-from divscore.errors import FileError, InputError, MismatchError
+from divscore.errors import DivscoreError, FileError, InputError, MismatchError
 from divscore.missing import Gaps, Missing
 from divscore.passes import Sketched
 from divscore.passes import sketch_source as run_pass
-from divscore.passes.partial import RowWatch
+from divscore.passes.partial import RowWatch, tried
 from divscore.sources import VectorSource
 from divscore.sources.delimited import DelimitedSource
 from divscore.sources.open import ManySource, parts_of
@@ -175,22 +176,18 @@ def whole_source(source: VectorSource, *, strict: bool, verbose: bool) -> Whole:
     encoded = isinstance(source, EncodedSource)
     with _bar(source, verbose) as advance:
         for part in [source] if encoded else partitions_of(source):
-            read = []
+            read = partial(_vectors_of, part, strict, verbose, advance)
             try:
-                opened = part.open() if isinstance(part, Partition) else part
-                watch = RowWatch(opened, strict, verbose)
-                for vectors, _ in watch.blocks(None):
-                    read.append(vectors)
-                    advance(len(vectors))
-            except FileError as error:
+                watch, vectors = tried(part, read) if isinstance(part, Partition) else read()
+            except DivscoreError as error:
                 if strict or isinstance(error, UnseenError) or not isinstance(source, ManySource):
                     raise
                 missing.append(Missing(part.label, str(error), part.rows))
                 _tell_failure(missing[-1])
                 continue
-            blocks += read
-            problems += [*opened.problems, *watch.problems]
-            unreadable += opened.unreadable
+            blocks += vectors
+            problems += [*watch.source.problems, *watch.problems]
+            unreadable += watch.source.unreadable
     for problem in problems[:LISTED] if verbose else ():
         warn(problem)
     if not blocks:
@@ -199,3 +196,15 @@ def whole_source(source: VectorSource, *, strict: bool, verbose: bool) -> Whole:
     skipped = skipped_in(source, unreadable)
     skipped["unreadable"] += sum(each.rows or 0 for each in missing)
     return Whole(np.concatenate(blocks), skipped, Gaps.among(missing))
+
+
+def _vectors_of(
+    part: VectorSource | Partition, strict: bool, verbose: bool, advance: Callable[[int], None]
+) -> tuple[RowWatch, list[Any]]:
+    """Vectors of a part, and the one who watched its rows."""
+    watch = RowWatch(part.open() if isinstance(part, Partition) else part, strict, verbose)
+    read = []
+    for vectors, _ in watch.blocks(None):
+        read.append(vectors)
+        advance(len(vectors))
+    return watch, read

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 from divscore.cli.console import warn
 from divscore.embedding.source import EncodedSource
 from divscore.passes import Sketched
 from divscore.sources import VectorSource
+from divscore.sources.embedded import read_embedded
 from divscore.sources.open import parts_of
-from divscore.sources.pool import ABOUT_KEY
 from divscore.wording import printable
 
 __all__ = ["count_skipped", "skipped_in"]
@@ -32,7 +30,7 @@ def count_skipped(source: VectorSource, found: Sketched, by: str | None) -> None
                 for kind, number in kinds.items():
                     sketches[name].skip(kind, number)
             else:
-                warn(f"{name}: none of its {sum(kinds.values()):,} items has a vector; left out")
+                warn(f"{printable(name)}: none of its {sum(kinds.values()):,} items has a vector; left out")
         lost = found.unreadable
     elif not by and len(sketches) == 1:
         only = next(iter(sketches.values()))
@@ -53,8 +51,9 @@ def skipped_in(source: VectorSource, unreadable: int) -> dict[str, int]:
         return source.skipped()
     counts = {"unreadable": unreadable, "empty": 0}
     for part in parts_of(source):
-        for kind, number in json.loads(part.metadata.get(ABOUT_KEY, "{}")).get("skipped", {}).items():
-            counts[kind] += int(number)
+        about = read_embedded(part.metadata, part.label)
+        for kind, number in about.skipped.items() if about else ():
+            counts[kind] += number
     return counts
 
 
@@ -62,12 +61,14 @@ def _skipped_by(source: VectorSource, by: str) -> dict[str, dict[str, int]] | No
     """What `embed` noted of the items without a vector, by the values of a column; None where it did not."""
     found: dict[str, dict[str, int]] = {}
     for part in parts_of(source):
-        about = json.loads(part.metadata.get(ABOUT_KEY, "{}"))
-        lost, noted = sum(about.get("skipped", {}).values()), about.get("skipped_by", {}).get(by, {})
-        if lost != sum(sum(kinds.values()) for kinds in noted.values()):
+        about = read_embedded(part.metadata, part.label)
+        if about is None:
+            continue
+        noted = about.skipped_by.get(by, {})
+        if about.lost != sum(sum(kinds.values()) for kinds in noted.values()):
             return None
         for name, kinds in noted.items():
             mine = found.setdefault(name, {})
             for kind, number in kinds.items():
-                mine[kind] = mine.get(kind, 0) + int(number)
+                mine[kind] = mine.get(kind, 0) + number
     return found

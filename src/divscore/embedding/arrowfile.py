@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from divscore.embedding.outcome import READ, Outcome
 from divscore.sources.block import BLOCK_BYTES
+from divscore.sources.embedded import ABOUT_KEY
 from divscore.sources.items import Items
-from divscore.sources.pool import ABOUT_KEY, ENCODER_KEY
+from divscore.sources.pool import ENCODER_KEY
 
 __all__ = ["IDENTITY", "VECTOR", "Layout"]
 

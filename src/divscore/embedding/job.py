@@ -19,11 +19,11 @@ from divscore.embedding.journal import Journal
 from divscore.embedding.pipeline import Pipeline, chunks
 from divscore.errors import FileError
 from divscore.missing import Missing
+from divscore.sources.embedded import KINDS, MOST_VALUES
 from divscore.sources.items import Items, ItemSource
 
 __all__ = ["EmbedResult", "embed"]
 
-MOST_VALUES = 1000
 NOT_KEPT = {"path", "resumed", "replaced", "listing", "missing"}
 NOT_STRICT = "mend it or leave it out, or leave out --strict to skip such items"
 
@@ -159,7 +159,7 @@ class _Job:
             raise FileError(
                 f"{self.source.path}: none of {counts['items']:,} items has a vector; {listing.name} says why"
             )
-        skipped = {kind: counts[kind] for kind in ("unreadable", "empty")}
+        skipped = {kind: counts[kind] for kind in KINDS}
         items = counts["items"] + self.source.unreadable
         listed = os.fspath(listing) if listing.exists() else None
         result = EmbedResult(

@@ -19,12 +19,11 @@ from divscore.embedding.projection import Projection
 from divscore.engines import Engine
 from divscore.errors import DivscoreError, FileError
 from divscore.missing import Missing
+from divscore.sources.embedded import KINDS
 from divscore.sources.items import ItemSource
 from divscore.sources.partition import UnseenError
 
 __all__ = ["PartsResult", "check_parts", "embed_parts"]
-
-KINDS = ("unreadable", "empty")
 
 
 @dataclass(frozen=True)
@@ -144,8 +143,7 @@ def _finished(folder: PartsFolder, source: ItemSource, missing: list[Missing], r
     made = folder.made()
     for path in made:
         said = about(path)
-        counts.update({key: int(said[key]) for key in ("items", "vectors", "several")})
-        counts.update({kind: int(said["skipped"].get(kind, 0)) for kind in KINDS})
+        counts.update({"items": said.items, "vectors": said.vectors, "several": said.several, **said.skipped})
     if not counts["vectors"]:
         why = missing[0].reason if missing else "the files part-*.skipped.csv say why"
         raise FileError(f"{source.path}: none of {counts['items']:,} items has a vector; {why}")

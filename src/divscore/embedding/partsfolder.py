@@ -15,12 +15,12 @@ from divscore.embedding.journal import lock
 from divscore.errors import DivscoreError, FileError
 from divscore.missing import Missing
 from divscore.sources.block import Request
+from divscore.sources.embedded import Embedded, read_embedded
 from divscore.sources.folder import PictureFiles
 from divscore.sources.items import ItemSource
 from divscore.sources.location import Location
 from divscore.sources.manifest import FORMAT, MANIFEST
 from divscore.sources.open import open_one
-from divscore.sources.pool import ABOUT_KEY
 from divscore.sources.tableitems import TableItems
 from divscore.wording import printable
 
@@ -106,7 +106,7 @@ class PartsFolder:
         same = all(found.get(key) == value for key, value in self._header.items())
         self.replaced = bool(found) and not same
         self._old = _listed(found)
-        signatures = {part["file"]: part["signature"] for part in found.get("parts", [])} if same else {}
+        signatures = {part["file"]: part.get("signature") for part in found.get("parts", [])} if same else {}
         kept: dict[str, int] = {}
         for file in sorted(self._old):
             stamp = self._stamp(file)
@@ -163,7 +163,7 @@ class PartsFolder:
         try:
             found = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
             _listed(found)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
         return found if found.get("format") == FORMAT else None
 
@@ -194,19 +194,22 @@ def _is_still(name: Path, stream: BinaryIO) -> bool:
         return False
 
 
-def about(path: Path) -> dict[str, Any]:
+def about(path: Path) -> Embedded:
     """What a finished part says of itself."""
-    found: dict[str, Any] = json.loads(
-        open_one(Location(str(path), str(path)), Request(vectors=False)).metadata[ABOUT_KEY]
-    )
+    part = open_one(Location(str(path), str(path)), Request(vectors=False))
+    found = read_embedded(part.metadata, part.label)
+    if found is None:
+        raise FileError(
+            f"{part.label} is no longer the part that was written; let 'divscore embed' start again"
+        )
     return found
 
 
 def _items(path: Path) -> int | None:
     """Items of a part; none where it cannot be read, so that it is made anew."""
     try:
-        return int(about(path)["items"])
-    except (DivscoreError, ValueError, TypeError, KeyError):
+        return about(path).items
+    except DivscoreError:
         return None
 
 
@@ -214,7 +217,7 @@ def _listed(manifest: Mapping[str, Any] | None) -> set[str]:
     """Files that a manifest lists; names that no job gives are left out."""
     if manifest is None:
         return set()
-    names = [*(part["file"] for part in manifest.get("parts", [])), *manifest.get("earlier", {})]
+    names = [*(part["file"] for part in manifest.get("parts", [])), *manifest.get("earlier", {}).keys()]
     return {name for name in names if PART.fullmatch(name)}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,11 +17,13 @@ from divscore.sources.block import PROBLEMS_KEPT, VectorSource
 from divscore.sources.partition import Partition, UnseenError
 from divscore.sources.texts import Texts
 
-__all__ = ["Assignment", "Partial", "RowWatch", "coded", "sketch_partition"]
+__all__ = ["Assignment", "Partial", "RowWatch", "coded", "sketch_partition", "tried"]
 
 LARGE_BLOCK = 96 << 20  # with thousands of collections, so that a block has several rows of each
 TRIES = 3  # of a remote file, which may fail for a moment
 WAIT_SECONDS = 0.5
+
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True)
@@ -65,14 +67,21 @@ def sketch_partition(
     progress: Callable[[int], None] | None = None,
 ) -> Partial:
     """Read one partition, in whichever process or machine; what is wrong with it is told, not raised."""
+    try:
+        return tried(partition, lambda: _sketched(assignment, partition, workers, progress))
+    except DivscoreError as error:
+        return Partial(failed=str(error), fatal=isinstance(error, UnseenError))
+
+
+def tried(partition: Partition, read: Callable[[], Read]) -> Read:
+    """What is read from a partition; a remote one is tried again, and no copy of it is left behind."""
     for attempt in range(TRIES):
         try:
-            return _sketched(assignment, partition, workers, progress)
-        except UnseenError as error:
-            return Partial(failed=str(error), fatal=True)
+            return read()
         except DivscoreError as error:
-            if not partition.location.remote or attempt + 1 == TRIES:
-                return Partial(failed=str(error))
+            lasting = isinstance(error, UnseenError) or not partition.location.remote
+            if lasting or attempt + 1 == TRIES:
+                raise
             time.sleep(WAIT_SECONDS * 2**attempt)
         finally:
             partition.location.release()

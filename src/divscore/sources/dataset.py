@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 
 from divscore.errors import FileError
 from divscore.sources.address import filesystem_of
 from divscore.sources.files import Files
 from divscore.sources.folder import is_picture
 from divscore.sources.location import Location
-from divscore.sources.manifest import read_manifest
+from divscore.sources.manifest import MANIFEST, Manifest, read_manifest, read_manifests
 from divscore.sources.open import SUFFIXES
 from divscore.wording import public
 
@@ -21,24 +21,50 @@ def tables_in(folder: str) -> Files:
     """Tables or arrays in a folder and those below it, in order; none where it holds pictures or neither.
 
     Names that begin with a dot or an underscore are left out, as data sets have them for their own purposes. Where
-    `embed` wrote the folder, its manifest says which files are meant, and what is missing.
+    `embed` wrote the folder, or one below it, its manifest says which files there are meant, and what is missing.
     """
-    listed = _from_manifest(folder)
-    if listed is not None:
-        return listed
-    found: dict[str, list[str]] = {}
+    own = read_manifest(folder)
+    if own is not None:
+        return _files_of([own], [])
+    names, marked = [], []
     for name in _files(folder):
         if is_picture(name):
             return Files([])
-        suffix = os.path.splitext(name)[1].lower()
-        if suffix in SUFFIXES:
-            found.setdefault(suffix, []).append(name)
-    if len(found) > 1:
+        if os.path.splitext(name)[1].lower() in SUFFIXES:
+            names.append(name)
+        elif os.path.basename(name) == MANIFEST and os.path.dirname(name) != folder.rstrip("/"):
+            marked.append(os.path.dirname(name))
+    jobs = {each.folder: each for each in read_manifests(marked, seen=True)}
+    outermost = [jobs[name] for name in sorted(jobs) if not _inside(os.path.dirname(name), jobs)]
+    others = [name for name in names if not _inside(os.path.dirname(name), jobs)] if jobs else names
+    files = _files_of(outermost, others)
+    kinds = sorted({os.path.splitext(each.url)[1].lower() for each in files.found})
+    if len(kinds) > 1:
         raise FileError(
-            f"{public(folder)} holds files of several kinds ({', '.join(sorted(found))}); name those that are meant by "
-            f"a pattern, such as '{public(folder).rstrip('/')}/**/*{sorted(found)[0]}'"
+            f"{public(folder)} holds files of several kinds ({', '.join(kinds)}); name those that are meant by "
+            f"a pattern, such as '{public(folder).rstrip('/')}/**/*{kinds[0]}'"
         )
-    return Files([Location(name, name) for names in found.values() for name in sorted(names)])
+    return files
+
+
+def _files_of(jobs: Sequence[Manifest], others: Sequence[str]) -> Files:
+    """Files that no job wrote, the parts that manifests list, and what is missing."""
+    for each in jobs:
+        each.check()
+    places = [*sorted(others), *(place for each in jobs for place in each.places)]
+    return Files(
+        [Location(each, each) for each in places], tuple(lost for each in jobs for lost in each.missing)
+    )
+
+
+def _inside(folder: str, jobs: Container[str]) -> bool:
+    """Whether a folder is a job's own, or lies in such a one, in which nothing but its parts is meant."""
+    while folder not in jobs:
+        above = os.path.dirname(folder)
+        if above == folder or not above:
+            return False
+        folder = above
+    return True
 
 
 def _files(folder: str) -> Iterator[str]:
@@ -57,17 +83,3 @@ def _files(folder: str) -> Iterator[str]:
 
 def _hidden(path: str) -> bool:
     return any(part.startswith((".", "_")) for part in path.split("/") if part)
-
-
-def _from_manifest(folder: str) -> Files | None:
-    """The parts that `embed` lists, if it wrote this folder."""
-    manifest = read_manifest(folder)
-    if manifest is None:
-        return None
-    if not manifest.finished:
-        raise FileError(
-            f"{public(folder)} is being written, or its job was stopped: {len(manifest.parts)} parts are there. "
-            "Let 'divscore embed' finish"
-        )
-    places = (f"{folder.rstrip('/')}/{name}" for name in manifest.parts)
-    return Files([Location(each, each) for each in places], manifest.missing)

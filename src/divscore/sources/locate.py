@@ -11,11 +11,13 @@ from typing import Any
 
 from divscore.errors import FileError
 from divscore.sources.address import file_in, filesystem_of, is_pattern, over_http
+from divscore.sources.files import Files
 from divscore.sources.location import Location
+from divscore.sources.manifest import missing_beside
 from divscore.sources.sniff import form_of
 from divscore.wording import public
 
-__all__ = ["is_folder", "locate", "locate_all"]
+__all__ = ["is_folder", "locate", "locate_all", "locate_files"]
 
 COPIED_AT_ONCE = 1 << 20
 
@@ -33,7 +35,7 @@ def locate(path: str | os.PathLike[str], form: str = "") -> Location:
 def locate_all(pattern: str | os.PathLike[str], form: str = "") -> list[Location]:
     """Find the files of a pattern in sorted order, or the one file of a plain path."""
     text = os.fspath(pattern)
-    if not is_pattern(text) or os.path.exists(text):
+    if not _is_pattern(text):
         return [locate(text, form)]
     if "://" in text:
         filesystem, path = filesystem_of(text)
@@ -45,6 +47,16 @@ def locate_all(pattern: str | os.PathLike[str], form: str = "") -> list[Location
         raise FileError(f"no file matches '{public(text)}'; check the pattern, and the folder it starts from")
     # Not checked yet: a bad file is one among others, not the end.
     return [Location(name, name, form) for name in sorted(found)]
+
+
+def locate_files(pattern: str | os.PathLike[str], form: str = "") -> Files:
+    """The same, and what is missing from the folders in which a pattern found parts that `embed` wrote."""
+    found = locate_all(pattern, form)
+    return Files(found, missing_beside(found) if _is_pattern(os.fspath(pattern)) else ())
+
+
+def _is_pattern(text: str) -> bool:
+    return is_pattern(text) and not os.path.exists(text)
 
 
 def is_folder(path: str | os.PathLike[str]) -> bool:

@@ -17,7 +17,7 @@ from divscore.sources.delimited import DelimitedSource
 from divscore.sources.hive import HiveSource, folder_values
 from divscore.sources.jsonlines import JsonLinesSource
 from divscore.sources.lines import LinesSource
-from divscore.sources.locate import locate, locate_all
+from divscore.sources.locate import locate, locate_files
 from divscore.sources.location import Location, NoRowsError
 from divscore.sources.tables import ArrowSource, ParquetSource
 from divscore.wording import public
@@ -122,8 +122,9 @@ def open_many(
     batch_rows: int = 65536,
 ) -> VectorSource:
     """Open the files of a pattern such as ``data/*.parquet`` as one source, or a plain path as it is."""
-    found = locate_all(pattern)
-    return open_located(found, _request(column, extra, strict, batch_rows), os.fspath(pattern))
+    files = locate_files(pattern)
+    request = _request(column, extra, strict, batch_rows)
+    return open_located(files.found, request, os.fspath(pattern), files.unopened)
 
 
 def open_located(

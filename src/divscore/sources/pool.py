@@ -19,14 +19,11 @@ from divscore.sources.block import Request, VectorSource
 from divscore.sources.locate import locate_all
 from divscore.sources.location import Location, quoted
 from divscore.sources.open import open_located
-from divscore.sources.tables import EMBEDDED
 
-__all__ = ["ABOUT_KEY", "ENCODER_KEY", "GROUP", "attributes_of", "groups_of", "guess_attribute", "read_pool"]
+__all__ = ["ENCODER_KEY", "GROUP", "attributes_of", "groups_of", "guess_attribute", "read_pool"]
 
 # Where a table of vectors says in its schema's metadata what made them.
 ENCODER_KEY = "divscore.encoder"
-# Where a file that `embed` wrote says what became of the items.
-ABOUT_KEY = EMBEDDED
 GROUP = "group"
 
 

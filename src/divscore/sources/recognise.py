@@ -11,7 +11,7 @@ from divscore.sources.dataset import tables_in
 from divscore.sources.files import Files
 from divscore.sources.folder import FolderItems, PictureFiles, is_picture
 from divscore.sources.items import ItemSource
-from divscore.sources.locate import is_folder, locate_all
+from divscore.sources.locate import is_folder, locate_files
 from divscore.sources.location import Location
 from divscore.sources.tableitems import TableItems, item_column
 
@@ -56,7 +56,7 @@ def recognise(
         if not files.found:
             return FolderItems(text, extra)
     else:
-        files = Files(locate_all(text, form))
+        files = locate_files(text, form)
     found = files.found
     pictures = [is_picture(location.url) and not form for location in found]
     if all(pictures):

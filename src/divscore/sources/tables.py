@@ -21,6 +21,7 @@ from divscore.sources.columns import (
     stored_type,
     texts_of,
 )
+from divscore.sources.embedded import ABOUT_KEY, read_embedded
 from divscore.sources.location import Location, quoted
 
 __all__ = ["ArrowSource", "ParquetSource"]
@@ -28,7 +29,6 @@ __all__ = ["ArrowSource", "ParquetSource"]
 # Reads a column chunk piece by piece; without it pyarrow holds a row group's whole chunk in memory.
 READ_AT_ONCE = 8 << 20
 PEEK_ROWS = 64
-EMBEDDED = "divscore.embedding"  # key under which `embed` says what became of its items
 PIECE_ROWS = 65_536  # row groups are gathered until they have as many rows
 PIECE_BYTES = (
     64 << 20
@@ -49,6 +49,8 @@ class TableSource(VectorSource):
             twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
             raise FileError(f"{self.path} has more than one column named {quoted(twice)}; rename them")
         self.metadata = decoded(schema.metadata)
+        if request.piece is None:  # or else it was read when the file was cut
+            read_embedded(self.metadata, self.label)
         self._require(self.columns)
         self._column = self._choose(self.columns) if request.vectors else ""
         with location.reading(self.format):
@@ -59,10 +61,11 @@ class TableSource(VectorSource):
             self.dimension = request.dimension
         elif self.rows != 0:
             self.dimension = self._find_dimension(stored_type(schema.field(self._column).type))
-        if self.rows == 0 and EMBEDDED in self.metadata:
+        if self.rows == 0 and ABOUT_KEY in self.metadata:
             # A part of a job in which no item had a vector is no mistake.
-            self.dimension = int(schema.field(self._column).type.list_size)
-            return
+            self.dimension = getattr(schema.field(self._column).type, "list_size", 0)
+            if self.dimension:
+                return
         self._check_shape()
 
     def _read_schema(self) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -238,6 +239,13 @@ def test_no_cluster_at_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for address in ("nonsense", "", "tls://127.0.0.1:8786", "http://127.0.0.1:1", str(tmp_path)):
         with pytest.raises(InputError, match="expected the address that 'dask scheduler' prints"):
             ClusterEngine(address)
+    for name in ("nothere.json", str(tmp_path / "nothere.json"), "nonsense"):
+        with pytest.raises(
+            InputError, match=f"^{re.escape(name)} does not exist, and an address would have a port; "
+        ):
+            ClusterEngine(name)
+    with pytest.raises(InputError, match=f"^{re.escape(str(tmp_path))} is a folder"):
+        ClusterEngine(str(tmp_path))
     for text in ("{}", "[1]", '{"address": 7}', "no JSON"):
         (tmp_path / "s.json").write_text(text)
         with pytest.raises(InputError, match=r"s\.json names no scheduler"):
@@ -394,12 +402,37 @@ def test_texts_are_encoded_on_the_cluster(cluster: LoopbackCluster, tmp_path: Pa
     assert done.stdout == alone.stdout
 
 
-def test_a_cluster_without_workers(tmp_path: Path) -> None:
-    with (
-        LoopbackCluster(tmp_path, nodes=0) as empty,
-        pytest.raises(InputError, match=f"has no workers; start some with 'dask worker {empty.address}'"),
-    ):
-        ClusterEngine(empty.address, patience=0.5)
+def test_a_cluster_without_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    with LoopbackCluster(tmp_path, nodes=0) as empty:
+        with pytest.raises(
+            InputError, match=f"has no workers; start some with 'dask worker {empty.address}'$"
+        ):
+            ClusterEngine(empty.address, patience=0.5, tell=told.append)
+        assert told == []
+        monkeypatch.setattr("divscore.engines.cluster.TELL_SECONDS", 0.2)
+        file = str(empty.file)
+        with pytest.raises(InputError, match=f"start some with 'dask worker --scheduler-file {file}'$"):
+            ClusterEngine(file, patience=1.0, tell=told.append)
+        assert told[-1] == f"waiting for the first worker of {file} (up to 1 s)"
+        assert sum(line.startswith("waiting") for line in told) == 1
+        time.sleep(0.5)
+        assert told[-1].startswith("waiting")
+
+
+def test_a_cluster_that_does_not_answer_is_told_of_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("divscore.engines.cluster.CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr("divscore.engines.cluster.TELL_SECONDS", 0.2)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        done = CliRunner().invoke(main, ["audit", "x", "--control", "c", "--cluster", address])
+    assert done.exit_code == 2
+    told = done.stderr.splitlines()
+    assert told[0] == f"connecting to {address}"
+    assert told[1].startswith(f"divscore: no cluster answers at {address}")
+    assert len(told) == 2
 
 
 def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

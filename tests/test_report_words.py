@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from divscore import ControlSet, audit
+from divscore.diagnostics import DIFFERS, NO_MIXTURE, NOT_QUITE
 from divscore.interval import Interval
 from divscore.report import html as page
 from divscore.report import markdown
@@ -16,6 +17,7 @@ from divscore.report.context import Context
 from divscore.report.headline import headline, lead
 from divscore.report.lights import lights
 from divscore.report.notices import notices
+from divscore.report.overview import overview
 from divscore.report.phrases import bare, level
 from divscore.report.picture import disparities
 from divscore.report.summary import summarise
@@ -226,7 +228,92 @@ def test_one_in_a_thousand_is_not_none(trained):
     )
 
 
+# An overview of many
+
+
+def spread(audits, number):
+    """Many collections with disparities from 0 to nearly 1, in mixed order."""
+    values = np.random.default_rng(0).permutation(number) / number
+    return [replace(audits[at % 2], name=f"n{at:02d}", disparity=value) for at, value in enumerate(values)]
+
+
+def test_of_three_groups_the_most_uneven_are_shown(trio):
+    many = spread(trio, 60)
+    found = overview([*many, *(replace(trio[3], name=f"poor {at}") for at in range(3))])
+    assert [each.disparity for each in found.shown] == [at / 60 for at in range(59, 35, -1)]
+    assert found.table == table(found.shown)
+    assert found.headline == "Of 63 collections, 60 are uneven and 3 cannot be told."
+    assert found.notes[0].startswith("39 of 63 collections are left out")
+    assert found.notes[1].startswith("Trust: ")
+    assert found.notes[1].endswith(" 3 poor.")
+
+
+def test_of_two_groups_either_end_is_shown(trained):
+    many = spread(trained, 60)
+    poor = [replace(trained[0], name="poor", trust="poor", disparity=each) for each in (1.0, -1.0, np.nan)]
+    found = overview([*poor, *many])
+    ends = [*range(59, 47, -1), *range(11, -1, -1)]
+    assert [each.disparity for each in found.shown] == [at / 60 for at in ends]
+    lines = found.table.splitlines()
+    assert lines.pop(13) == "…"
+    assert lines == table(found.shown).splitlines()
+    few = overview([*poor * 20, *many[:24]])
+    assert few.table == table(few.shown)
+    assert [each.name for each in few.shown] == [
+        each.name for each in sorted(many[:24], key=lambda each: -each.disparity)
+    ]
+
+
 # Warnings
+
+
+def flagged(found, number, total):
+    """Collections of which the first ones differ from the control set, and have a warning of it."""
+    check = replace(found.diagnostics, relevance_p=0.5, score_fit_p=0.5)
+    fine = [replace(found, name=f"n{at}", warnings=(), diagnostics=check) for at in range(total)]
+    odd = [
+        replace(each, warnings=(f"{DIFFERS} in more than its composition ({at} times)",))
+        for at, each in enumerate(fine[:number])
+    ]
+    return [*odd, *fine[number:]]
+
+
+def test_of_many_collections_it_is_told_how_many_are_flagged_by_chance(trained):
+    (found,) = notices(flagged(trained[0], 105, 3000))
+    told = "(105 of 3,000 collections; about 30 would be by chance alone)"
+    assert found.text == f"{DIFFERS} in more than its composition (0 times) {told}"
+    assert (len(found.names), found.alike) == (105, True)
+    assert f"{told}." in markdown.render(flagged(trained[0], 105, 3000))
+    (few,) = notices(flagged(trained[0], 5, 100))
+    assert few.text.endswith("(0 times)")
+
+
+@pytest.mark.parametrize("warning", [NO_MIXTURE, NOT_QUITE])
+def test_a_warning_on_scores_tells_the_most_that_chance_would_flag(trained, warning):
+    many = [
+        replace(each, warnings=(warning,) if each.warnings else ()) for each in flagged(trained[0], 9, 400)
+    ]
+    (found,) = notices(many)
+    assert found.text == f"{warning} (9 of 400 collections; at most about 4 would be by chance alone)"
+    unknown = replace(trained[0].diagnostics, score_fit_p=np.nan)
+    (found,) = notices([*many[:101], *(replace(each, diagnostics=unknown) for each in many[101:])])
+    assert "at most about 1 would" in found.text
+    (found,) = notices([replace(each, diagnostics=unknown) for each in many])
+    assert found.text == warning
+
+
+def test_what_is_no_test_is_not_counted(trained):
+    few = "only 5 'a' among the labelled examples"
+    (found,) = notices([replace(trained[0], name=f"n{at}", warnings=(few,)) for at in range(200)])
+    assert found.text == few
+
+
+def test_warnings_of_real_audits_are_known_by_their_beginnings(draw, make_control):
+    control = make_control(1, (60, 60), gap=2.5)
+    shifted = audit(draw(2, (100, 200), gap=2.5)[0] + 0.4 * np.eye(8)[7], control)
+    assert shifted.warnings[0].startswith(DIFFERS)
+    odd = audit(draw(2, (100, 200), gap=2.5)[0] + 4 * np.random.default_rng(1).normal(size=(300, 8)), control)
+    assert odd.warnings[0].startswith(NO_MIXTURE)
 
 
 def test_what_takes_the_number_away_is_warned_of_first(trained):

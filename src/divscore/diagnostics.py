@@ -36,6 +36,10 @@ MISFIT = 1.6  # a score fit beyond this goes with real errors; shifts that did n
 FEW_ITEMS = 20
 FEW_LABELS = 10
 UNEVEN_P = 0.05
+# How the warnings begin that come from tests at the level ALARM.
+DIFFERS = "the collection differs from the control set"
+NO_MIXTURE = "cannot tell: the collection's scores do not look like any mixture"
+NOT_QUITE = "the collection's scores are not quite those of a mixture"
 
 
 @dataclass(frozen=True)
@@ -211,21 +215,21 @@ def _about_fit(sketch: Sketch, found: Diagnostics) -> list[str]:
         said.append("cannot tell: the collection consists of many copies of very few different items")
     if found.misfit:
         said.append(
-            "cannot tell: the collection's scores do not look like any mixture of the labelled groups "
+            f"{NO_MIXTURE} of the labelled groups "
             f"(p = {found.score_fit_p:.3f}); the control set does not stand for this collection. "
             "Label about 50 random items of the collection itself and use estimator 'rectified', "
             "or draw the control set from the same kind of source"
         )
     elif found.relevance_p < ALARM:
         said.append(
-            "the collection differs from the control set in more than its composition "
+            f"{DIFFERS} in more than its composition "
             f"({found.relevance:.1f} times the expected distance, p {_small(found.relevance_p)}): another "
             "source, time or place, perhaps. The estimate holds if that difference is the same for all groups; "
             "30 to 50 labelled random items of the collection ('rectified') would settle it"
         )
     elif found.score_fit_p < ALARM:
         said.append(
-            "the collection's scores are not quite those of a mixture of the labelled groups (misfit "
+            f"{NOT_QUITE} of the labelled groups (misfit "
             f"{found.score_fit:.1f}, p {_small(found.score_fit_p)}; beyond {MISFIT} it would be 'cannot tell'): "
             "perhaps items of no group, or copies; 30 to 50 labelled random items of the collection ('rectified') "
             "would settle it"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["brief", "printable", "public", "without_secrets"]
+__all__ = ["brief", "named", "printable", "public", "without_secrets"]
 
 JOINER = chr(0x200D)  # holds composed emoji together
 LONGEST = 48
+NO_VALUE = "(no value)"  # the items whose value is missing have an empty name
 AFTER = re.compile(r"([?#]).*", re.S)  # a query or a fragment
 ADDRESS = re.compile(r"[A-Za-z][\w+.-]*://[^\s'\"<>]+")
 
@@ -23,6 +24,15 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == JOINER else repr(c)[1:-1] for c in text)
 
 
+def named(name: str) -> str:
+    """The name of a collection, printable; what has none is told too, as nobody sees a blank.
+
+    >>> named("north"), named("")
+    ('north', '(no value)')
+    """
+    return printable(name) or NO_VALUE
+
+
 def brief(text: str, most: int = LONGEST) -> str:
     """Keep a name from making a line or a table as wide as itself: of a long one, the beginning and the end are shown.
 
@@ -31,7 +41,7 @@ def brief(text: str, most: int = LONGEST) -> str:
     >>> brief("a name that goes on and on", 12)
     'a name …d on'
     """
-    shown = printable(text)
+    shown = named(text)
     if len(shown) <= most:
         return shown
     end = most // 3

@@ -24,15 +24,17 @@ from divscore.report.document import as_text, document
 from divscore.report.file import check_target, write_report
 from divscore.report.listing import verdict
 from divscore.report.notices import notices
+from divscore.report.overview import ALL, overview
 from divscore.report.prose import noise_note
 from divscore.report.table import table
 from divscore.result import Audit
 from divscore.wholefile import check_place
-from divscore.wording import printable
+from divscore.wording import named, printable
 
 __all__ = ["audit"]
 
 LISTED = 12
+STOPPED = {1: "beyond", 3: "not surely within"}  # what a gate says of a collection, by exit code
 
 EXAMPLES = """
 \b
@@ -185,20 +187,22 @@ def _check_outputs(json_path: str | None, reports: Sequence[str], read: Sequence
 
 
 def _text(audits: list[Audit]) -> str:
-    lines = [table(audits)]
+    # A script gets every collection; a person, whose screen they would flood, the ends of a long list.
+    brief = overview(audits) if len(audits) > ALL and sys.stdout.isatty() else None
+    lines = [brief.table if brief else table(audits)]
     if len(audits) == 1:
         lines = [audits[0].headline, "", *lines]
     if len(audits[0].shares) == 2 and (note := noise_note(audits[0])):
         lines += ["", note]
-    for found in audits:
+    for found in brief.shown if brief else audits:
         for marginal in found.marginals:
             shares = ", ".join(f"{name} {percent(share, 1)}" for name, share in marginal.shares.items())
             low, high = marginal.interval.low, marginal.interval.high
             spread = f"disparity {marginal.disparity:+.2f} ({low:+.2f} to {high:+.2f})"
             lines.append(
-                f"  {printable(found.name)}, {printable(marginal.attribute)}: {printable(shares)}; {spread}"
+                f"  {named(found.name)}, {printable(marginal.attribute)}: {printable(shares)}; {spread}"
             )
-    return "\n".join(lines)
+    return "\n".join([brief.headline, "", *lines, "", *brief.notes] if brief else lines)
 
 
 def _verdict(audits: list[Audit], limit: float | None) -> int:
@@ -217,17 +221,30 @@ def _verdict_of(found: Audit, limit: float) -> int:
 
 
 def _tell_verdicts(audits: list[Audit], limit: float | None) -> None:
-    """Say which collections a gate would not let pass."""
-    for found in audits if limit is not None else ():
-        code = _verdict_of(found, limit or 0.0)
-        if code:
-            told = "beyond" if code == 1 else "not surely within"
-            warn(f"{found.name}: {told} the limit of ±{limit:g}")
+    """Say which collections a gate would not let pass; of many, the first ones, and how many there are."""
+    if limit is None:
+        return
+    found = [(audit.name, _verdict_of(audit, limit)) for audit in audits]
+    names = {code: [name for name, each in found if each == code] for code in STOPPED}
+    for name, code in found:
+        if code and len(names[code]) <= LISTED:
+            warn(f"{named(name)}: {STOPPED[code]} the limit of ±{limit:g}")
+    many = [code for code in STOPPED if len(names[code]) > LISTED]
+    for code in many:
+        warn(f"{_listed(names[code])}: {STOPPED[code]} the limit of ±{limit:g}")
+    if many:
+        lie = "lies" if len(names[1]) == 1 else "lie"
+        beyond = f"{len(names[1]):,} of {len(audits):,} collections {lie} beyond ±{limit:g}"
+        warn(f"{beyond}; {len(names[3]):,} cannot be told")
 
 
 def _warn_of(audits: list[Audit]) -> None:
     """Warnings; those of several collections that differ in their figures only are said once."""
     for notice in notices(audits):
-        more = f" and {len(notice.names) - LISTED} more" if len(notice.names) > LISTED else ""
         figures = " (with the first one's figures)" if notice.alike else ""
-        warn(f"{', '.join(notice.names[:LISTED])}{more}{figures}: {notice.text}")
+        warn(f"{_listed(notice.names)}{figures}: {notice.text}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
+    return f"{', '.join(map(named, names[:LISTED]))}{more}"

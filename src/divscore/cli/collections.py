@@ -31,7 +31,7 @@ from divscore.sources import VectorSource
 from divscore.sources.folder import is_picture
 from divscore.sources.items import ItemSource
 from divscore.sources.recognise import recognise
-from divscore.wording import printable
+from divscore.wording import named
 
 __all__ = ["audits_of", "expanded", "look_ahead", "to_fit_on", "told_apart"]
 
@@ -77,11 +77,11 @@ def to_fit_on(path: str, encoding: Encoding, options: dict[str, Any]) -> tuple[I
 
 def told_apart(found: list[tuple[str, Audit]]) -> list[Audit]:
     """Audits whose names say which is which: of two files called the same, the paths are the names."""
-    named = Counter(audit.name for _, audit in found)
+    times = Counter(audit.name for _, audit in found)
     of_path = Counter(path for path, _ in found)
     return [
         audit
-        if named[audit.name] == 1
+        if times[audit.name] == 1
         else replace(audit, name=path if of_path[path] == 1 else f"{path}: {audit.name}")
         for path, audit in found
     ]
@@ -117,9 +117,10 @@ def audits_of(
                     f"{path} is a sketch, which has no columns any more; make it with 'sketch --by {by}'"
                 )
             held = open_sketches(path, control)
-            stem = _stem(path) if _stem(path) not in held.sketches else path
-            named = {name or stem: sketch for name, sketch in held.sketches.items()}
-            for found in _each_audited(named, control, engines, asked):
+            sketches = held.sketches
+            if list(sketches) == [""]:  # one that was not made with --by
+                sketches = {_stem(path): sketches[""]}
+            for found in _each_audited(sketches, control, engines, asked):
                 yield path, with_gaps(found, held.gaps)
             continue
         source = open_collection(path, control, encoding, column=column, by=by, form=form, strict=strict)
@@ -146,10 +147,10 @@ def audits_of(
             raise FileError(f"{source.path} holds no item with a usable vector")
         for name in done.sketches if sketches else ():
             if name not in sketches:
-                warn(f"{printable(name)}: no item with a usable vector; left out")
+                warn(f"{named(name)}: no item with a usable vector; left out")
         losses = Losses(done.missing, by)
         for name in sorted(losses.known - set(done.sketches)):
-            warn(f"{printable(name)}: none of its files could be read; left out")
+            warn(f"{named(name)}: none of its files could be read; left out")
         for found in _each_audited(sketches or done.sketches, control, engines, asked):
             found = replace(found, noun=_noun(source, encoding))
             yield path, with_gaps(found, losses.of(found.name), done.gaps)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import click
@@ -32,6 +33,7 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 LINE_SECONDS = 30.0
+FIRST_SECONDS = 1.0  # in which a speed is that of the first block, not of the work
 
 json_option = click.option(
     "--json",
@@ -145,19 +147,15 @@ def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]
         ProgressColumn,
         Task,
         TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
     )
+    from rich.text import Text
 
-    class Rate(ProgressColumn):
-        def render(self, task: Task) -> Any:
-            from rich.text import Text
+    class Pace(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(_pace(task.completed, task.total, task.elapsed or 0.0), style="progress.data.speed")
 
-            return Text(f"{_rate(task.finished_speed or task.speed)}", style="progress.data.speed")
-
-    parts = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate())
-    times = (TimeElapsedColumn(), TextColumn("gone,"), TimeRemainingColumn(), TextColumn("left"))
-    with Progress(*parts, *times, console=Console(stderr=True), transient=True) as bar:
+    parts = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Pace())
+    with Progress(*parts, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(escape(printable(what)), total=total)
         yield lambda step: bar.advance(task, step)
 
@@ -181,6 +179,17 @@ class _Lines:
             "" if self.total is None or not rate else f", {(self.total - self.done) / rate / 60:.0f} min left"
         )
         warn(f"{printable(self.what)}: {self.done:,}{of}, {_rate(rate)}{left}")
+
+
+def _pace(done: float, total: float | None, seconds: float) -> str:
+    """Speed since the start, time gone and time left; in the first second, and without a total, less is known."""
+    rate = done / seconds if seconds >= FIRST_SECONDS else None
+    left = "" if total is None or not rate else f", {_clock(max(0.0, total - done) / rate)} left"
+    return f"{_rate(rate)} {_clock(seconds)} gone{left}"
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=int(seconds)))
 
 
 def _rate(rate: float | None) -> str:

@@ -8,6 +8,7 @@ from typing import Self
 
 import click
 
+from divscore.cli.console import warn
 from divscore.embedding.encoding import Encoding
 from divscore.embedding.source import EncodedSource
 from divscore.engines import ClusterEngine, Engine
@@ -48,7 +49,7 @@ class Engines:
     def __init__(self, workers: int, cluster: str | None) -> None:
         self._workers = workers
         # At once: a wrong address is told before anything else is done.
-        self._cluster = ClusterEngine(cluster) if cluster is not None else None
+        self._cluster = ClusterEngine(cluster, tell=warn) if cluster is not None else None
         self._started: dict[bool, Engine] = {}
 
     def __enter__(self) -> Self:

@@ -89,7 +89,7 @@ def sketch(
         warn(f"{out}: {warning}")
     write_sketches(out, found, done.missing)
     items = sum(each.count for each in found.values())
-    parts = f"{len(found)} collection{'s' * (len(found) != 1)}"
+    parts = f"{len(found):,} collection{'s' * (len(found) != 1)}"
     warn(f"wrote {out}: {items:,} items in {parts}, {os.path.getsize(out):,} bytes")
 
 

@@ -8,7 +8,7 @@ from divscore.passes import Sketched
 from divscore.sources import VectorSource
 from divscore.sources.embedded import read_embedded
 from divscore.sources.open import parts_of
-from divscore.wording import printable
+from divscore.wording import named
 
 __all__ = ["count_skipped", "skipped_in"]
 
@@ -23,14 +23,14 @@ def count_skipped(source: VectorSource, found: Sketched, by: str | None) -> None
         lost = source.items.unreadable
         for name in sorted({values[0] for _, values in source.skips} - set(sketches)):
             number = sum(source.skipped(name).values())
-            warn(f"{printable(name)}: none of its {number:,} items has a vector; left out")
+            warn(f"{named(name)}: none of its {number:,} items has a vector; left out")
     elif by and (known := _skipped_by(source, by)) is not None:
         for name, kinds in known.items():
             if name in sketches:
                 for kind, number in kinds.items():
                     sketches[name].skip(kind, number)
             else:
-                warn(f"{printable(name)}: none of its {sum(kinds.values()):,} items has a vector; left out")
+                warn(f"{named(name)}: none of its {sum(kinds.values()):,} items has a vector; left out")
         lost = found.unreadable
     elif not by and len(sketches) == 1:
         only = next(iter(sketches.values()))

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -22,21 +25,36 @@ CONNECT_SECONDS = 10.0
 WORKERS_SECONDS = 60.0  # how long a cluster may have no worker at all
 LOOK_SECONDS = 2.0
 CLOSE_SECONDS = 10.0
+TELL_SECONDS = 2.0  # of silence, until it is told what is waited for
+EXPECTED = (
+    "expected the address that 'dask scheduler' prints, such as tcp://10.0.0.5:8786, or the file that its "
+    "--scheduler-file names"
+)
 
 
 class ClusterEngine(Engine):
     """Runs tasks on a Dask cluster; killed workers and lost nodes are made up for.
 
-    `address` is the scheduler's, or the file that ``dask scheduler --scheduler-file`` writes.
+    `address` is the scheduler's, or the file that ``dask scheduler --scheduler-file`` writes. `tell` is given a line
+    where it takes a while to find the scheduler, or the first of its workers.
     """
 
-    def __init__(self, address: str, *, patience: float = WORKERS_SECONDS) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        patience: float = WORKERS_SECONDS,
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> None:
         self.address = address
         self.patience = patience
         self._held: Any = None
-        self._client = _connect(address)
+        with _told_late(tell, f"connecting to {address}"):
+            self._client = _connect(address)
         try:
-            threads = self._wait_for_workers()
+            waiting = f"waiting for the first worker of {address} (up to {patience:.0f} s)"
+            with _told_late(tell, waiting):
+                threads = self._wait_for_workers()
             self._check_versions()
         except BaseException:
             self.close()
@@ -119,8 +137,11 @@ class ClusterEngine(Engine):
         deadline = time.monotonic() + self.patience
         while not (threads := self._threads()):
             if time.monotonic() > deadline:
+                where = shlex.quote(self.address)
+                if os.path.isfile(self.address):
+                    where = f"--scheduler-file {where}"
                 raise InputError(
-                    f"the cluster at {self.address} has no workers; start some with 'dask worker {self.address}'"
+                    f"the cluster at {self.address} has no workers; start some with 'dask worker {where}'"
                 )
             time.sleep(0.2)
         return threads
@@ -154,6 +175,18 @@ def _call(carried: _Carried[T, R], task: T) -> R:
     return carried.function(task)
 
 
+@contextmanager
+def _told_late(tell: Callable[[str], None], line: str) -> Iterator[None]:
+    """Tell what is being waited for, once, where it takes so long that somebody might wonder."""
+    timer = threading.Timer(TELL_SECONDS, tell, [line])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def _connect(address: str) -> Any:
     try:
         import distributed
@@ -161,7 +194,7 @@ def _connect(address: str) -> Any:
         raise MissingExtraError("--cluster needs Dask: pip install 'divscore[dask]'") from error
     connect: Any = distributed.Client  # which says nothing of its types
     try:
-        where = _read_address(address) if os.path.isfile(address) else address
+        where = _read_address(address) if os.path.isfile(address) else _with_port(address)
         _check_scheduler(where)
         return connect(where, timeout=CONNECT_SECONDS, set_as_default=False, name="divscore")
     except InputError:
@@ -169,9 +202,16 @@ def _connect(address: str) -> Any:
     except Exception as error:  # Dask has no errors of its own for what may be wrong with an address
         said = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError(
-            f"no cluster answers at {address or 'an empty address'} ({said}); expected the address that 'dask "
-            "scheduler' prints, such as tcp://10.0.0.5:8786, or the file that its --scheduler-file names"
+            f"no cluster answers at {address or 'an empty address'} ({said}); {EXPECTED}"
         ) from error
+
+
+def _with_port(address: str) -> str:
+    """An address; what cannot be one is the name of a file that is not there."""
+    if address and "://" not in address and (address.endswith(".json") or ":" not in address):
+        wrong = "is a folder" if os.path.isdir(address) else "does not exist"
+        raise InputError(f"{address} {wrong}, and an address would have a port; {EXPECTED}")
+    return address
 
 
 def _read_address(path: str) -> str:

@@ -18,7 +18,7 @@ from divscore.scorer import Scorer, keep_scorer, scorer_for
 from divscore.sharedsample import SharedSample
 from divscore.sketch import Sketch
 from divscore.state import SketchState
-from divscore.wording import printable
+from divscore.wording import named
 
 __all__ = ["audit_many"]
 
@@ -73,12 +73,12 @@ def audit_many(
 def _check_alike(name: str, sketch: Sketch, first: Sketch, control: ControlSet) -> None:
     if sketch.control.digest != control.digest:
         raise MismatchError(
-            f"the sketch of {printable(name)} was made with another control set; audit it with that one, or make it "
+            f"the sketch of {named(name)} was made with another control set; audit it with that one, or make it "
             "anew"
         )
     if sketch.seed != first.seed or sketch.shared is not first.shared:
         raise MismatchError(
-            f"the sketch of {printable(name)} has another seed or sample than the first; audit those of one pass "
+            f"the sketch of {named(name)} has another seed or sample than the first; audit those of one pass "
             "together"
         )
 

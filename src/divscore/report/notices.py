@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from divscore.diagnostics import ALARM, DIFFERS, NO_MIXTURE, NOT_QUITE
 from divscore.result import Audit
 
 __all__ = ["Notice", "notices"]
 
 GRAVEST = "cannot tell"  # how warnings begin that take the number away
+MANY = 100  # collections, of which tests flag some by chance
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,27 @@ def notices(audits: Sequence[Audit]) -> tuple[Notice, ...]:
             latest[kind] = max(latest.get(kind, 0), place)
     ordered = sorted(kinds, key=lambda kind: (not kind.startswith(GRAVEST), latest[kind]))
     return tuple(
-        Notice(told[0][1], tuple(name for name, _ in told), len({text for _, text in told}) > 1)
+        Notice(
+            told[0][1] + _by_chance(told[0][1], len(told), audits),
+            tuple(name for name, _ in told),
+            len({text for _, text in told}) > 1,
+        )
         for told in (kinds[kind] for kind in ordered)
     )
+
+
+def _by_chance(warning: str, flagged: int, audits: Sequence[Audit]) -> str:
+    """Of many collections, how many a test would flag if nothing were wrong with any.
+
+    Warnings on scores have further conditions, so that the level of their test is the most there can be.
+    """
+    if warning.startswith(DIFFERS):
+        tested, about = [a.diagnostics.relevance_p for a in audits], "about"
+    elif warning.startswith((NO_MIXTURE, NOT_QUITE)):
+        tested, about = [a.diagnostics.score_fit_p for a in audits], "at most about"
+    else:
+        return ""
+    number = sum(map(math.isfinite, tested))
+    if number <= MANY:
+        return ""
+    return f" ({flagged:,} of {len(audits):,} collections; {about} {ALARM * number:,.0f} would be by chance alone)"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from divscore.interval import Interval, bounds
 from divscore.percent import percent, percent_ends
-from divscore.wording import printable
+from divscore.wording import named, printable
 
 __all__ = [
     "bare",
@@ -105,7 +105,7 @@ def listed(words: Sequence[str]) -> str:
 
 def short(name: str, length: int = NAME) -> str:
     """A name that fits: control characters shown, the middle of a long one left out."""
-    text = printable(name[: 4 * WHOLE])
+    text = named(name[: 4 * WHOLE])
     if len(name) <= 4 * WHOLE and len(text) <= length:
         return text
     tail = length // 4
@@ -115,4 +115,4 @@ def short(name: str, length: int = NAME) -> str:
 
 def whole(name: str) -> str:
     """As much of a long name as a tooltip shows; empty where `short` shows all of it."""
-    return "" if short(name) == printable(name) else short(name, WHOLE)
+    return "" if short(name) == named(name) else short(name, WHOLE)

@@ -9,7 +9,7 @@ from divscore.interval import Interval
 from divscore.percent import percent
 from divscore.report.phrases import interval_level, percents, without
 from divscore.result import Audit
-from divscore.wording import printable
+from divscore.wording import named, printable
 
 __all__ = ["columns", "table"]
 
@@ -39,7 +39,7 @@ def _two_groups(audit: Audit) -> dict[str, str]:
     return _aside(
         audit,
         {
-            "collection": printable(audit.name),
+            "collection": named(audit.name),
             "items": f"{audit.count:,}",
             printable(first): percent(audit.shares[first], 1),
             "between": percents(audit.share_intervals[first]),
@@ -62,7 +62,7 @@ def _many_groups(audit: Audit) -> dict[str, str]:
     return _aside(
         audit,
         {
-            "collection": printable(audit.name),
+            "collection": named(audit.name),
             "items": f"{audit.count:,}",
             **shares,
             "disparity": _signed(audit.disparity),

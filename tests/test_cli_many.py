@@ -1,0 +1,254 @@
+"""Many collections on a screen, at a gate and in a pipe; and bars that tell the truth."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from pyarrow import parquet
+
+from divscore.cli import main
+from divscore.cli.console import _pace
+from divscore.wording import brief, named
+
+USERS, EACH, D = 60, 30, 12
+TOLD = ("beyond", "not surely within")
+AUDIT = ["audit", "posts.parquet", "--control", "labelled.parquet", "--by", "user", "--workers", "1"]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What is written where nobody watches: the table, and the collections of the JSON."""
+
+    folder: Path
+    table: list[str]
+    entries: list[dict[str, Any]]
+
+    def ordered(self) -> list[str]:
+        return by_disparity(self.entries)
+
+
+def by_disparity(entries: list[dict[str, Any]]) -> list[str]:
+    """Names of what can be told, the largest disparity first."""
+    told = [each for each in entries if each["trust"] != "poor"]
+    return [named(e["name"]) for e in sorted(told, key=lambda each: (-each["disparity"], each["name"]))]
+
+
+def write_table(path: str | Path, rows: Any, **columns: Any) -> None:
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(rows.astype(np.float32).ravel()), D)
+    parquet.write_table(pa.table({**columns, "embedding": lists}), path)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """Users from hardly any 'a' to hardly any 'b', in mixed order; the first has no name, the last hardly any items."""
+    folder = tmp_path_factory.mktemp("whole")
+    rng = np.random.default_rng(5)
+    labels = np.repeat(["a", "b"], 60)
+    write_table(folder / "labelled.parquet", vectors(rng, labels == "a"), letter=labels.tolist())
+    user = np.repeat(rng.permutation(USERS), EACH)
+    user = user[(user != USERS - 1) | (np.cumsum(user == USERS - 1) <= 5)]
+    names = [None if each == 0 else f"user{each:02d}" for each in user]
+    write_table(folder / "posts.parquet", vectors(rng, rng.random(len(user)) < user / USERS), user=names)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        table = run(*AUDIT, "--json", "r.json", "--report", "r.html", "--report", "r.md").stdout
+    return Whole(folder, table.splitlines(), json.loads((folder / "r.json").read_text())["collections"])
+
+
+@pytest.fixture
+def posts(whole: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with the files of an audit, which may be changed."""
+    for name in ("labelled.parquet", "posts.parquet"):
+        (tmp_path / name).write_bytes((whole.folder / name).read_bytes())
+    monkeypatch.chdir(tmp_path)
+
+
+def vectors(rng: np.random.Generator, first: Any) -> Any:
+    return rng.normal(size=(len(first), D)) + np.where(first, 1.2, -1.2)[:, None]
+
+
+def run(*arguments: str, code: int = 0) -> Any:
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == code, done.output
+    return done
+
+
+def on_a_terminal(command: list[str], stream: str) -> str:
+    """What a process writes to a stream that is a terminal."""
+    screen, inside = pty.openpty()
+    other = {"stdout": "stderr", "stderr": "stdout"}[stream]
+    streams: dict[str, Any] = {stream: inside, other: subprocess.DEVNULL}
+    environment = {**os.environ, "COLUMNS": "150", "TERM": "xterm"}
+    with subprocess.Popen([sys.executable, *command], stdin=inside, env=environment, **streams) as process:
+        os.close(inside)
+        read = bytearray()
+        while block := _read(screen):
+            read += block
+    os.close(screen)
+    assert process.returncode == 0, bytes(read)
+    return read.decode().replace("\r\n", "\n")
+
+
+def _read(screen: int) -> bytes:
+    try:
+        return os.read(screen, 1 << 16)
+    except OSError:  # the other side is closed
+        return b""
+
+
+# The table
+
+
+def test_a_pipe_gets_every_collection(whole: Whole) -> None:
+    assert len(whole.table) == 1 + USERS
+    assert whole.table[0].startswith("collection")
+    shown = [re.split(r" {2,}", line)[0] for line in whole.table[1:]]
+    assert shown == [named(each["name"]) for each in whole.entries]
+
+
+def test_a_terminal_gets_the_ends_of_a_long_table(whole: Whole, posts: None) -> None:
+    lines = on_a_terminal(["-m", "divscore", *AUDIT], "stdout").splitlines()
+    counted = r"Of 60 collections, \d+ hold more a than b, \d+ hold more b than a, .* cannot be told\."
+    assert re.fullmatch(counted, lines[0])
+    assert lines[1] == ""
+    assert lines[2].split() == whole.table[0].split()
+    shown = [re.split(r" {2,}", line)[0] for line in lines[3:28]]
+    assert shown == [*whole.ordered()[:12], "…", *whole.ordered()[-12:]]
+    assert "(no value)" in shown
+    rows = {" ".join(line.split()) for line in whole.table}
+    assert {" ".join(line.split()) for line in lines[3:28]} - rows == {"…"}
+    assert lines[28:30] == [
+        "",
+        "36 of 60 collections are left out of this table; for all of them add --json FILE or --report FILE.html, or "
+        "send this output to a file or a pipe.",
+    ]
+    trust = [each["trust"] for each in whole.entries]
+    counts = [f"{trust.count(word)} {word}" for word in ("good", "caution", "poor") if word in trust]
+    assert lines[30:] == [f"Trust: {', '.join(counts)}."]
+
+
+def test_a_terminal_gets_the_whole_of_a_short_table(posts: None) -> None:
+    rows = parquet.read_table("posts.parquet")
+    few = {f"user{at:02d}" for at in range(1, 51)}
+    parquet.write_table(
+        rows.filter(pa.array([name in few for name in rows["user"].to_pylist()])), "posts.parquet"
+    )
+    shown = on_a_terminal(["-m", "divscore", *AUDIT], "stdout")
+    assert shown == run(*AUDIT).stdout
+    assert len(shown.splitlines()) == 51
+
+
+def test_where_little_can_be_told_the_rest_fills_the_table(posts: None) -> None:
+    noise = np.random.default_rng(1).normal(size=(120, D))
+    write_table("labelled.parquet", noise, letter=["a", "b"] * 60)
+    lines = on_a_terminal(["-m", "divscore", *AUDIT], "stdout").splitlines()
+    assert lines[0] == "Cannot tell how letter is distributed in any of 60 collections."
+    assert len(lines[3:27]) == sum(line.endswith("poor") for line in lines)
+    assert lines[-1] == "Trust: 60 poor."
+
+
+# The gate
+
+
+@pytest.mark.parametrize(("limit", "many"), [(0.3, ["beyond"]), (0.85, ["not surely within"]), (0.75, [])])
+def test_a_gate_names_a_few_and_counts_many(whole: Whole, posts: None, limit: float, many: list[str]) -> None:
+    verdicts = [(named(each["name"]), judged(each, limit)) for each in whole.entries]
+    names = {told: [name for name, each in verdicts if each == told] for told in TOLD}
+    assert [told for told in TOLD if len(names[told]) > 12] == many
+    expected = [
+        f"{name}: {told} the limit of ±{limit:g}" for name, told in verdicts if told and told not in many
+    ]
+    for told in many:
+        first = ", ".join(names[told][:12])
+        expected.append(f"{first} and {len(names[told]) - 12} more: {told} the limit of ±{limit:g}")
+    if many:
+        beyond, unclear = (len(names[told]) for told in TOLD)
+        expected.append(f"{beyond} of 60 collections lie beyond ±{limit:g}; {unclear} cannot be told")
+    done = CliRunner().invoke(main, [*AUDIT, "--max-disparity", str(limit)])
+    assert done.exit_code == (1 if names["beyond"] else 3)
+    assert done.stderr.splitlines()[-len(expected) :] == expected
+    assert "the limit" not in "".join(done.stderr.splitlines()[: -len(expected)])
+
+
+def judged(entry: dict[str, Any], limit: float) -> str:
+    low, high = entry["interval"]
+    if entry["trust"] == "poor" or (low <= limit < high) or (low < -limit <= high):
+        return "not surely within"
+    return "beyond" if max(abs(low), abs(high)) > limit else ""
+
+
+# Names that are missing
+
+
+def test_a_missing_value_has_a_name_for_people_only(whole: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(whole.folder)
+    assert sum(line.startswith("(no value)  ") for line in whole.table) == 1
+    assert "<bdi>(no value)</bdi>" in Path("r.html").read_text(encoding="utf-8")
+    assert "| (no value) | 30 |" in Path("r.md").read_text(encoding="utf-8")
+    found = [each["name"] for each in whole.entries]
+    assert found.count("") == 1
+    assert "(no value)" not in found
+    compared = run("diff", "r.json", "r.json").stdout
+    assert sum(line.startswith("(no value)  ") for line in compared.splitlines()) == 1
+
+
+def test_only_what_has_no_name_is_given_one() -> None:
+    assert (named(""), named(" "), named("\n"), brief("")) == ("(no value)", " ", "\\n", "(no value)")
+
+
+def test_many_collections_of_a_sketch_are_counted_legibly(posts: None) -> None:
+    rng = np.random.default_rng(2)
+    write_table(
+        "posts.parquet", vectors(rng, np.arange(2400) % 2 == 0), user=[f"u{at // 2}" for at in range(2400)]
+    )
+    told = run(
+        "sketch", "posts.parquet", "--control", "labelled.parquet", "--by", "user", "-o", "u.sketch"
+    ).stderr
+    assert "wrote u.sketch: 2,400 items in 1,200 collections, " in told
+
+
+# Bars
+
+
+def test_a_bar_tells_the_speed_since_the_start() -> None:
+    assert _pace(8_000_000, None, 0.05) == "–/s 0:00:00 gone"
+    assert _pace(8_000_000, 9_000_000, 0.99) == "–/s 0:00:00 gone"
+    assert _pace(0, 100, 5.0) == "–/s 0:00:05 gone"
+    assert _pace(500, None, 2.0) == "250/s 0:00:02 gone"
+    assert _pace(500, 1000, 2.0) == "250/s 0:00:02 gone, 0:00:02 left"
+    assert _pace(3, 3600, 2.0) == "1.5/s 0:00:02 gone, 0:39:58 left"
+    assert _pace(1001, 1000, 2.0).endswith(", 0:00:00 left")  # a total may be a guess
+
+
+@pytest.mark.parametrize("total", [None, 4000])
+def test_a_bar_on_a_terminal(total: int | None) -> None:
+    code = (
+        "import time\n"
+        "from divscore.cli.console import progress_bar\n"
+        f"with progress_bar('rows', {total}) as advance:\n"
+        "    for pause in (0.3, 1.2):\n"
+        "        advance(1000)\n"
+        "        time.sleep(pause)\n"
+    )
+    shown = on_a_terminal(["-c", code], "stderr")
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    frames = [line for line in re.split(r"[\r\n]+", plain) if "gone" in line]
+    assert all("–/s" in line for line in frames if "0:00:00 gone" in line)
+    late = [line for line in frames if "0:00:01 gone" in line]
+    assert late
+    for line in late:
+        assert 500 <= float(re.search(r"([\d,]+)/s", line)[1].replace(",", "")) <= 2000  # type: ignore[index]
+        assert bool(re.search(r"gone, 0:00:0\d left", line)) == (total is not None)
+    assert total is not None or "left" not in plain

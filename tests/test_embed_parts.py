@@ -130,7 +130,7 @@ def test_parts_of_changed_files_or_another_encoder_are_made_anew(tmp_path: Path,
         done = parts(posts, out, engine, "ngrams")
         assert (done.items, done.resumed) == (250, 100)  # the parts before the changed file
         with Encoding("ngrams", options={"dimension": "256"}) as other:
-            again = embed_parts(open_items(posts, extra=None), out, other, engine)
+            again = embed_parts(open_items(posts, extra=None), out, other, engine, overwrite=True)
         assert again.resumed == 0
 
 
@@ -203,6 +203,136 @@ def test_killed_by_force_the_same_command_makes_the_rest(tmp_path: Path) -> None
     assert "were finished before" in again.stderr
     subprocess.run([*command, str(tmp_path / "whole")], capture_output=True, check=True)
     assert contents(out) == contents(tmp_path / "whole")
+
+
+def write_long_posts(path: Path, rows: int = 30_000) -> Path:
+    """Some seconds of work, in a file that is one part."""
+    rng = np.random.default_rng(2)
+    lines = (" ".join(words) for words in rng.choice(WORDS, (rows, 50)))
+    path.write_text("text\n" + "".join(f"{line}\n" for line in lines))
+    return path
+
+
+# A job for processes, which on the command line only one encoder asks for.
+WITH_PROCESSES = """
+import sys
+from divscore.embedding import Encoding
+from divscore.embedding.open import open_items
+from divscore.embedding.partjob import embed_parts
+from divscore.engines import Engine
+
+if __name__ == "__main__":
+    try:
+        with Engine(2, processes=True) as engine, Encoding("ngrams") as encoding:
+            embed_parts(open_items(sys.argv[1], extra=None), sys.argv[2], encoding, engine)
+    except KeyboardInterrupt:
+        sys.exit(130)
+"""
+
+
+def stop_at_work(command: list[str], out: Path, number: signal.Signals) -> tuple[int, str, float]:
+    """Start a job, stop it when it has some chunks, and tell its code, its words and how long it took to end."""
+    journal = out / "part-00000.arrow.part"
+    enough = 10_000_000 + (journal.stat().st_size if journal.exists() else 0)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as job:
+        until = time.monotonic() + 60
+        while not journal.exists() or journal.stat().st_size < enough:
+            assert job.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        start = time.monotonic()
+        job.send_signal(number)
+        said = job.communicate(timeout=60)[1]
+    return job.returncode, said, time.monotonic() - start
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_asked_to_stop_a_part_is_left_in_the_middle(tmp_path: Path, workers: int) -> None:
+    source, out = write_long_posts(tmp_path / "posts.csv"), tmp_path / "out"
+    command = [sys.executable, "-m", "divscore", "embed", str(source), "--workers", str(workers), "-o"]
+    code, said, took = stop_at_work([*command, str(out)], out, signal.SIGTERM)
+    assert (code, said.splitlines()) == (128 + signal.SIGTERM, ["stopped"])
+    assert took < 3
+    assert sorted(contents(out)) == ["manifest.json", "part-00000.arrow.part"]
+    code, said, took = stop_at_work([*command, str(out)], out, signal.SIGINT)
+    assert (code, said.splitlines()) == (
+        130,
+        [f"stopped; what is finished is kept in {out}, and the same command goes on from there"],
+    )
+    assert took < 3
+    assert sorted(contents(out)) == ["manifest.json", "part-00000.arrow.part"]
+    with Engine(1) as engine:
+        done = parts(source, out, engine, "ngrams")
+    assert done.items == 30_000
+    assert done.resumed >= 2 * 4096  # from the journal, which both jobs added to
+    assert sorted(contents(out)) == ["manifest.json", "part-00000.arrow"]
+
+
+def test_asked_to_stop_processes_end_too(tmp_path: Path) -> None:
+    source, out = write_long_posts(tmp_path / "posts.csv"), tmp_path / "out"
+    (tmp_path / "job.py").write_text(WITH_PROCESSES)
+    code, said, took = stop_at_work(
+        [sys.executable, str(tmp_path / "job.py"), str(source), str(out)], out, signal.SIGINT
+    )
+    assert (code, said) == (130, "")
+    assert took < 3
+    size = (out / "part-00000.arrow.part").stat().st_size
+    assert sorted(contents(out)) == ["manifest.json", "part-00000.arrow.part"]
+    time.sleep(0.5)
+    assert (out / "part-00000.arrow.part").stat().st_size == size  # nobody goes on in secret
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_stopped_while_the_file_is_written_no_half_of_it_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    """Threads are told in the middle of writing; nothing but the journals stays."""
+    from divscore.embedding import arrowfile
+
+    for at in range(2):
+        (tmp_path / "posts").mkdir(exist_ok=True)
+        (tmp_path / "posts" / f"{at}.csv").write_text("text\n" + "a river\n" * (10_000 if at else 5000))
+    real = arrowfile._put
+    seen: list[list[str]] = []
+    out = tmp_path / "out"
+
+    def put(writer: Any, batches: list[Any], schema: Any) -> None:
+        real(writer, batches, schema)
+        seen.append([path.name for path in out.glob(".part-*")])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(arrowfile, "_put", put)
+    with pytest.raises(KeyboardInterrupt), Engine(workers) as engine:
+        parts(tmp_path / "posts", out, engine, "ngrams")
+    assert seen[0]  # it had been begun
+    assert all(name.endswith((".part", ".json")) for name in contents(out))
+    monkeypatch.undo()
+    with Engine(workers) as engine:
+        done = parts(tmp_path / "posts", out, engine, "ngrams")
+    assert done.items == 15_000
+    assert done.resumed >= 5000  # from the journals
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_progress_is_told_as_items_are_encoded(tmp_path: Path, workers: int) -> None:
+    source = tmp_path / "posts.csv"
+    source.write_text("text\n" + "a river\n" * 20_000)
+    steps: list[int] = []
+    with Engine(workers) as engine:
+        parts(source, tmp_path / "out", engine, "ngrams", progress=steps.append)
+    assert sum(steps) == 20_000
+    assert len(steps) >= 5
+    steps.clear()
+    with Engine(workers) as engine:
+        parts(source, tmp_path / "out", engine, "ngrams", progress=steps.append)
+    assert steps == [20_000]
+
+
+def test_progress_of_processes_is_told_by_part(tmp_path: Path, posts: Path) -> None:
+    steps: list[int] = []
+    with Engine(2, processes=True) as engine:
+        parts(posts, tmp_path / "out", engine, "ngrams", progress=steps.append)
+    assert steps == [40, 40, 20] * 3
 
 
 @pytest.fixture(scope="module")

@@ -47,9 +47,9 @@ def posts(tmp_path: Path) -> Path:
     return tmp_path / "posts.parquet"
 
 
-def embedded(source: Path, out: Path) -> PartsResult:
+def embedded(source: Path, out: Path, **asked: Any) -> PartsResult:
     with Engine(1) as engine:
-        return parts(source, out, engine, "ngrams")
+        return parts(source, out, engine, "ngrams", **asked)
 
 
 def refused(*arguments: Any) -> str:
@@ -122,9 +122,9 @@ def test_another_encoder_replaces_part_by_part_and_says_so(
     before = contents(out)
     shorter = {"options": {"dimension": "256"}}
 
-    def again() -> PartsResult:
+    def again(overwrite: bool = False) -> PartsResult:
         with Engine(1) as engine, Encoding("ngrams", **shorter) as encoding:  # type: ignore[arg-type]
-            return embed_parts(open_items(posts, extra=None), out, encoding, engine)
+            return embed_parts(open_items(posts, extra=None), out, encoding, engine, overwrite=overwrite)
 
     real, calls = partjob.embed, []
 
@@ -136,18 +136,19 @@ def test_another_encoder_replaces_part_by_part_and_says_so(
 
     monkeypatch.setattr(partjob, "embed", stopped)
     with pytest.raises(KeyboardInterrupt):
-        again()
+        again(overwrite=True)
     halfway = contents(out)
     assert halfway["part-00000.arrow"] != before["part-00000.arrow"]
     assert halfway["part-00001.arrow"] == before["part-00001.arrow"]
     monkeypatch.undo()
     monkeypatch.setitem(itempart.ROWS, "text", 20)
-    done = again()
+    done = again()  # what was agreed to once is not asked again
     assert (done.items, done.resumed) == (60, 20)  # what the earlier encoder left is not taken for this one's
     with Engine(1) as engine, Encoding("ngrams", **shorter) as encoding:  # type: ignore[arg-type]
         embed_parts(open_items(posts, extra=None), tmp_path / "fresh", encoding, engine)
     assert contents(out) == contents(tmp_path / "fresh")
-    told = CliRunner().invoke(main, ["embed", str(posts), "-o", str(out), "--encoder", "ngrams", "--json"])
+    asked = ["embed", str(posts), "-o", str(out), "--encoder", "ngrams", "--json"]
+    told = CliRunner().invoke(main, [*asked, "--overwrite"])
     assert told.exit_code == 0
     assert "held vectors of another source or by another encoder" in told.stderr
     assert json.loads(told.stdout)["missing"] == []
@@ -159,7 +160,7 @@ def test_fewer_parts_than_before_leave_none_of_the_earlier(tmp_path: Path, posts
     (out / ".part-00001.arrow.0123abcd").write_bytes(b"left by a worker that was killed")
     (out / ".mine").write_bytes(b"hidden")
     write_posts(other, 3, 20)
-    assert embedded(other, out).replaced
+    assert embedded(other, out, overwrite=True).replaced
     assert sorted(contents(out)) == [".mine", "manifest.json", "part-00000.arrow"]
 
 

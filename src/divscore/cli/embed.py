@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,14 @@ from divscore.cli.console import clean_errors, progress_bar, say, stops_cleanly,
 from divscore.cli.encoding import WORDS, encoding_options
 from divscore.cli.engine import cluster_option, workers_option
 from divscore.embedding.encoding import Encoding
-from divscore.embedding.job import EmbedResult
+from divscore.embedding.job import EmbedResult, check_file
 from divscore.embedding.job import embed as run_embed
+from divscore.embedding.journal import Journal
 from divscore.embedding.open import open_items
 from divscore.embedding.partjob import PartsResult, check_parts, embed_parts
+from divscore.embedding.partsfolder import PartsFolder
+from divscore.embedding.place import place_of
+from divscore.embedding.predecessor import refuse_other_file
 from divscore.embedding.projection import Projection
 from divscore.encoders.registry import DEFAULTS, ENCODERS
 from divscore.engines import ClusterEngine, Engine
@@ -26,7 +29,6 @@ from divscore.errors import InputError
 from divscore.missing import Gaps
 from divscore.report.table import columns
 from divscore.sources.items import ItemSource
-from divscore.sources.manifest import MANIFEST
 
 __all__ = ["embed", "encoders"]
 
@@ -39,6 +41,9 @@ __all__ = ["embed", "encoders"]
 @click.option("--column", metavar="NAME", help="Column of texts or image paths, where it is not clear.")
 @workers_option
 @cluster_option
+@click.option(
+    "--overwrite", is_flag=True, help="Replace what OUT holds of another source or by another encoder."
+)
 @click.option("--strict", is_flag=True, help="Stop at the first item that would be skipped.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 @clean_errors
@@ -51,6 +56,7 @@ def embed(
     column: str | None,
     workers: int,
     cluster: str | None,
+    overwrite: bool,
     strict: bool,
     as_json: bool,
     form: str,
@@ -61,7 +67,8 @@ def embed(
     a table are kept. Stop it at any moment, even by force: the same command goes on where it was. The finished file
     appears at once and whole; items without a vector are listed in OUT.arrow.skipped.csv. Where OUT is a folder, the
     source is cut into parts, each with a file of its own; on a cluster that is the only way, and every worker must
-    read SOURCE and write OUT under the same paths. The folder is then a collection for 'audit'.
+    read SOURCE and write OUT under the same paths. The folder is then a collection for 'audit'. Where OUT holds
+    vectors of another source or by another encoder, it is left as it is unless --overwrite is given.
 
     \b
     Examples:
@@ -75,16 +82,34 @@ def embed(
     if single and cluster:
         raise InputError(f"on a cluster every part is a file of its own; give a folder in place of {out}")
     items = open_items(source, column=column, extra=None, form=form, strict=strict)
-    if not single:
+    if single:
+        check_file(Path(out), items)
+    else:
         check_parts(items, out)
-    _fit(encoding, items, Path(out))
+    fitted = _fit(encoding, items, Path(out), single)
+    if single and not overwrite:
+        refuse_other_file(Path(out), items, encoding)
+    elif not overwrite:
+        check_parts(items, out, encoding)
+    if fitted is not None:
+        _save(fitted, Path(out))
     try:
         with progress_bar(items.name, items.rows) as advance:
             done: EmbedResult
             if single:
-                done = run_embed(items, out, encoding, strict=strict, progress=advance)
+                done = run_embed(items, out, encoding, strict=strict, overwrite=overwrite, progress=advance)
             else:
-                done = _embed_parts(items, out, encoding, workers, cluster, strict, advance)
+                with _engine(encoding, items, workers, cluster) as engine:
+                    done = embed_parts(
+                        items,
+                        out,
+                        encoding,
+                        engine,
+                        strict=strict,
+                        overwrite=overwrite,
+                        progress=advance,
+                        on_failure=lambda reason: warn(f"left out: {reason}"),
+                    )
     except KeyboardInterrupt:
         where = f"{out}.part" if single else out
         warn(f"stopped; what is finished is kept in {where}, and the same command goes on from there")
@@ -100,42 +125,43 @@ def embed(
     _tell(done)
 
 
-def _embed_parts(
-    items: ItemSource,
-    out: str,
-    encoding: Encoding,
-    workers: int,
-    cluster: str | None,
-    strict: bool,
-    advance: Callable[[int], None],
-) -> PartsResult:
-    processes = encoding.spec(items.kind).about.processes
-    with ClusterEngine(cluster) if cluster else Engine(workers, processes=processes) as engine:
-        return embed_parts(
-            items,
-            out,
-            encoding,
-            engine,
-            strict=strict,
-            progress=advance,
-            on_failure=lambda reason: warn(f"left out: {reason}"),
-        )
+def _engine(encoding: Encoding, items: ItemSource, workers: int, cluster: str | None) -> Engine:
+    if cluster:
+        return ClusterEngine(cluster)
+    return Engine(workers, processes=encoding.spec(items.kind).about.processes)
 
 
-def _fit(encoding: Encoding, items: Any, out: Path) -> None:
-    """With --pca N: fit, and keep the projection beside the vectors, also for when the job goes on later."""
+def _fit(encoding: Encoding, items: ItemSource, out: Path, single: bool) -> Projection | None:
+    """With --pca N: take up the projection of the same job, or else fit one, which is then to be saved."""
     if encoding.pca is None:
-        return
-    saved = out.with_name(f"{out.name}.pca.npz")
-    if saved.is_file() and (out.with_name(f"{out.name}.part").is_file() or (out / MANIFEST).is_file()):
+        return None
+    saved = _projection_of(out)
+    if saved.is_file() and _begun(items, out, single):
         earlier = Projection.load(saved)
         if earlier.size == encoding.pca and earlier.encoder == encoding.encoder(items.kind).identity:
             encoding.projection = earlier
-            return
+            return None
     encoding.fit(items)
-    if encoding.projection is not None:
-        encoding.projection.save(saved)
-        warn(f"wrote {saved}: give it to --pca wherever vectors must be comparable with these")
+    return encoding.projection
+
+
+def _begun(items: ItemSource, out: Path, single: bool) -> bool:
+    """Whether a job for this source is to go on, or was finished, here."""
+    if not single:
+        return PartsFolder(out).begun_for(place_of(items))
+    header = Journal.header_of(out.with_name(f"{out.name}.part"))
+    return header is not None and header.get("source") == place_of(items)
+
+
+def _save(projection: Projection, out: Path) -> None:
+    """Keep the projection beside the vectors, also for when the job goes on later."""
+    saved = _projection_of(out)
+    projection.save(saved)
+    warn(f"wrote {saved}: give it to --pca wherever vectors must be comparable with these")
+
+
+def _projection_of(out: Path) -> Path:
+    return out.with_name(f"{out.name}.pca.npz")
 
 
 def _tell(done: EmbedResult) -> None:

@@ -16,13 +16,16 @@ from divscore.embedding.contents import KEY_BYTES, fingerprint, signature
 from divscore.embedding.encoding import Encoding
 from divscore.embedding.itempart import unopened
 from divscore.embedding.journal import Journal
+from divscore.embedding.lost import Lost
 from divscore.embedding.pipeline import Pipeline, chunks
+from divscore.embedding.place import origin_of, place_of
+from divscore.embedding.predecessor import refuse_other_file
 from divscore.errors import FileError
 from divscore.missing import Missing
-from divscore.sources.embedded import KINDS, MOST_VALUES
+from divscore.sources.embedded import KINDS
 from divscore.sources.items import Items, ItemSource
 
-__all__ = ["EmbedResult", "embed"]
+__all__ = ["EmbedResult", "check_file", "embed"]
 
 NOT_KEPT = {"path", "resumed", "replaced", "listing", "missing"}
 NOT_STRICT = "mend it or leave it out, or leave out --strict to skip such items"
@@ -49,18 +52,22 @@ def embed(
     encoding: Encoding,
     *,
     strict: bool = False,
-    may_be_empty: bool = False,
+    overwrite: bool = False,
+    part: bool = False,
     progress: Callable[[int], None] = lambda items: None,
 ) -> EmbedResult:
     """Encode every item of `source` into the Arrow file `out`, which appears when it is whole.
 
     Finished chunks are kept beside it until then; after an interruption the same call goes on from there.
-    Items without a vector are listed in ``out`` + ``.skipped.csv``. That no item has one is an error, unless this
-    is a part of something larger, which `may_be_empty`.
+    Items without a vector are listed in ``out`` + ``.skipped.csv``. Vectors of another source or by another encoder
+    are replaced only where `overwrite` says so. A `part` of something larger may have no vector at all, and what it
+    replaces is the business of the whole.
     """
     refuse_address(out, "a file of vectors")
     target = Path(out)
-    _check(target, source)
+    check_file(target, source)
+    if not (overwrite or part):
+        refuse_other_file(target, source, encoding)
     target.parent.mkdir(parents=True, exist_ok=True)
     columns = tuple(name for name in source.extra if name.lower() != IDENTITY)
     vectors = encoding.projection.size if encoding.projection else encoding.encoder(source.kind).dimension
@@ -72,32 +79,9 @@ def embed(
         if strict:
             job.refuse_problems()
         job.encode_rest(strict, progress)
-        return job.finish(target, resumed, may_be_empty)
+        return job.finish(target, resumed, part)
     finally:
         job.journal.close()
-
-
-class _Lost:
-    """Items without a vector by the values of each column, for audits --by that column later."""
-
-    def __init__(self, columns: tuple[str, ...]) -> None:
-        self._columns = columns
-        self._by: dict[str, Counter[tuple[str, str]]] = {name: Counter() for name in columns}
-
-    def add(self, kind: str, values: list[str]) -> None:
-        for name, value in zip(self._columns, values, strict=True):
-            found = self._by.get(name)
-            if found is not None:
-                found[value, kind] += 1
-                if len(found) > MOST_VALUES:
-                    del self._by[name]  # nearly every item its own: no column to audit by
-
-    def counts(self) -> dict[str, dict[str, dict[str, int]]]:
-        told: dict[str, dict[str, dict[str, int]]] = {}
-        for name, found in self._by.items():
-            for (value, kind), number in found.items():
-                told.setdefault(name, {}).setdefault(value, {})[kind] = number
-        return told
 
 
 @dataclass(frozen=True)
@@ -149,13 +133,13 @@ class _Job:
             if at >= done:
                 yield piece
 
-    def finish(self, target: Path, resumed: int, may_be_empty: bool) -> EmbedResult:
+    def finish(self, target: Path, resumed: int, part: bool) -> EmbedResult:
         """Write the list of skipped items and the vectors, then drop the journal."""
         listing = target.with_name(f"{target.name}.skipped.csv")
-        lost = _Lost(self.layout.columns)
+        lost = Lost(self.layout.columns)
         counts = self._list_skipped(listing, lost)
         counts["unreadable"] += self.source.unreadable
-        if not counts["vectors"] and not may_be_empty:
+        if not counts["vectors"] and not part:
             raise FileError(
                 f"{self.source.path}: none of {counts['items']:,} items has a vector; {listing.name} says why"
             )
@@ -175,13 +159,16 @@ class _Job:
         )
         about = {key: value for key, value in asdict(result).items() if key not in NOT_KEPT}
         about["skipped_by"] = lost.counts()
+        if not part:
+            about["origin"] = origin_of(self.source)
+        about["variant"] = self.encoding.encoder(self.source.kind).variant
         identity = self.encoding.identity(self.source.kind)
         self.layout.write(target, self.journal.payloads(), identity, {"source": self.source.name, **about})
         self.journal.close()
         self.journal.path.unlink(missing_ok=True)
         return result
 
-    def _list_skipped(self, listing: Path, lost: _Lost) -> Counter[str]:
+    def _list_skipped(self, listing: Path, lost: Lost) -> Counter[str]:
         fresh = listing.with_name(f".{listing.name}.{os.getpid()}")
         try:
             with open(fresh, "w", encoding="utf-8", newline="") as stream:
@@ -219,7 +206,8 @@ class _Job:
         return state.digest()
 
 
-def _check(target: Path, source: ItemSource) -> None:
+def check_file(target: Path, source: ItemSource) -> None:
+    """Refuse a name that vectors cannot be written to, before anything is done."""
     if target.suffix != ".arrow":
         raise FileError(f"{target}: vectors are written as an Arrow file; give a name that ends in .arrow")
     if target.is_dir():
@@ -235,7 +223,7 @@ def _check(target: Path, source: ItemSource) -> None:
 def _open_journal(target: Path, source: ItemSource, encoding: Encoding, chunk: int) -> Journal:
     path = target.with_name(f"{target.name}.part")
     header = {
-        "source": source.path if "://" in source.path else os.path.normpath(source.path),
+        "source": place_of(source),
         "encoder": encoding.identity(source.kind),
         "variant": encoding.encoder(source.kind).variant,
         "columns": list(source.extra),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from divscore.errors import FileError
+from divscore.halt import heed
 
 __all__ = ["Journal", "lock"]
 
@@ -48,6 +49,14 @@ class Journal:
             return None
         return found if isinstance(found, dict) else None
 
+    @classmethod
+    def has_records(cls, path: Path) -> bool:
+        """Whether a journal with a whole header keeps anything beside it."""
+        with open(path, "rb") as stream:
+            stream.seek(len(MAGIC))
+            stream.readline()
+            return os.fstat(stream.fileno()).st_size > stream.tell() + RECORD.size
+
     def append(self, signature: bytes, payload: bytes) -> None:
         """Add a finished chunk; once this returns, a kill of the process cannot lose it."""
         start = self._end
@@ -70,6 +79,7 @@ class Journal:
         self._stream.flush()
         with open(self.path, "rb") as stream:
             for start, _ in self.marks:
+                heed()
                 stream.seek(start)
                 length, checksum, _ = RECORD.unpack(stream.read(RECORD.size))
                 payload = stream.read(length)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from divscore.embedding.encoding import Encoding
 from divscore.embedding.itempart import ItemPartition, item_partitions, unopened
 from divscore.embedding.job import EmbedResult, embed
 from divscore.embedding.partsfolder import PartsFolder, about
+from divscore.embedding.place import place_of
 from divscore.embedding.projection import Projection
 from divscore.engines import Engine
 from divscore.errors import DivscoreError, FileError
@@ -72,6 +74,7 @@ class _Task:
 @dataclass(frozen=True)
 class _Done:
     items: int = 0
+    resumed: int = 0
     failed: str | None = None
     fatal: bool = False
 
@@ -83,19 +86,25 @@ def embed_parts(
     engine: Engine,
     *,
     strict: bool = False,
+    overwrite: bool = False,
     progress: Callable[[int], None] = lambda items: None,
     on_failure: Callable[[str], None] = lambda reason: None,
 ) -> PartsResult:
     """Encode every item of `source` into files ``part-00000.arrow`` … of the folder `out`, with a manifest.
 
     Each file appears when it is whole. After an interruption the same call makes only those that are not there; the
-    files are the same to the byte whoever made them. How the source is cut depends on the source alone.
+    files are the same to the byte whoever made them. How the source is cut depends on the source alone. Vectors of
+    another source or by another encoder are replaced only where `overwrite` says so. `progress` is told of items as
+    they are encoded where that is done in this process, or else of whole parts; never by two threads at once.
     """
     folder = check_parts(source, out)
     with folder.held():
         folder.check(source)  # again, as another job may have been at work
+        header = _header(source, encoding)
+        if not overwrite:
+            folder.refuse_other(header)
         tasks = [_Task(at, each) for at, each in enumerate(item_partitions(source, strict=strict))]
-        kept = folder.begin(_header(source, encoding), {task.file: task.facts for task in tasks})
+        kept = folder.begin(header, {task.file: task.facts for task in tasks})
         for task in tasks:
             if task.file in kept:
                 progress(kept[task.file])
@@ -109,28 +118,57 @@ def embed_parts(
         )
         missing = list(unopened(source))
         waiting = [task for task in tasks if task.file not in kept]
-        for task, done in engine.run(partial(_embed_part, assignment), waiting, killed=_killed):
-            if done.failed is not None:
-                if strict or done.fatal or len(tasks) == 1:
-                    raise FileError(done.failed)
-                missing.append(Missing(task.partition.label, done.failed, task.partition.rows))
-                on_failure(done.failed)
-            progress(done.items)
-        return _finished(folder, source, missing, sum(kept.values()))
+        resumed = sum(kept.values())
+        here = engine.inline or engine.local
+        work = partial(_embed_part, assignment, progress=_one_at_a_time(progress) if here else None)
+        try:
+            for task, done in engine.run(work, waiting, killed=_killed):
+                if done.failed is not None:
+                    if strict or done.fatal or len(tasks) == 1:
+                        raise FileError(done.failed)
+                    missing.append(Missing(task.partition.label, done.failed, task.partition.rows))
+                    on_failure(done.failed)
+                resumed += done.resumed
+                if not here:
+                    progress(done.items)
+        except BaseException:
+            engine.abandon()  # while the folder is still held: its own workers write no more
+            if engine.own:
+                folder.tidy()
+            raise
+        return _finished(folder, source, missing, resumed)
 
 
-def check_parts(source: ItemSource, out: str | os.PathLike[str]) -> PartsFolder:
-    """Refuse a folder that vectors cannot be written to, or that holds something else, before anything is done."""
+def check_parts(
+    source: ItemSource, out: str | os.PathLike[str], encoding: Encoding | None = None
+) -> PartsFolder:
+    """Refuse a folder that vectors cannot be written to, or that holds something else, before anything is done.
+
+    With an encoding, vectors of another source or by another encoder are something else, too.
+    """
     refuse_address(out, "a folder of vectors")
     folder = PartsFolder(out)
     folder.check(source)
+    if encoding is not None:
+        folder.refuse_other(_header(source, encoding))
     return folder
+
+
+def _one_at_a_time(progress: Callable[[int], None]) -> Callable[[int], None]:
+    """For several threads that tell of their progress."""
+    lock = threading.Lock()
+
+    def tell(items: int) -> None:
+        with lock:
+            progress(items)
+
+    return tell
 
 
 def _header(source: ItemSource, encoding: Encoding) -> dict[str, Any]:
     """What parts must have in common to be of one job."""
     return {
-        "source": source.path if "://" in source.path else os.path.normpath(source.path),
+        "source": place_of(source),
         "encoder": encoding.identity(source.kind),
         "variant": encoding.encoder(source.kind).variant,
         "columns": list(source.extra),
@@ -170,13 +208,20 @@ def _killed(task: _Task, reason: str) -> _Done:
     return _Done(failed=reason)
 
 
-def _embed_part(assignment: _Assignment, task: _Task) -> _Done:
+def _embed_part(assignment: _Assignment, task: _Task, progress: Callable[[int], None] | None = None) -> _Done:
     """Make one part, in whichever process or machine; its encoder is loaded once a process."""
     target = Path(assignment.folder) / task.file
     try:
         with assignment.encoding() as encoding:
-            made = embed(task.partition.open(), target, encoding, strict=assignment.strict, may_be_empty=True)
-        return _Done(made.items)
+            made = embed(
+                task.partition.open(),
+                target,
+                encoding,
+                strict=assignment.strict,
+                part=True,
+                progress=progress or (lambda items: None),
+            )
+        return _Done(made.items, made.resumed)
     except UnseenError as error:
         return _Done(failed=str(error), fatal=True)
     except DivscoreError as error:

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from divscore.embedding.journal import lock
+from divscore.embedding.place import places_of
+from divscore.embedding.predecessor import Predecessor
 from divscore.errors import DivscoreError, FileError
 from divscore.missing import Missing
 from divscore.sources.block import Request
 from divscore.sources.embedded import Embedded, read_embedded
-from divscore.sources.folder import PictureFiles
 from divscore.sources.items import ItemSource
 from divscore.sources.location import Location
 from divscore.sources.manifest import FORMAT, MANIFEST
 from divscore.sources.open import open_one
-from divscore.sources.tableitems import TableItems
 from divscore.wording import printable
 
 __all__ = ["PartsFolder", "about"]
@@ -61,7 +61,7 @@ class PartsFolder:
                 f"{self.path} is a file; give the name of a folder, or one that ends in .arrow for a single file"
             )
         here = Path(os.path.realpath(self.path))
-        for place in map(Path, map(os.path.realpath, _places(source))):
+        for place in map(Path, map(os.path.realpath, places_of(source))):
             if here == place or here in place.parents:
                 raise FileError(
                     f"{self.path} contains the source {source.path}; give a new folder for the vectors"
@@ -77,6 +77,21 @@ class PartsFolder:
                 f"{self.path} holds files that are not of an embedding job ({printable(other[0])}"
                 f"{f' and {len(other) - 1} more' if other[1:] else ''}); give a new or an empty folder"
             )
+
+    def refuse_other(self, header: Mapping[str, Any]) -> None:
+        """Refuse a folder in which vectors of another source or by another encoder lie, finished or not."""
+        found = self._read() or {}
+        there = [file for file in sorted(_listed(found)) if any(map(os.path.exists, self._beside(file)))]
+        mine, its = Predecessor.in_header(header), Predecessor.in_header(found)
+        if there and its.differs(mine):
+            raise FileError(
+                f"{self.path} holds {len(there):,} part{'s' if there[1:] else ''} with vectors of {its.unlike(mine)}; "
+                "give another folder, or --overwrite to replace them"
+            )
+
+    def begun_for(self, source: str) -> bool:
+        """Whether a job for this source was begun here."""
+        return (self._read() or {}).get("source") == source
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -130,12 +145,19 @@ class PartsFolder:
         own = [path.name for path in self.made()]
         self._write(own, finished=True, missing=[{"of": each.part, **_facts(each)} for each in missing])
         for file in self._old.difference(own):
-            for ending in BESIDE[: 3 if file not in self._parts else 1]:
-                (self.path / f"{file}{ending}").unlink(missing_ok=True)
+            for path in self._beside(file)[: 3 if file not in self._parts else 1]:
+                path.unlink(missing_ok=True)
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Remove what workers that were stopped had not finished writing."""
         for path in self.path.iterdir():
             left = LEFTOVER.fullmatch(path.name)
             if left and (left[1] in self._parts or left[1] in self._old):
                 path.unlink(missing_ok=True)
+
+    def _beside(self, file: str) -> list[Path]:
+        return [self.path / f"{file}{ending}" for ending in BESIDE]
 
     def _is_own(self, file: str) -> bool:
         stamp = self._stamp(file)
@@ -219,18 +241,6 @@ def _listed(manifest: Mapping[str, Any] | None) -> set[str]:
         return set()
     names = [*(part["file"] for part in manifest.get("parts", [])), *manifest.get("earlier", {}).keys()]
     return {name for name in names if PART.fullmatch(name)}
-
-
-def _places(source: ItemSource) -> Iterator[str]:
-    """Files and folders that the items come from, as far as they are here."""
-    found: Sequence[Location] = ()
-    if isinstance(source, TableItems):
-        found = source.locations
-    elif isinstance(source, PictureFiles):
-        found = source.found
-    for path in (source.path, *(location.url for location in found)):
-        if "://" not in path and os.path.exists(path):
-            yield path
 
 
 def _facts(missing: Missing) -> dict[str, Any]:

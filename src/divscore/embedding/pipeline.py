@@ -22,6 +22,7 @@ from divscore.embedding.outcome import UNREADABLE, Entry, Outcome
 from divscore.embedding.work import Task, encode_contents, encode_elsewhere, loaded, recall
 from divscore.engines import Engine, KilledWorkersError
 from divscore.errors import DivscoreError
+from divscore.halt import heed
 from divscore.sources.items import Items
 from divscore.sources.location import anywhere
 
@@ -189,4 +190,5 @@ def chunks(items: Iterable[Items], size: int) -> Iterator[Items]:
     """Cut runs of items into pieces of `size`, the last of a run perhaps smaller."""
     for run in items:
         for start in range(0, len(run), size):
+            heed()
             yield run.slice(start, start + size)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from divscore.encoders.encoding import Encoded
 from divscore.errors import InputError
+from divscore.halt import heed
 
 __all__ = ["OPTIONS", "NgramEncoder", "load"]
 
@@ -60,6 +61,7 @@ class NgramEncoder:
         marked = [f"{START}{text}{END}" for text in folded if text]
         vectors = np.empty((len(marked), self.dimension), dtype=np.float32)
         for start, stop in _batches(marked):
+            heed()
             self._fill(vectors[start:stop], marked[start:stop])
         empty = dict.fromkeys(np.flatnonzero(found == 0).tolist(), "is empty")
         return Encoded(vectors, np.flatnonzero(found), found, empty)

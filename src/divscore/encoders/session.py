@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.errors import FileError
+from divscore.halt import heed
 
 __all__ = ["Port", "Session"]
 
@@ -79,6 +80,7 @@ class Session:
 
     def run(self, feeds: Mapping[str, NDArray[Any]], outputs: Sequence[str]) -> list[NDArray[Any]]:
         """Named outputs for a batch that is not longer than `batch`; a short one is filled up with its last item."""
+        heed()
         rows = len(next(iter(feeds.values())))
         missing = (self.batch or rows) - rows
         if missing:

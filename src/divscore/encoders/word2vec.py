@@ -16,6 +16,7 @@ from divscore.encoders.stopwords import STOPWORDS
 from divscore.encoders.tweets import clean
 from divscore.encoders.wordvectors import WordVectors, open_vectors
 from divscore.errors import InputError
+from divscore.halt import heed
 
 __all__ = ["OPTIONS", "Word2Vec", "load", "words"]
 
@@ -49,6 +50,7 @@ class Word2Vec:
         means = np.zeros((len(items), self.dimension), dtype=np.float32)
         reasons: dict[int, str] = {}
         for at, text in enumerate(items):
+            heed()
             if not text.strip():
                 reasons[at] = "is empty"
                 continue

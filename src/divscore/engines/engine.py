@@ -20,6 +20,7 @@ from typing import Any, Self, TypeVar
 
 from divscore.engines.processes import end_processes, start_processes
 from divscore.errors import DivscoreError
+from divscore.halt import Halt
 
 __all__ = ["Engine", "KilledWorkersError"]
 
@@ -62,6 +63,7 @@ class Engine:
         self.processes = processes
         self._given = executor
         self._own: Executor | None = None
+        self._halt = Halt()
         if executor is not None and self.workers == 1:
             self.workers = int(getattr(executor, "_max_workers", 0)) or os.cpu_count() or 1
 
@@ -77,14 +79,15 @@ class Engine:
 
     def close(self) -> None:
         """Let this engine's own workers go."""
-        if self._own is not None:
-            self._own.shutdown(wait=True, cancel_futures=True)
-            self._own = None
+        self._let_go()
 
     def abandon(self) -> None:
-        """End this engine's own processes in the middle of their work; a thread can only finish what it has begun."""
+        """End this engine's own workers in the middle of their work: processes at once, threads where they heed it."""
         if isinstance(self._own, ProcessPoolExecutor):
             end_processes(self._own)
+        self._halt.ask()
+        self._let_go()
+        self._halt = Halt()
 
     @property
     def inline(self) -> bool:
@@ -95,6 +98,11 @@ class Engine:
     def local(self) -> bool:
         """Whether all work is done by threads of this process."""
         return self._given is None and not self.processes
+
+    @property
+    def own(self) -> bool:
+        """Whether the workers are this engine's own, and end when it abandons them."""
+        return self._given is None
 
     @property
     def executor(self) -> Executor:
@@ -177,6 +185,8 @@ class Engine:
         return future.result()
 
     def _submit(self, function: Callable[[T], R], task: T) -> Future[R]:
+        if self.local:
+            return self.executor.submit(self._halt.call, function, task)
         return self.executor.submit(function, task)
 
     def _hand_in(self, function: Callable[[T], R], task: T) -> Future[R]:
@@ -209,6 +219,11 @@ class Engine:
                 for at in lost:
                     waiting[at] = waiting[at][0], self._hand_in(function, waiting[at][0])
         raise AssertionError
+
+    def _let_go(self) -> None:
+        if self._own is not None:
+            self._own.shutdown(wait=True, cancel_futures=True)
+            self._own = None
 
     def _start(self) -> Executor:
         if not self.processes:

@@ -176,8 +176,8 @@ def _text(value: Cell) -> str:
     if value is None or value != value:
         return "–"
     if isinstance(value, float):
-        return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
-    return str(value)
+        return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}" if abs(value) < 1000 else f"{value:,.0f}"
+    return f"{value:,}" if type(value) is int else str(value)
 
 
 def _is_number(value: Cell) -> bool:

@@ -81,7 +81,7 @@ class Request:
     extra: tuple[str, ...] = ()
     strict: bool = False
     batch_rows: int = 65536
-    block_bytes: int = BLOCK_BYTES
+    block_bytes: int = 0  # of a block, in place of `BLOCK_BYTES`
     vectors: bool = True
     pictures: str | None = None
     piece: Piece | None = None
@@ -89,7 +89,7 @@ class Request:
 
     def rows_within(self, dimension: int, itemsize: int = 8) -> int:
         """Rows in a block that keeps memory small whatever the dimension."""
-        return max(1, min(self.batch_rows, self.block_bytes // max(1, dimension * itemsize)))
+        return max(1, min(self.batch_rows, (self.block_bytes or BLOCK_BYTES) // max(1, dimension * itemsize)))
 
 
 class VectorSource:

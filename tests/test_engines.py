@@ -28,7 +28,7 @@ from tasks import die_alone, die_always, die_once, last_for_ever, threads_of_lin
 
 from divscore import ControlSet, Sketch, audit, scan
 from divscore.cli import main
-from divscore.engines import Engine, KilledWorkersError, sketch_blocks
+from divscore.engines import Engine, KilledWorkersError, tabulate_blocks
 from divscore.engines.engine import FIRST, HELD_BYTES
 from divscore.errors import DivscoreError, FileError, InputError
 from divscore.passes import sketch_source
@@ -427,7 +427,10 @@ def test_how_sums_are_rounded_depends_on_the_whole_source(
         write(tmp_path / f"{at}.npy", matrix(at))
     found = next(iter(sketch_source(open_many(str(tmp_path / "*.npy")), control).sketches.values()))
     known, unknown = (
-        [sketch_blocks([(matrix(at), None)], control, seen=seen)["collection"] for at in range(3)]
+        [
+            tabulate_blocks([(matrix(at), None)], control, seen=seen).sketches()["collection"]
+            for at in range(3)
+        ]
         for seen in (3 * ROWS, 0)
     )
     assert known[0].total.tobytes() != unknown[0].total.tobytes()
@@ -438,8 +441,8 @@ def test_how_sums_are_rounded_depends_on_the_whole_source(
 
 def test_blocks_in_threads_are_folded_in_their_order(control: ControlSet) -> None:
     blocks = [(matrix(at), None) for at in range(9)]
-    alone = sketch_blocks(blocks, control)
-    shared = sketch_blocks(blocks, control, workers=4)
+    alone = tabulate_blocks(blocks, control).sketches()
+    shared = tabulate_blocks(blocks, control, workers=4).sketches()
     assert fingerprint(alone["collection"], control) == fingerprint(shared["collection"], control)
 
 

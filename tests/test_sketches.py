@@ -28,7 +28,7 @@ from test_sketch import (
 
 from divscore.audit import audit
 from divscore.control import ControlSet
-from divscore.engines import sketch_blocks, tabulate_blocks
+from divscore.engines import tabulate_blocks
 from divscore.errors import InputError, MismatchError
 from divscore.similarity import FloatArray, unit_rows
 from divscore.sketches import Sketches
@@ -133,7 +133,7 @@ def test_what_a_table_refuses() -> None:
 
 def test_a_name_that_occurs_twice_is_one_collection() -> None:
     control, rows = control_of(2), items(0, 60)
-    found = sketch_blocks([(rows, (["x", "y", "x"], np.arange(60) % 3))], control)
+    found = tabulate_blocks([(rows, (["x", "y", "x"], np.arange(60) % 3))], control).sketches()
     assert_same_state(found["x"], sketch_of(control, rows[np.arange(60) % 3 != 1]))
     assert_same_state(found["y"], sketch_of(control, rows[1::3]))
 
@@ -167,7 +167,7 @@ def test_memory_of_thousands_of_collections(monkeypatch: pytest.MonkeyPatch) -> 
             )
 
     tracemalloc.start()
-    found = sketch_blocks(blocks(), control)
+    found = tabulate_blocks(blocks(), control).sketches()
     held, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert sum(sketch.count for sketch in found.values()) == owners * each
@@ -184,7 +184,7 @@ def test_a_process_stays_small_with_ten_thousand_collections() -> None:
     code = """
 import numpy as np
 from divscore import ControlSet
-from divscore.engines import sketch_blocks
+from divscore.engines import tabulate_blocks
 rng = np.random.default_rng(0)
 control = ControlSet(rng.normal(size=(60, 64)) + np.repeat([[0.3], [-0.3]], 30, axis=0), ["a", "b"] * 30, attribute="x")
 names = [f"c{i}" for i in range(10_000)]
@@ -193,9 +193,9 @@ def blocks(n):
         yield rng.standard_normal((50_000, 64), dtype=np.float32), (names, rng.integers(10_000, size=50_000))
 def peak():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) / 1024
-sketch_blocks(((rows, None) for rows, _ in blocks(2)), control)
+tabulate_blocks(((rows, None) for rows, _ in blocks(2)), control).sketches()
 before = peak()
-found = sketch_blocks(blocks(30), control)
+found = tabulate_blocks(blocks(30), control).sketches()
 print(before, peak(), len(found))
 """
     done = subprocess.run(

@@ -18,7 +18,7 @@ from divscore.embedding.encoding import Encoding
 from divscore.embedding.itempart import unopened
 from divscore.embedding.open import open_any
 from divscore.embedding.source import EncodedSource
-from divscore.engines import Engine, sketch_blocks
+from divscore.engines import Engine, tabulate_blocks
 from divscore.errors import DivscoreError, FileError, InputError, MismatchError
 from divscore.missing import Gaps, Missing
 from divscore.passes import Sketched
@@ -129,9 +129,10 @@ def _sketch_items(
     """Items are encoded while they are read, with the encoding's own workers."""
     missing = _tell_unopened(source)
     watch = RowWatch(source, strict, verbose)
-    sketches = sketch_blocks(watch.blocks(by), control, name=source.name, seed=seed, workers=min(workers, 4))
+    threads = min(workers, 4)
+    table = tabulate_blocks(watch.blocks(by), control, name=source.name, seed=seed, workers=threads)
     problems = [*source.problems, *watch.problems][:LISTED]
-    return Sketched(sketches, 1, watch.rows, source.unreadable, tuple(problems), missing)
+    return Sketched(table.sketches(), 1, watch.rows, source.unreadable, tuple(problems), missing)
 
 
 def _tell_failure(missing: Missing) -> None:

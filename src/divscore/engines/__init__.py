@@ -3,8 +3,8 @@
 Partial results are reduced in a fixed order, so the answer does not depend on who computed what.
 """
 
-from divscore.engines.blocks import Coded, sketch_blocks, tabulate_blocks
+from divscore.engines.blocks import Coded, tabulate_blocks
 from divscore.engines.cluster import ClusterEngine
 from divscore.engines.engine import Engine, KilledWorkersError
 
-__all__ = ["ClusterEngine", "Coded", "Engine", "KilledWorkersError", "sketch_blocks", "tabulate_blocks"]
+__all__ = ["ClusterEngine", "Coded", "Engine", "KilledWorkersError", "tabulate_blocks"]

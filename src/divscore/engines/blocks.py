@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from divscore.control import ControlSet
 from divscore.scan import Scan, scan
-from divscore.sketch import Sketch
 from divscore.sketches import Sketches
 
-__all__ = ["Coded", "sketch_blocks", "tabulate_blocks"]
+__all__ = ["Coded", "tabulate_blocks"]
 
 Coded = tuple[Sequence[str], NDArray[np.intp]]
 
@@ -32,22 +31,6 @@ class _Job:
     owner: NDArray[np.intp] | None
     at: NDArray[np.intp]
     scan: Future[Scan]
-
-
-def sketch_blocks(
-    blocks: Iterable[tuple[Any, Coded | None]],
-    control: ControlSet,
-    *,
-    name: str = "collection",
-    seed: int = 0,
-    workers: int = 1,
-    seen: int = 0,
-    progress: Callable[[int], None] | None = None,
-) -> dict[str, Sketch]:
-    """Sketch every collection of a stream of blocks in one pass; the arguments are those of `tabulate_blocks`."""
-    return tabulate_blocks(
-        blocks, control, name=name, seed=seed, workers=workers, seen=seen, progress=progress
-    ).sketches()
 
 
 def tabulate_blocks(

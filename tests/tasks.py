@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 
@@ -20,17 +21,32 @@ def die_always(task: int) -> int:
     return task
 
 
+def die_answering(flag: str, task: int) -> bytes:
+    """Die in the middle of the second answer, and only once."""
+    if task == 1 and not os.path.exists(flag):
+        Path(flag).touch()
+        Connection._send = _send_half  # type: ignore[attr-defined]
+    return bytes([task]) * 3_000_000
+
+
+def _send_half(pipe: Connection, message: bytes) -> None:
+    os.write(pipe.fileno(), message[: len(message) // 2])
+    os._exit(1)
+
+
+class OddError(Exception):
+    """An error that can be sent and not be received."""
+
+    def __init__(self, one: str, other: str) -> None:
+        super().__init__(one + other)
+
+
+def fail_oddly(_: int) -> int:
+    raise OddError("this ", "and that")
+
+
 def threads_of_linear_algebra(_: int) -> tuple[str | None, int]:
     return os.environ.get("OPENBLAS_NUM_THREADS"), os.getpid()
-
-
-def die_alone(flag: str, task: int) -> int:
-    """Die at the second task, when the first is done, and only once."""
-    if task == 1 and not os.path.exists(flag):
-        time.sleep(0.2)
-        Path(flag).touch()
-        os._exit(1)
-    return task
 
 
 def last_for_ever(folder: str, task: int) -> int:

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from conftest import PPB, draw_groups
+from family import alive, children
 from pyarrow import parquet
 
 from divscore.audit import audit
@@ -475,20 +476,6 @@ def test_results_of_an_earlier_run_are_replaced_and_that_is_said(tmp_path: Path)
     assert "comparison.json, comparison.csv, comparison.svg, comparison.png already; replaced" in again.stderr
     assert (out / "comparison.json").read_text() != first
     assert (out / "notes.txt").read_text() == "mine"
-
-
-def children(pid: int) -> list[int]:
-    try:
-        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="processes are looked up in /proc")

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import tiny
+from family import alive, children
 
 from divscore.audit import audit
 from divscore.controlfile import save_control
@@ -217,30 +218,16 @@ def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:
     ]
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     until = time.monotonic() + 60
-    while len(_children(running.pid)) < 3 and time.monotonic() < until:  # two workers and their tracker
+    while len(children(running.pid)) < 3 and time.monotonic() < until:  # two workers and their tracker
         time.sleep(0.02)
-    workers = _children(running.pid)
+    workers = children(running.pid)
     assert workers
     running.send_signal(signal.SIGKILL)
     running.wait()
     until = time.monotonic() + 30
-    while any(_alive(pid) for pid in workers) and time.monotonic() < until:
+    while any(alive(pid) for pid in workers) and time.monotonic() < until:
         time.sleep(0.05)
-    assert not [pid for pid in workers if _alive(pid)]
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
+    assert not [pid for pid in workers if alive(pid)]
 
 
 HOSTILE = {

@@ -24,12 +24,13 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from tasks import die_alone, die_always, die_once, last_for_ever, threads_of_linear_algebra
+from tasks import die_always, die_answering, die_once, fail_oddly, last_for_ever, threads_of_linear_algebra
 
 from divscore import ControlSet, Sketch, audit, scan
 from divscore.cli import main
-from divscore.engines import Engine, KilledWorkersError, tabulate_blocks
+from divscore.engines import Engine, KilledWorkersError, Processes, tabulate_blocks
 from divscore.engines.engine import FIRST, HELD_BYTES
+from divscore.engines.processes import LostWorkerError
 from divscore.errors import DivscoreError, FileError, InputError
 from divscore.passes import sketch_source
 from divscore.sources import arrays, open_many, tables
@@ -185,26 +186,61 @@ def test_what_a_dead_worker_had_is_done_again(tmp_path: Path) -> None:
 
 
 def test_workers_that_keep_dying_are_an_error_that_names_the_task() -> None:
-    with Engine(2, processes=True) as engine, pytest.raises(DivscoreError, match=r"died 4 times.* over 2;"):
+    with (
+        Engine(2, processes=True) as engine,
+        pytest.raises(DivscoreError, match=r"^2: 4 workers died over it"),
+    ):
         list(engine.run(die_always, range(4)))
 
 
-def test_workers_that_die_while_nobody_waits_for_them_are_replaced(tmp_path: Path) -> None:
-    """The pool is then known to be broken before the next task is handed in."""
-    flag, found = tmp_path / "died", []
+def test_a_task_over_which_processes_die_may_be_left_out() -> None:
     with Engine(2, processes=True) as engine:
-        for task, result in engine.run(partial(die_alone, str(flag)), range(20)):
-            found.append(result)
-            pool: Any = engine.executor
-            while task == 0 and not pool._broken:
-                time.sleep(0.01)
-    assert found == list(range(20))
-    assert flag.exists()
+        found = engine.run(die_always, range(5), killed=lambda task, reason: -task)
+        assert [result for _, result in found] == [0, 1, -2, 3, 4]
+
+
+def test_a_worker_that_dies_in_the_middle_of_its_answer_is_replaced(tmp_path: Path) -> None:
+    with Engine(2, processes=True) as engine:
+        found = engine.run(partial(die_answering, str(tmp_path / "died")), range(6))
+        assert [(len(result), result[0]) for _, result in found] == [(3_000_000, n) for n in range(6)]
+    assert (tmp_path / "died").exists()
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.01, 0.03, 0.1])
+def test_processes_end_in_the_middle_of_whatever_they_send(moment: float) -> None:
+    pool = Processes(2)
+    assert [pool.submit(abs, -n).result() for n in range(3)] == [0, 1, 2]
+    waiting = [pool.submit(bytes, 40_000_000) for _ in range(8)]
+    time.sleep(moment)
+    pool.end()
+    pool.shutdown(cancel_futures=True)
+    assert all(future.done() for future in waiting)
+    for future in waiting:
+        if not future.cancelled():
+            assert isinstance(future.exception(), LostWorkerError | None)
+
+
+def test_a_worker_that_cannot_begin_is_told() -> None:
+    with Processes(1, os._exit, (3,)) as pool, pytest.raises(LostWorkerError, match="ended with code 3"):
+        pool.submit(abs, -1).result()
+
+
+def test_errors_of_a_worker_arrive_with_the_place_where_they_were_raised() -> None:
+    with Processes(1) as pool:
+        with pytest.raises(ValueError, match="invalid literal") as plain:
+            pool.submit(int, "one").result()
+        with pytest.raises(RuntimeError, match="OddError: this and that") as odd:
+            pool.submit(fail_oddly, 1).result()
+        with pytest.raises((AttributeError, pickle.PicklingError)):
+            pool.submit(lambda: 1).result()
+        assert pool.submit(int, "1").result() == 1
+    assert "Traceback" in str(plain.value.__cause__)
+    assert "fail_oddly" in str(odd.value.__cause__)
 
 
 def test_a_broken_executor_of_somebody_else_is_an_error() -> None:
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, context) as pool, pytest.raises(DivscoreError, match="died 1 times"):
+    with ProcessPoolExecutor(1, context) as pool, pytest.raises(DivscoreError, match="the workers died"):
         list(Engine(executor=pool).run(die_always, range(9)))
 
 

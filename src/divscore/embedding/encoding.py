@@ -81,17 +81,17 @@ class Encoding:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self.close(at_once=kind is not None)
 
     def hand_to(self, engine: Engine) -> None:
         """From now on, encode with the workers of this engine."""
         self.close()
         self.engine, self.workers = engine, engine.workers
 
-    def close(self) -> None:
-        """Let the workers go."""
+    def close(self, at_once: bool = False) -> None:
+        """Let the workers go; processes in the middle of their work, if it is no longer wanted."""
         for pipeline in self._pipelines.values():
-            pipeline.close()
+            pipeline.close(at_once)
         self._pipelines.clear()
 
     def troubles(self) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,7 +10,6 @@ from concurrent.futures import (
     CancelledError,
     Executor,
     Future,
-    ProcessPoolExecutor,
     ThreadPoolExecutor,
 )
 from dataclasses import replace
@@ -20,7 +18,7 @@ import numpy as np
 
 from divscore.embedding.outcome import UNREADABLE, Entry, Outcome
 from divscore.embedding.work import Task, encode_contents, encode_elsewhere, loaded, recall
-from divscore.engines import Engine, KilledWorkersError
+from divscore.engines import Engine, KilledWorkersError, Processes
 from divscore.errors import DivscoreError
 from divscore.halt import heed
 from divscore.sources.items import Items
@@ -76,8 +74,10 @@ class Pipeline:
         while waiting:
             yield self._next(waiting, remember)
 
-    def close(self) -> None:
-        """Let the workers go."""
+    def close(self, at_once: bool = False) -> None:
+        """Let the workers go; processes in the middle of their work, if it is no longer wanted."""
+        if at_once and isinstance(self._own, Processes):
+            self._own.end()
         if self._own is not None:
             self._own.shutdown(wait=True, cancel_futures=True)
             self._own = None
@@ -89,10 +89,8 @@ class Pipeline:
         try:
             outcome = self._wait(some, future)
         except KILLED:
-            # A worker was killed, perhaps by one of these items: try them one by one, then hand the rest in again.
+            # A worker was killed, perhaps by one of these items: try them one by one.
             outcome = self._carefully(some)
-            for at in range(1, len(waiting)):
-                waiting[at] = (waiting[at][0], self._submit(waiting[at][0]))
         waiting.popleft()
         remember(outcome)
         return some, outcome
@@ -111,15 +109,10 @@ class Pipeline:
     def _submit(self, some: Items) -> Future[Outcome]:
         if self._given is not None:
             return self._given.executor.submit(encode_elsewhere, *_sent(self.task, some.contents))
-        try:
-            return self._executor().submit(encode_contents, self.task, some.contents)
-        except BrokenExecutor:
-            self.close()
-            return self._executor().submit(encode_contents, self.task, some.contents)
+        return self._executor().submit(encode_contents, self.task, some.contents)
 
     def _carefully(self, some: Items) -> Outcome:
         parts = []
-        self.close()
         for at in range(len(some)):
             one = some.slice(at, at + 1)
             try:
@@ -140,14 +133,8 @@ class Pipeline:
 
     def _executor(self) -> Executor:
         if self._own is None:
-            if self.task.spec.about.processes:
-                # One thread each for linear algebra; read when a worker starts.
-                os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-                # Not forked: this process may have threads, such as the progress bar's.
-                context = multiprocessing.get_context("spawn")
-                self._own = ProcessPoolExecutor(self.workers, context, _start_worker)
-            else:
-                self._own = ThreadPoolExecutor(self.workers)
+            apart = self.task.spec.about.processes
+            self._own = Processes(self.workers, _start_worker) if apart else ThreadPoolExecutor(self.workers)
         return self._own
 
 
@@ -168,22 +155,10 @@ def _finished(outcome: Outcome) -> Future[Outcome]:
 
 
 def _start_worker() -> None:
-    """In a worker process: Ctrl-C is the parent's business, Pillow's talk of odd metadata nobody's."""
-    import signal
-    import threading
+    """In a worker process: Pillow's talk of odd metadata is nobody's business."""
     import warnings
 
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     warnings.filterwarnings("ignore", module="PIL")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _end_with_parent() -> None:
-    """A parent that was killed by force cannot tell its workers to stop."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def chunks(items: Iterable[Items], size: int) -> Iterator[Items]:

@@ -10,15 +10,14 @@ from concurrent.futures import (
     CancelledError,
     Executor,
     Future,
-    ProcessPoolExecutor,
     ThreadPoolExecutor,
 )
 from contextlib import suppress
 from itertools import islice
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
-from divscore.engines.processes import end_processes, start_processes
+from divscore.engines.processes import LostWorkerError, Processes
 from divscore.errors import DivscoreError
 from divscore.halt import Halt
 
@@ -26,13 +25,16 @@ __all__ = ["Engine", "KilledWorkersError"]
 
 T = TypeVar("T")
 R = TypeVar("R")
-RESTARTS = 3
+RESTARTS = 2
 FIRST = 8  # tasks handed in while nothing is known of the size of their results, where it may be large
 HELD_BYTES = 1 << 30  # of results that wait for their turn
 
 
 class KilledWorkersError(DivscoreError):
     """A task over which several workers died, one after the other."""
+
+
+KILLED = (KilledWorkersError, LostWorkerError)
 
 
 class Engine:
@@ -83,8 +85,8 @@ class Engine:
 
     def abandon(self) -> None:
         """End this engine's own workers in the middle of their work: processes at once, threads where they heed it."""
-        if isinstance(self._own, ProcessPoolExecutor):
-            end_processes(self._own)
+        if isinstance(self._own, Processes):
+            self._own.end()
         self._halt.ask()
         self._let_go()
         self._halt = Halt()
@@ -153,7 +155,7 @@ class Engine:
                     return
                 try:
                     result = self._first(function, waiting)
-                except KilledWorkersError:
+                except KILLED:
                     result = self._alone(function, waiting, killed)
                 if large:
                     window = max(2, min(most, HELD_BYTES // max(1, int(getattr(result, "nbytes", 0)))))
@@ -170,14 +172,19 @@ class Engine:
     ) -> R:
         """Try a task once more when the others are done: all that a dead worker had before it were blamed alike."""
         for other, future in islice(waiting, 1, None):
-            with suppress(KilledWorkersError):
+            with suppress(*KILLED):
                 self.result(future, other)
         task = waiting[0][0]
         try:
             return self.result(self._hand_in(function, task), task)
-        except KilledWorkersError as error:
+        except KILLED as error:
+            if not isinstance(error, KilledWorkersError):
+                error = KilledWorkersError(
+                    f"{task}: {RESTARTS + 2} workers died over it, one after the other; is there enough memory? Try "
+                    "--workers 1, which shows what happens"
+                )
             if killed is None:
-                raise
+                raise error from None
             return killed(task, str(error))
 
     def result(self, future: Future[R], what: object) -> R:
@@ -199,25 +206,24 @@ class Engine:
             return lost
 
     def _first(self, function: Callable[[T], R], waiting: deque[tuple[T, Future[R]]]) -> R:
-        """Result of the first of the waiting tasks; those that went down with a worker are started again."""
+        """Result of the first of the waiting tasks; one that went down with its worker is started again."""
+        task, future = waiting[0]
         for again in range(RESTARTS + 1):
-            task, future = waiting[0]
             try:
                 return self.result(future, task)
             except CancelledError as error:
                 raise DivscoreError(
                     f"the workers dropped {task}: were they stopped? Start them, and the command, again"
                 ) from error
+            except LostWorkerError:
+                if again == RESTARTS:
+                    raise
+                future = self._hand_in(function, task)
             except BrokenExecutor as error:
-                if self._given is not None or again == RESTARTS:
-                    raise DivscoreError(
-                        f"workers died {again + 1} times, the last time over {task}; is there enough memory? "
-                        "Try --workers 1, which shows what happens"
-                    ) from error
-                self.close()
-                lost = [at for at, (_, each) in enumerate(waiting) if not _finished(each)]
-                for at in lost:
-                    waiting[at] = waiting[at][0], self._hand_in(function, waiting[at][0])
+                raise DivscoreError(
+                    f"the workers died, the last of them over {task}; is there enough memory? "
+                    "Try --workers 1, which shows what happens"
+                ) from error
         raise AssertionError
 
     def _let_go(self) -> None:
@@ -228,8 +234,4 @@ class Engine:
     def _start(self) -> Executor:
         if not self.processes:
             return ThreadPoolExecutor(self.workers)
-        return start_processes(self.workers)
-
-
-def _finished(future: Future[Any]) -> bool:
-    return future.done() and not future.cancelled() and future.exception() is None
+        return Processes(self.workers)

@@ -32,6 +32,7 @@ from divscore.engines import tabulate_blocks
 from divscore.errors import InputError, MismatchError
 from divscore.similarity import FloatArray, unit_rows
 from divscore.sketches import Sketches
+from divscore.sketchtable import SketchTable
 from divscore.state import JOINT_ITEMS, REPLICATE_ITEMS
 
 NAMES = [f"c{at}" for at in range(5000)]
@@ -116,6 +117,35 @@ def test_sketches_of_a_table_go_their_own_way() -> None:
     found["c2"].skip("empty", -2)
     assert_same_state(found["c2"], kept["c2"])
     assert_same_state(found["c0"], sketch_of(control, rows[owner == 0], items(1, 900)))
+
+
+@given(SEEDS, st.integers(2, 4))
+@audited_laws
+def test_collections_may_turn_up_one_after_the_other(seed: int, workers: int) -> None:
+    """Blocks on the way have their places in the table before those that came first are counted in."""
+    control, rng = control_of(2), np.random.default_rng(seed)
+    sizes = rng.integers(1, 30, 8).cumsum()
+    blocks = [(spoilt(seed + at, 200, 2), rng.integers(0, size, 200)) for at, size in enumerate(sizes)]
+    tables = [
+        tabulate_blocks([(rows, (NAMES, owner)) for rows, owner in blocks], control, workers=each)
+        for each in (1, workers)
+    ]
+    one, several = (table.sketches() for table in tables)
+    assert list(one) == list(several)
+    rows, owner = (np.concatenate(each) for each in zip(*blocks, strict=True))
+    for name, sketch in one.items():
+        assert_same_state(several[name], sketch, tolerance=0)
+        assert_same_state(sketch, sketch_of(control, rows[owner == NAMES.index(name)]))
+
+
+def test_a_table_that_was_counted_in_stays_as_it_is() -> None:
+    control, rows, owner = control_of(2), items(0, 400), np.arange(400) % 4
+    first = table_of(control, rows, owner).table
+    kept = pickle.dumps(first)
+    joined = SketchTable(first.shape)
+    for table in (first, table_of(control, items(1, 400), owner).table):
+        joined.merge(table)
+    assert pickle.dumps(first) == kept
 
 
 def test_what_a_table_refuses() -> None:

@@ -15,12 +15,15 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from divscore.control import ControlSet
 from divscore.controlfile import save_control
 from divscore.errors import ControlError, FileError, InputError, MismatchError
 from divscore.sources import open_many, open_vectors, read_pool
 from divscore.sources.block import VectorSource
+from divscore.sources.columns import texts_of
 
 ROWS, DIMENSION = 23, 5
 MATRIX = np.random.default_rng(3).standard_normal((ROWS, DIMENSION))
@@ -183,6 +186,21 @@ def test_extra_columns_come_as_text(tmp_path: Path) -> None:
     assert source.columns == {"v": "vector", "n": "number", "b": "bool", "d": "text"}
     (block,) = source
     assert block.values == {"n": ["1", "", "3"], "b": ["true", "false", ""], "d": ["x", "", "x"]}
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(["", "a", "b", "ä", "c", None]), min_size=1, max_size=9), max_size=6)
+)
+def test_a_dictionary_of_texts_reads_like_the_texts(blocks: list[list[str | None]]) -> None:
+    """Its names are kept from one block to the next, which may have others, or fewer."""
+    for texts in blocks:
+        plain = pa.array(texts, pa.string())
+        for column in (plain.dictionary_encode(), plain.dictionary_encode()[1:], plain):
+            expected = [text or "" for text in column.to_pylist()]
+            assert list(texts_of(column)) == expected
+    twice = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2]), pa.array(["a", "b", "a"]))
+    numbers = pa.array([3, 5, 3]).dictionary_encode()
+    assert [list(texts_of(each)) for each in (twice, numbers)] == [["a", "b", "a"], ["3", "5", "3"]]
 
 
 RAGGED = [[1.0, 2.0], None, [3.0], [4.0, 5.0], [6.0, None], [7.0, 8.0]]

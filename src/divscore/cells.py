@@ -12,6 +12,8 @@ __all__ = ["CellCounts", "tally"]
 DENSE = 1 << 22
 DENSE_SPACE = 1 << 17
 WAITING = 1 << 17
+FEW_COPIES = 4  # items a key, up to which each of them is sorted
+NONE = np.empty(0, dtype=np.int64)
 
 
 class CellCounts:
@@ -20,11 +22,13 @@ class CellCounts:
     A commutative group as long as no level is given up: add, remove and merge are exact.
     """
 
+    __slots__ = ("_counts", "_keys", "_wait", "_waiting", "cells", "floor")
+
     def __init__(self, cells: int) -> None:
         self.cells = cells  # of a level
         self.floor = 0
-        self._keys: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-        self._counts: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._keys: NDArray[np.int64] = NONE
+        self._counts: NDArray[np.int64] = NONE
         self._waiting: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
         self._wait = 0
 
@@ -98,7 +102,7 @@ def tally(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Distinct keys in order, with their summed counts; `space` says that keys lie below it."""
     if not len(keys):
-        return keys, np.empty(0, dtype=np.int64)
+        return keys, NONE
     if counts is None and space is not None and space <= DENSE_SPACE:
         flat = np.bincount(keys, minlength=space)
         found = np.flatnonzero(flat)
@@ -107,7 +111,7 @@ def tally(
         return keys, np.ones(len(keys), dtype=np.int64) if counts is None else counts
     low = int(keys.min())
     width = int(keys.max()) - low + 1
-    if width <= min(DENSE, 64 * len(keys)):
+    if width <= min(DENSE, 2 * len(keys)):
         flat = np.zeros(width, dtype=np.int64)
         if counts is None:
             flat += np.bincount(keys - low, minlength=width)
@@ -115,8 +119,16 @@ def tally(
             np.add.at(flat, keys - low, counts)
         found = np.flatnonzero(flat)
         return found + low, flat[found]
+    if counts is None or (counts.min() > 0 and counts.sum() <= FEW_COPIES * len(keys)):
+        # Numbers alone are sorted several times as fast as what belongs to them.
+        ordered = np.sort(keys if counts is None else np.repeat(keys, counts))
+        starts = _starts(ordered)
+        return ordered[starts], np.diff(starts, append=len(ordered))
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    weights = np.ones(len(keys), dtype=np.int64) if counts is None else counts[order]
-    return ordered[starts], np.add.reduceat(weights, starts)
+    starts = _starts(ordered)
+    return ordered[starts], np.add.reduceat(counts[order], starts)
+
+
+def _starts(ordered: NDArray[np.int64]) -> NDArray[np.intp]:
+    return np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))

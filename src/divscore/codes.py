@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,6 +161,7 @@ class CodeRows:
         return tally(np.concatenate(keys), np.tile(times, self.rows))
 
 
+@lru_cache
 def nothing(width: int) -> Rows:
     """No rows, of the right shape."""
     return np.empty(0, np.uint8), np.empty((0, width), np.uint8), np.empty(0, np.int64)

@@ -40,11 +40,13 @@ def add_by_owner(total: FloatArray, block: NDArray[Any], inverse: NDArray[Any], 
 def sums_of_many(
     block: NDArray[Any], inverse: NDArray[Any], owner: Owners, owners: int
 ) -> NDArray[np.floating]:
-    """Sum rows, each times its inverse length, for thousands of owners: fetched one by one from where they lie.
+    """Sum rows, each times its inverse length, for thousands of owners.
 
     A few at a time in the precision of the rows, which is the result's where none has more: in single precision the
     mean of some dozen unit vectors errs by 3e-8 at most.
     """
+    if np.bincount(owner).max() <= TOGETHER:
+        return _handed_out(block, inverse, owner, owners)
     order = _by_owner(owner, owners)
     ordered = owner[order]
     starts = _starts(ordered)
@@ -70,6 +72,17 @@ def sums_of_many(
         )
         total[whose[more[runs]]] += rest
     return total
+
+
+def _handed_out(
+    block: NDArray[Any], weights: NDArray[Any], owner: Owners, owners: int
+) -> NDArray[np.floating]:
+    """Weighted sums of a block's rows by owner: read in their order, which is faster than by owner."""
+    from scipy.sparse import csc_array
+
+    rows = np.arange(len(block) + 1, dtype=np.int32)
+    giver = csc_array((weights.astype(block.dtype), owner.astype(np.int32), rows), shape=(owners, len(block)))
+    return np.asarray(giver @ block)
 
 
 def _picked(

@@ -27,7 +27,7 @@ def with_room(held: NDArray[Any], rows: int) -> NDArray[Any]:
     return np.concatenate([held, room]) if len(held) else room
 
 
-def add_rows(table: NDArray[np.floating], at: Positions, rows: NDArray[np.floating]) -> None:
+def add_rows(table: NDArray[Any], at: Positions, rows: NDArray[Any]) -> None:
     """Add rows to those at different positions, without a copy of them all: they may be tens of megabytes."""
     breaks = np.flatnonzero(np.diff(at) != 1) + 1
     edges = [0, *breaks.tolist(), len(at)]

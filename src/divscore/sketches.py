@@ -72,8 +72,7 @@ class Sketches:
         table.skipped[at, ZERO_AT] += found.zero
         table.skipped[at, NONFINITE_AT] += found.nonfinite
         table.add(at, found.totals, found.levels)
-        whose, within = np.divmod(found.keys, self.scorer.stride)
-        table.count_cells(at[whose], within, found.counts)
+        table.count_cells(at, found.keys, found.counts)
         self._count_sampled(at, rows, owner, found.level)
 
     def merge(self, other: SketchTable) -> None:

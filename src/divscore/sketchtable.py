@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import ne
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ SHELF = (
     1_024  # collections whose cells are counted together: few enough that joining counts needs little memory
 )
 AT_ONCE = 4_096
+TAKEN_OVER = ("totals", "levels")  # from the first block: they are large
 ARRAYS = ("totals", "similarities", "levels", "skipped", "floors", "held")
 
 
@@ -84,20 +86,27 @@ class SketchTable:
         if self._handed_out:
             raise InputError("these sketches were handed out; add to them one by one, or make a new table")
         known = self.names
-        found: list[Any] = list(map(known.get, names))
-        if None in found:
-            found = [known.setdefault(name, len(known)) for name in names]
+        if not known:
+            self.names = dict(zip(names, itertools.count()))
             self._make_room()
-        return np.array(found, dtype=np.intp)
+        elif len(names) != len(known) or any(map(ne, names, known)):  # mostly all of them, in the same order
+            found: list[Any] = list(map(known.get, names))
+            if None in found:
+                found = [known.setdefault(name, len(known)) for name in names]
+                self._make_room()
+            return np.array(found, dtype=np.intp)
+        return np.arange(len(names))
 
     def add(self, at: Positions, totals: NDArray[np.floating], levels: NDArray[np.int64]) -> None:
         """Add sums and items by level, and give up the levels that would make a sample too large."""
         if len(self.totals):
             self.totals = with_room(self.totals.astype(np.float64, copy=False), len(self))
+            self.levels = with_room(self.levels, len(self))
             add_rows(self.totals, at, totals)
+            add_rows(self.levels, at, levels)
         else:
-            self.totals = totals  # the first block's, whose collections are the table's first; perhaps single
-        self.levels[at] += levels
+            # The first block's, whose collections are the table's first; sums perhaps in single precision.
+            self.totals, self.levels = totals, levels
         if self.sample is not None:
             self.sample.raise_floor(int(floors(self.levels.sum(axis=0), SHARED_ITEMS)))
             return
@@ -106,15 +115,23 @@ class SketchTable:
         joint = floors(now, JOINT_ITEMS) if self.shape.groups > 2 else np.zeros_like(sample)
         self.floors[at] = np.maximum(self.floors[at], np.stack([joint, sample], axis=1))
 
-    def count_cells(self, whose: Positions, within: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
-        """Count cells ``level · cells + cell`` of collections; they wait, to be joined in large numbers."""
-        shelf, local = np.divmod(whose, SHELF)
-        keys = local * np.int64(self.shape.stride) + within
-        order = np.argsort(shelf, kind="stable")
-        edges = np.searchsorted(shelf[order], np.arange(len(self._shelves) + 1))
+    def count_cells(self, at: Positions, keys: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+        """Count cells ``(collection · levels + level) · cells + cell`` of the collections at `at`, in their order.
+
+        They wait, to be joined in large numbers.
+        """
+        stride = np.int64(self.shape.stride)
+        if not (at == np.arange(len(at))).all():
+            whose, within = np.divmod(keys, stride)
+            keys = at[whose] * stride + within
+            if (at[1:] < at[:-1]).any():
+                order = np.argsort(keys, kind="stable")
+                keys, counts = keys[order], counts[order]
+        firsts = np.arange(len(self._shelves) + 1) * (stride * SHELF)
+        edges = np.searchsorted(keys, firsts)
         for place in np.flatnonzero(edges[1:] > edges[:-1]):
-            some = order[edges[place] : edges[place + 1]]
-            self._shelves[place].add(keys[some], counts[some])
+            some = slice(edges[place], edges[place + 1])
+            self._shelves[place].add(keys[some] - firsts[place], counts[some])
 
     def hold(self, whose: NDArray[Any], rows: Rows) -> None:
         """Hold the codes of sampled items of collections."""
@@ -143,10 +160,10 @@ class SketchTable:
         self.similarities[at] += other.similarities[:n]
         self.skipped[at] += other.skipped[:n]
         self.floors[at] = np.maximum(self.floors[at], other.floors[:n])
-        self.add(at, other.totals[:n], other.levels[:n])
-        for first, shelf in enumerate(other._shelves):
-            whose, within = np.divmod(shelf.keys, self.shape.stride)
-            self.count_cells(at[first * SHELF + whose], within, shelf.counts)
+        taken = (other.totals[:n], other.levels[:n])
+        self.add(at, *(taken if len(self.totals) else (each.copy() for each in taken)))
+        for place, shelf in enumerate(other._shelves):
+            self.count_cells(at, shelf.keys + place * SHELF * self.shape.stride, shelf.counts)
         if self.sample is not None and other.sample is not None:
             self.sample.merge(other.sample)
         slots, _ = other._store.by_owner(n)
@@ -194,14 +211,15 @@ class SketchTable:
 
     def _make_room(self) -> None:
         for name in ARRAYS:
-            if name != "totals":  # which are large: the first block's are taken over
+            if name not in TAKEN_OVER:
                 setattr(self, name, with_room(getattr(self, name), len(self)))
         while len(self._shelves) * SHELF < len(self):
             self._shelves.append(CellCounts(self.shape.stride * SHELF))
 
     def _kept(self) -> int:
         """Items that the samples hold together, copies included."""
-        return int(self.levels[self.floors[:, 1, None] <= np.arange(self.shape.levels)].sum())
+        n = min(len(self.levels), len(self.floors))  # each may have room that the other has not
+        return int(self.levels[:n][self.floors[:n, 1, None] <= np.arange(self.shape.levels)].sum())
 
     def _sweep(self) -> None:
         """Free the slots of levels that were given up, and bring copies together."""
@@ -222,8 +240,8 @@ class SketchTable:
         state.groups = shape.groups
         state.total, state.similarity_total = self.totals[at], self.similarities[at]
         state.levels = self.levels[at]
-        state.replicate_cells = CodeRows(shape.rows, shape.groups - 1, shape.side)
-        if self.sample is None:
+        if self.sample is None:  # or else it is lent
+            state.replicate_cells = CodeRows(shape.rows, shape.groups - 1, shape.side)
             state.replicate_cells.restore(int(self.floors[at, 1]), lambda: store.take(np.arange(start, stop)))
         return state
 

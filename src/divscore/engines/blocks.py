@@ -75,7 +75,7 @@ def _jobs(
         owner = None
         if coded is not None:
             present, owner = _numbered(coded[1])
-            names = [coded[0][at] for at in present.tolist()]
+            names = coded[0] if len(present) == len(coded[0]) else [coded[0][at] for at in present.tolist()]
             if len(set(names)) < len(names):  # a dictionary may hold a text twice
                 places = {each: at for at, each in enumerate(dict.fromkeys(names))}
                 owner = np.array([places[each] for each in names], dtype=np.intp)[owner]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,9 @@ __all__ = [
     "stored_type",
     "texts_of",
 ]
+
+MOST_HELD = 65_536  # names of a dictionary
+_HELD = threading.local()
 
 
 def stored_type(kind: Any) -> Any:
@@ -105,9 +109,25 @@ def texts_of(column: Any) -> Texts:
     import pyarrow.compute as pc
 
     if pa.types.is_dictionary(column.type):
+        if not column.null_count and not column.dictionary.null_count:
+            return Texts(_names(column.dictionary), column.indices.to_numpy().astype(np.intp))
         column = column.dictionary_decode()
     coded = pc.fill_null(column.cast(pa.string()), "").dictionary_encode()
     return Texts(coded.dictionary.to_pylist(), coded.indices.to_numpy(zero_copy_only=False).astype(np.intp))
+
+
+def _names(dictionary: Any) -> list[str]:
+    """The values of a dictionary as text; mostly those of the block before."""
+    import pyarrow as pa
+
+    texts = dictionary.cast(pa.string())
+    known: tuple[Any, list[str]] | None = getattr(_HELD, "names", None)
+    if known is not None and known[0].equals(texts):
+        return known[1]
+    names: list[str] = texts.to_pylist()
+    if len(names) <= MOST_HELD:
+        _HELD.names = pa.array(names, pa.string()), names  # a copy: the file may change, or vanish
+    return names
 
 
 def decoded(metadata: dict[bytes, bytes] | None) -> dict[str, str]:

@@ -214,6 +214,14 @@ def test_verdicts(before: Any, after: Any, verdict: str, towards: str | None) ->
     assert (found.verdict, found.towards) == (verdict, towards)
 
 
+def test_what_is_missing_from_the_later_collection_may_hide_a_change() -> None:
+    before, after = entry(0.1, 0.05, 0.15), entry(0.3, 0.25, 0.35)
+    for limit, whole, lacking in ((0.5, "pass", "inconclusive"), (0.05, "fail", "fail")):
+        assert of(before, after).gate(limit) == whole
+        assert of(before, replace(after, missing_parts=2)).gate(limit) == lacking
+        assert of(replace(before, missing_parts=2), after).gate(limit) == whole
+
+
 @pytest.mark.parametrize("trust", ["before", "after"])
 def test_poor_trust_cannot_tell(trust: str) -> None:
     sides = {"before": entry(0.1, 0.05, 0.15), "after": entry(0.6, 0.5, 0.7)}
@@ -269,6 +277,7 @@ def test_what_was_written_is_read_back(plain: dict[str, Any]) -> None:
     assert found.collections[0].refits is not None
     assert found.collections[0].refits.disparity.tolist() == first["replicates"]["disparity"]
     assert found.control == plain["control"]["digest"]
+    assert found.collections[0].missing_parts == first["missing_parts"] == 0
 
 
 @pytest.mark.parametrize(
@@ -296,6 +305,10 @@ def test_what_was_written_is_read_back(plain: dict[str, Any]) -> None:
         ("collections/0/trust", "great", "none of good, caution, poor"),
         ("collections/0/count", -1, "out of range"),
         ("collections/0/count", 1.5, "a whole number"),
+        ("collections/0/missing_parts", -1, "out of range"),
+        ("collections/0/missing_parts", 10**20, "out of range"),
+        ("collections/0/missing_parts", None, "a whole number"),
+        ("collections/0/missing_parts", True, "a whole number"),
         ("collections/0/replicates", 4, "expected an object"),
         ("collections/0/replicates/own", -0.1, "expected 0 to"),
         ("collections/0/replicates/disparity", [0.1], "cut short"),

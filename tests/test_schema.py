@@ -6,6 +6,7 @@ import copy
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 from divscore import ControlSet, Sketch, audit
 from divscore.audit import ESTIMATORS
 from divscore.cli import main
+from divscore.missing import Gaps, Missing
 from divscore.report.document import document
 
 jsonschema = pytest.importorskip("jsonschema", reason="pip install jsonschema")
@@ -123,6 +125,13 @@ def test_items_that_were_skipped(draw: Any, make_control: Any) -> None:
     again = check(document([audit(sketch, control)]))
     assert again["collections"][0]["skipped"] == {"zero": 1, "nonfinite": 1, "unreadable": 1, "empty": 4}
     assert again["control"]["left_out"] == {"a": 3}
+
+
+def test_what_is_missing(draw: Any, make_control: Any) -> None:
+    found = audit(draw(1, (60, 60))[0], make_control(0, (40, 40)))
+    for lost in ([], [Missing("a.npy", "damaged", 7), Missing("b.npy", "empty")]):
+        again = check(document([replace(found, missing=Gaps.among(lost))]))
+        assert again["collections"][0]["missing_parts"] == len(again["missing"]["listed"]) == len(lost)
 
 
 def test_what_the_command_line_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ class AuditDiff:
         found = {change.gate(limit) for change in self.changes}
         if "fail" in found:
             return "fail"
-        hidden = bool(self.vanished and not allow_vanished) or bool(self.after.missing.listed)
+        hidden = bool(self.vanished and not allow_vanished) or bool(self.after.missing.count)
         return "inconclusive" if "inconclusive" in found or hidden else "pass"
 
 

@@ -91,12 +91,16 @@ class Change:
         return LESS_EVEN if self.increase_interval.low > 0 else MORE_EVEN
 
     def gate(self, limit: float) -> str:
-        """Whether the unevenness has grown by more than `limit`: "pass", "fail" or "inconclusive"."""
+        """Whether the unevenness has grown by more than `limit`: "pass", "fail" or "inconclusive".
+
+        What is missing from the later collection may hide a change, so that it does not pass.
+        """
         if not self.known:
             return "inconclusive"
         if self.increase_interval.low > limit:
             return "fail"
-        return "pass" if self.increase_interval.high <= limit else "inconclusive"
+        kept = self.increase_interval.high <= limit and not self.after.missing_parts
+        return "pass" if kept else "inconclusive"
 
 
 def paired_intervals(

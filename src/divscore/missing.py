@@ -58,6 +58,19 @@ class Gaps:
             raise ValueError("a list of what is missing that cannot be")
         return cls(tuple(listed), more, more_rows)
 
+    @classmethod
+    def joined(cls, several: Iterable[Gaps]) -> Gaps:
+        """What is missing from several collections together: parts that more than one of them names count once."""
+        different = list(dict.fromkeys({id(each): each for each in several}.values()))
+        listed = dict.fromkeys(part for each in different for part in each.listed)
+        others = cls((), sum(each.more for each in different), sum(each.more_rows for each in different))
+        return cls.among(listed) + others
+
+    @property
+    def count(self) -> int:
+        """How many parts they are."""
+        return len(self.listed) + self.more
+
     def to_dict(self) -> dict[str, Any]:
         """For a header."""
         return asdict(self)
@@ -73,7 +86,7 @@ class Gaps:
     @property
     def warning(self) -> tuple[str, ...]:
         """A sentence about them, if there are any."""
-        count = len(self.listed) + self.more
+        count = self.count
         if not count:
             return ()
         known = sum(each.rows or 0 for each in self.listed) + self.more_rows

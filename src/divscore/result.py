@@ -48,7 +48,7 @@ class Audit:
     `disparity` is share(first group) − share(second) for two groups, largest share − smallest for more; NaN
     where the groups cannot be told apart. `divscore` is the paper's Algorithm 1 on the representatives, for
     comparison, whichever estimator was asked for. `noun` is what the items are called: items, pictures, texts.
-    `missing` are the parts of its source that could not be read.
+    `missing` are the parts of its source that could not be read and that are, or may be, its own.
     """
 
     name: str
@@ -140,6 +140,7 @@ class Audit:
             "name": self.name,
             "count": self.count,
             "skipped": dict(self.skipped),
+            "missing_parts": self.missing.count,
             "shares": {name: _number(value) for name, value in self.shares.items()},
             "share_intervals": {name: [i.low, i.high] for name, i in self.share_intervals.items()},
             "disparity": _number(self.disparity),

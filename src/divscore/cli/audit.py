@@ -15,14 +15,15 @@ from divscore.cli.console import clean_errors, json_option, say, stops_cleanly, 
 from divscore.cli.encoding import encoding_options, read_control
 from divscore.cli.engine import Engines, cluster_option, workers_option
 from divscore.cli.examples import find_examples
+from divscore.cli.gate import Gate, first_names
 from divscore.cli.reporting import report_context
 from divscore.embedding.encoding import Encoding
 from divscore.errors import InputError
+from divscore.missing import NO_GAPS
 from divscore.passes.samples import SAMPLES
 from divscore.percent import percent
 from divscore.report.document import as_text, document
 from divscore.report.file import check_target, write_report
-from divscore.report.listing import verdict
 from divscore.report.notices import notices
 from divscore.report.overview import ALL, overview
 from divscore.report.prose import noise_note
@@ -32,9 +33,6 @@ from divscore.wholefile import check_place
 from divscore.wording import named, printable
 
 __all__ = ["audit"]
-
-LISTED = 12
-STOPPED = {1: "beyond", 3: "not surely within"}  # what a gate says of a collection, by exit code
 
 EXAMPLES = """
 \b
@@ -83,7 +81,7 @@ Examples:
     "--max-disparity",
     type=click.FloatRange(0, 1),
     metavar="X",
-    help="Exit 1 if the interval lies beyond ±X, 3 if it straddles it.",
+    help="Exit 1 if the interval lies beyond ±X, 3 if it straddles it, or if a part is missing.",
 )
 @click.option(
     "--report",
@@ -150,10 +148,11 @@ def audit(
             fit_with=to_fit_on(collections[0], encoding, options),
         )
         engines.lend(encoding)
-        audits = told_apart(list(audits_of(collections, control, encoding, engines, **options)))
+        found = list(audits_of(collections, control, encoding, engines, **options))
+    audits, missing = told_apart(found), sum((each.missing for each in found), NO_GAPS)
     _warn_of(audits)
     if json_path:
-        write_json(json_path, as_text(document(audits, replicates=True)))
+        write_json(json_path, as_text(document(audits, replicates=True, missing=missing)))
     if json_path != "-":
         say(_text(audits))
     if reports:
@@ -162,12 +161,14 @@ def audit(
             likely = options["column"]
             shown = find_examples(control_path, control, encoding, attribute=attribute, likely_column=likely)
         read = (collections, control_path, options["labelled_sample"])
-        context = report_context(*read, limit=max_disparity, examples=shown)
+        context = report_context(*read, limit=max_disparity, examples=shown, missing=missing)
         for path in reports:
             write_report(path, audits, context)
             warn(f"wrote {path}")
-    _tell_verdicts(audits, max_disparity)
-    sys.exit(_verdict(audits, max_disparity))
+    if max_disparity is not None:
+        gate = Gate(max_disparity, audits, missing)
+        gate.tell()
+        sys.exit(gate.code)
 
 
 def _check_outputs(json_path: str | None, reports: Sequence[str], read: Sequence[str | None]) -> None:
@@ -205,46 +206,8 @@ def _text(audits: list[Audit]) -> str:
     return "\n".join([brief.headline, "", *lines, "", *brief.notes] if brief else lines)
 
 
-def _verdict(audits: list[Audit], limit: float | None) -> int:
-    """0 fine, 1 beyond the limit, 3 inconclusive; the gravest of several collections."""
-    verdicts = {0 if limit is None else _verdict_of(found, limit) for found in audits}
-    lost = limit is not None and any(found.missing.listed for found in audits)
-    if lost and verdicts == {0}:
-        warn(
-            "parts of the source are missing, so that it cannot be told whether the limit is kept; mend or remove them"
-        )
-    return 1 if 1 in verdicts else 3 if 3 in verdicts or lost else 0
-
-
-def _verdict_of(found: Audit, limit: float) -> int:
-    return {"yes": 0, "no": 1}.get(verdict(found, limit), 3)
-
-
-def _tell_verdicts(audits: list[Audit], limit: float | None) -> None:
-    """Say which collections a gate would not let pass; of many, the first ones, and how many there are."""
-    if limit is None:
-        return
-    found = [(audit.name, _verdict_of(audit, limit)) for audit in audits]
-    names = {code: [name for name, each in found if each == code] for code in STOPPED}
-    for name, code in found:
-        if code and len(names[code]) <= LISTED:
-            warn(f"{named(name)}: {STOPPED[code]} the limit of ±{limit:g}")
-    many = [code for code in STOPPED if len(names[code]) > LISTED]
-    for code in many:
-        warn(f"{_listed(names[code])}: {STOPPED[code]} the limit of ±{limit:g}")
-    if many:
-        lie = "lies" if len(names[1]) == 1 else "lie"
-        beyond = f"{len(names[1]):,} of {len(audits):,} collections {lie} beyond ±{limit:g}"
-        warn(f"{beyond}; {len(names[3]):,} cannot be told")
-
-
 def _warn_of(audits: list[Audit]) -> None:
     """Warnings; those of several collections that differ in their figures only are said once."""
     for notice in notices(audits):
         figures = " (with the first one's figures)" if notice.alike else ""
-        warn(f"{_listed(notice.names)}{figures}: {notice.text}")
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
-    return f"{', '.join(map(named, names[:LISTED]))}{more}"
+        warn(f"{first_names(notice.names)}{figures}: {notice.text}")

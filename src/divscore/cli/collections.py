@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from divscore.embedding.open import open_any, open_items
 from divscore.embedding.source import EncodedSource
 from divscore.engines import Engine
 from divscore.errors import FileError, InputError
+from divscore.missing import Gaps
 from divscore.passes.audits import audit_many
 from divscore.result import Audit
 from divscore.sample import LabelledSample
@@ -33,10 +34,19 @@ from divscore.sources.items import ItemSource
 from divscore.sources.recognise import recognise
 from divscore.wording import named
 
-__all__ = ["audits_of", "expanded", "look_ahead", "to_fit_on", "told_apart"]
+__all__ = ["Audited", "audits_of", "expanded", "look_ahead", "to_fit_on", "told_apart"]
 
 MANY = 100  # collections, whose audits take a second or more
 WORTH_SHARING = 1_000  # collections whose audits take longer than processes take to start
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What was typed, the audits that came of it, and all that could not be read of it, whosever it was."""
+
+    path: str
+    audits: Sequence[Audit]
+    missing: Gaps
 
 
 def expanded(path: str) -> list[str]:
@@ -75,15 +85,16 @@ def to_fit_on(path: str, encoding: Encoding, options: dict[str, Any]) -> tuple[I
     return (open_items(path, column=options["column"], form=options["form"]),)
 
 
-def told_apart(found: list[tuple[str, Audit]]) -> list[Audit]:
+def told_apart(found: Sequence[Audited]) -> list[Audit]:
     """Audits whose names say which is which: of two files called the same, the paths are the names."""
-    times = Counter(audit.name for _, audit in found)
-    of_path = Counter(path for path, _ in found)
+    pairs = [(each.path, audit) for each in found for audit in each.audits]
+    times = Counter(audit.name for _, audit in pairs)
+    of_path = Counter(path for path, _ in pairs)
     return [
         audit
         if times[audit.name] == 1
         else replace(audit, name=path if of_path[path] == 1 else f"{path}: {audit.name}")
-        for path, audit in found
+        for path, audit in pairs
     ]
 
 
@@ -103,8 +114,8 @@ def audits_of(
     strict: bool,
     verbose: bool,
     form: str,
-) -> Iterator[tuple[str, Audit]]:
-    """Audit collections, or their parts by the values of a column, one after the other; each comes with its path."""
+) -> Iterator[Audited]:
+    """Audit what was typed one after the other, each as a collection or as many by the values of a column."""
     if (labelled_sample and len(collections) > 1) or (labelled_sample and by):
         raise InputError("--labelled-sample belongs to one collection; audit one at a time with it")
     sample = _read_sample(labelled_sample, control, encoding, column) if labelled_sample else None
@@ -120,8 +131,8 @@ def audits_of(
             sketches = held.sketches
             if list(sketches) == [""]:  # one that was not made with --by
                 sketches = {_stem(path): sketches[""]}
-            for found in _each_audited(sketches, control, engines, asked):
-                yield path, with_gaps(found, held.gaps)
+            audits = [with_gaps(each, held.gaps) for each in _each_audited(sketches, control, engines, asked)]
+            yield Audited(path, audits, held.gaps)
             continue
         source = open_collection(path, control, encoding, column=column, by=by, form=form, strict=strict)
         if estimator == "self-training":
@@ -130,7 +141,7 @@ def audits_of(
             whole = whole_source(source, strict=strict, verbose=verbose)
             found = audit(whole.vectors, control, name=source.name, **asked)
             found = replace(found, skipped={**found.skipped, **whole.skipped}, noun=_noun(source, encoding))
-            yield path, with_gaps(found, whole.gaps)
+            yield Audited(path, [with_gaps(found, whole.gaps)], whole.gaps)
             continue
         done = sketch_source(
             source,
@@ -151,9 +162,12 @@ def audits_of(
         losses = Losses(done.missing, by)
         for name in sorted(losses.known - set(done.sketches)):
             warn(f"{named(name)}: none of its files could be read; left out")
-        for found in _each_audited(sketches or done.sketches, control, engines, asked):
-            found = replace(found, noun=_noun(source, encoding))
-            yield path, with_gaps(found, losses.of(found.name), done.gaps)
+        noun = _noun(source, encoding)
+        audits = [
+            with_gaps(replace(each, noun=noun), losses.of(each.name))
+            for each in _each_audited(sketches or done.sketches, control, engines, asked)
+        ]
+        yield Audited(path, audits, done.gaps)
 
 
 def _check_samples(samples: str, collections: tuple[str, ...], by: str | None) -> None:

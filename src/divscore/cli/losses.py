@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from divscore.missing import NO_GAPS, Gaps, Missing
+from divscore.missing import Gaps, Missing
 from divscore.result import Audit
 from divscore.sources.hive import folder_values
 from divscore.sources.location import Location
@@ -22,12 +22,13 @@ class Losses:
     """
 
     def __init__(self, missing: Sequence[Missing], by: str | None) -> None:
-        self._anyones: list[Missing] = []
-        self._known: dict[str, list[Missing]] = {}
+        anyones: list[Missing] = []
+        known: dict[str, list[Missing]] = {}
         for each in missing:
             value = folder_values(Location(each.part, each.part)).get(by) if by else None
-            (self._anyones if value is None else self._known.setdefault(value, [])).append(each)
-        self._everywhere = Gaps.among(self._anyones)
+            (anyones if value is None else known.setdefault(value, [])).append(each)
+        self._anyones = Gaps.among(anyones)
+        self._known = {name: Gaps.among(mine) for name, mine in known.items()}
 
     @property
     def known(self) -> set[str]:
@@ -37,14 +38,10 @@ class Losses:
     def of(self, name: str) -> Gaps:
         """What is, or may be, missing from a collection."""
         mine = self._known.get(name)
-        return self._everywhere if mine is None else Gaps.among([*mine, *self._anyones])
+        return self._anyones if mine is None else mine + self._anyones
 
 
-def with_gaps(found: Audit, mine: Gaps, all_of_them: Gaps = NO_GAPS) -> Audit:
-    """Say what is missing from a collection; it cannot be trusted as if nothing were.
-
-    The document that it becomes part of names what is missing from `all_of_them`.
-    """
-    trust = "caution" if mine.listed and found.trust == "good" else found.trust
-    missing = all_of_them if all_of_them.listed else mine
-    return replace(found, warnings=(*mine.warning, *found.warnings), missing=missing, trust=trust)
+def with_gaps(found: Audit, missing: Gaps) -> Audit:
+    """Say what is, or may be, missing from a collection; it cannot be trusted as if nothing were."""
+    trust = "caution" if missing.count and found.trust == "good" else found.trust
+    return replace(found, warnings=(*missing.warning, *found.warnings), missing=missing, trust=trust)

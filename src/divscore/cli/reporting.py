@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import click
 
 from divscore.cli.main import TYPED
+from divscore.missing import Gaps
 from divscore.report.context import Context, Examples, Input
 from divscore.wording import public
 
@@ -25,6 +26,7 @@ def report_context(
     *,
     limit: float | None,
     examples: Examples | None,
+    missing: Gaps,
 ) -> Context:
     """All that a report tells besides the audits."""
     read = [*(("Collection", path) for path in collections), ("Control set", control)]
@@ -35,6 +37,7 @@ def report_context(
         limit=limit,
         inputs=[Input(role, public(path), _digest(path)) for role, path in read],
         examples=examples,
+        missing=missing,
     )
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from divscore.missing import Gaps
+
 __all__ = ["Context", "Example", "Examples", "Input"]
 
 
@@ -49,6 +51,8 @@ class Context:
         What was read.
     examples : Examples, optional
         Labelled examples to show; none without the user's asking.
+    missing : Gaps, optional
+        All that could not be read of the source; by default what the audits say of their collections.
     created : datetime
         When the report was made.
     """
@@ -57,4 +61,5 @@ class Context:
     limit: float | None = None
     inputs: Sequence[Input] = ()
     examples: Examples | None = None
+    missing: Gaps | None = None
     created: datetime = field(default_factory=lambda: datetime.now(UTC))

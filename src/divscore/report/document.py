@@ -9,20 +9,23 @@ from typing import Any
 
 from divscore import __version__
 from divscore.diagnostics import control_facts
-from divscore.missing import NO_GAPS
+from divscore.missing import Gaps
 from divscore.result import Audit
 
-__all__ = ["SCHEMA", "as_text", "document"]
+__all__ = ["SCHEMA", "as_text", "document", "missing_from"]
 
 SCHEMA = "divscore.audit/1"
 # Raw line breaks stand between values only, never inside a JSON string.
 NUMBERS = re.compile(r"\[\n\s+(?:-?\d[\d.e+-]*|null)(?:,\n\s+(?:-?\d[\d.e+-]*|null))*\n\s+\]")
 
 
-def document(audits: Sequence[Audit], *, replicates: bool = False) -> dict[str, Any]:
+def document(
+    audits: Sequence[Audit], *, replicates: bool = False, missing: Gaps | None = None
+) -> dict[str, Any]:
     """Join audits made with the same control set and options.
 
-    With `replicates` (some 1.6 KB a collection) `divscore diff` can pair it with a later audit.
+    With `replicates` (some 1.6 KB a collection) `divscore diff` can pair it with a later audit. `missing` is all that
+    could not be read of the source, that of collections without an audit too; by default what the audits name.
     """
     first = audits[0]
     control = first.control
@@ -47,14 +50,18 @@ def document(audits: Sequence[Audit], *, replicates: bool = False) -> dict[str, 
             "left_out": control.left_out,
             "noisy_groups": list(first.noisy_groups),
         },
-        # Collections of one source share what is missing from it.
-        "missing": sum({id(audit.missing): audit.missing for audit in audits}.values(), NO_GAPS).to_dict(),
+        "missing": missing_from(audits, missing).to_dict(),
         "collections": [
             # A sketch brings its own seed, and replicates of another seed are not those that the document names.
             audit.to_dict(replicates=replicates and audit.seed == first.seed)
             for audit in audits
         ],
     }
+
+
+def missing_from(audits: Sequence[Audit], missing: Gaps | None) -> Gaps:
+    """All that is missing from the source of some audits: as it is known, or else as they name it."""
+    return Gaps.joined(audit.missing for audit in audits) if missing is None else missing
 
 
 def as_text(found: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from divscore.missing import Gaps
 from divscore.report.document import SCHEMA, document
 from divscore.result import Audit
 
@@ -30,9 +31,9 @@ class Embedded:
     remark: str
 
 
-def embed(audits: Sequence[Audit]) -> Embedded:
+def embed(audits: Sequence[Audit], missing: Gaps | None = None) -> Embedded:
     """All of a small document, twice; of a large one the main numbers, and all of it packed for the download."""
-    whole = document(audits)
+    whole = document(audits, missing=missing)
     text = compact(whole)
     if len(text) <= MOST:
         packed = base64.b64encode(text.encode()).decode()

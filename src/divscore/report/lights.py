@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from divscore.control import ControlSet
 from divscore.diagnostics import ALARM, MISFIT, coverage, left_out_by_chance
+from divscore.missing import Gaps
+from divscore.report.document import missing_from
 from divscore.report.headline import noun_of
 from divscore.report.phrases import bare, count, p_value, percent, plain, short
 from divscore.result import Audit
@@ -30,12 +32,12 @@ class Light:
     sentence: str
 
 
-def lights(audits: Sequence[Audit]) -> tuple[Light, ...]:
-    """Every check of a report, in the order of the page."""
+def lights(audits: Sequence[Audit], missing: Gaps | None = None) -> tuple[Light, ...]:
+    """Every check of a report, in the order of the page; `missing` from the source, as a document has it."""
     direct = audits[0].estimator in ("iid", "rectified")
     checks = (_separability(audits), _relevance(audits), _score_fit(audits))
     found = [_for_information(light) if direct else light for light in checks]
-    return (*found, _coverage(audits[0].control), _skipped(audits))
+    return (*found, _coverage(audits[0].control), _skipped(audits, missing_from(audits, missing).count))
 
 
 def _for_information(light: Light) -> Light:
@@ -151,17 +153,15 @@ def _coverage(control: ControlSet) -> Light:
     return Light(name, "good", figure, told)
 
 
-def _skipped(audits: Sequence[Audit]) -> Light:
+def _skipped(audits: Sequence[Audit], parts: int) -> Light:
     name, noun = "Skipped items", noun_of(audits)
     lost = sum(sum(a.skipped.values()) for a in audits)
     total = lost + sum(a.count for a in audits)
-    parts = {id(a.missing): a.missing for a in audits if a.missing.listed}.values()
     if parts:
-        number = sum(len(each.listed) + each.more for each in parts)
         told = (
             "Nothing is known of the items in parts of the source that could not be read; see the warnings."
         )
-        figure = f"{lost:,} of {count(total, noun)}, and {count(number, 'parts')} of the source"
+        figure = f"{lost:,} of {count(total, noun)}, and {count(parts, 'parts')} of the source"
         return Light(name, "caution", figure, told)
     if not lost:
         return Light(name, "good", f"0 of {count(total, noun)}", "Every item was counted.")

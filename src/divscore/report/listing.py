@@ -105,13 +105,17 @@ def _marginal(part: Marginal, trust: str) -> tuple[Cell, ...]:
 
 
 def verdict(audit: Audit, limit: float) -> str:
-    """Whether a disparity is surely within the limit, surely beyond it, or neither."""
+    """Whether a disparity is surely within the limit, surely beyond it, or neither.
+
+    An interval knows nothing of what is missing, so a collection that lacks a part is never surely within.
+    """
     low, high = audit.interval.low, audit.interval.high
     if audit.trust == "poor":
         return "cannot tell"
     if low > limit or high < -limit:
         return "no"
-    return "yes" if -limit <= low and high <= limit else "unclear"
+    within = -limit <= low and high <= limit
+    return "yes" if within and not audit.missing.count else "unclear"
 
 
 def _place(audit: Audit) -> tuple[bool, float]:

@@ -23,7 +23,8 @@ SPECIAL = re.compile(r"([\\`*_{}\[\]#!|~$@])")
 
 def render(audits: Sequence[Audit], context: Context | None = None) -> str:
     """The report as Markdown that GitHub and its like show; what comes from the outside stays text."""
-    summary = summarise(audits, context or Context())
+    context = context or Context()
+    summary = summarise(audits, context)
     blocks = [f"# {escape(summary.headline)}", escape(summary.lead)]
     if summary.trust:
         blocks.append(f"Trust: **{summary.trust}**")
@@ -37,7 +38,7 @@ def render(audits: Sequence[Audit], context: Context | None = None) -> str:
     blocks += ["## The control set", *_control(summary.control)]
     blocks += ["## Method, assumptions and limits", *map(escape, summary.method)]
     blocks.append("\n".join(f"- **{escape(term)}.** {escape(text)}" for term, text in summary.assumptions))
-    blocks += ["## To repeat it", _facts(summary.repeat), "## Data", _data(audits)]
+    blocks += ["## To repeat it", _facts(summary.repeat), "## Data", _data(audits, context)]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
@@ -93,8 +94,8 @@ def _facts(facts: Iterable[tuple[str, str]]) -> str:
     return "\n".join(f"- {escape(term)}: {escape(fact)}" for term, fact in facts)
 
 
-def _data(audits: Sequence[Audit]) -> str:
-    text = json.dumps(document(audits), indent=1, allow_nan=False)
+def _data(audits: Sequence[Audit], context: Context) -> str:
+    text = json.dumps(document(audits, missing=context.missing), indent=1, allow_nan=False)
     if len(text) > MOST:
         return "The JSON is too long to stand here; `divscore audit --json FILE` writes it."
     longest = max((len(run) for run in re.findall("`+", text)), default=0)

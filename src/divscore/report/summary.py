@@ -100,13 +100,13 @@ def summarise(audits: Sequence[Audit], context: Context) -> Summary:
         listing=listing(audits, context.limit),
         marginals=marginal_listing(audits),
         marginals_left=_marginals_left(audits),
-        lights=lights(audits),
-        warnings=tuple(_warned(notice, len(audits)) for notice in notices(audits)),
+        lights=lights(audits, context.missing),
+        warnings=tuple(_warned(notice, len(audits)) for notice in notices(audits, context.missing)),
         control=_control(first.control, context),
         method=method(first, any(picture.hollow for picture in pictures)),
         assumptions=assumptions(first),
         repeat=_repeat(first, context),
-        embedded=embed(audits),
+        embedded=embed(audits, context.missing),
     )
 
 
@@ -163,6 +163,8 @@ def _marginals_left(audits: Sequence[Audit]) -> str:
 def _warned(notice: Notice, total: int) -> Warned:
     said = printable(notice.text)
     text = said[:1].upper() + said[1:]
+    if not notice.names:
+        return Warned(f"{text}.", "The source")
     if total == 1:
         return Warned(f"{text}.", "")
     if len(notice.names) == total:

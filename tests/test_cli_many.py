@@ -189,6 +189,121 @@ def judged(entry: dict[str, Any], limit: float) -> str:
     return "beyond" if max(abs(low), abs(high)) > limit else ""
 
 
+# What changed
+
+
+def redrawn(shares: dict[int, float], renamed: dict[str, str] | None = None, shaken: int = 0) -> None:
+    """Audit the users once more, some with other posts, slightly other ones or another name, into s.json."""
+    rng = np.random.default_rng(11)
+    table = parquet.read_table("posts.parquet")
+    names = [name or "" for name in table["user"].to_pylist()]
+    rows = np.array(table["embedding"].to_pylist())
+    for user, share in shares.items():
+        mine = np.array([name == f"user{user:02d}" for name in names])
+        rows[mine] = vectors(rng, rng.random(mine.sum()) < share)
+    moved = np.array([name in {f"user{user:02d}" for user in range(20, 20 + shaken)} for name in names])
+    rows[moved] += rng.normal(scale=0.2, size=(moved.sum(), D))
+    write_table("posts.parquet", rows, user=[(renamed or {}).get(name, name) or None for name in names])
+    run(*AUDIT, "--json", "s.json")
+
+
+@pytest.fixture
+def before(whole: Whole, posts: None) -> str:
+    return str(whole.folder / "r.json")
+
+
+def compared(before: str, *options: str, code: int = 0) -> Any:
+    return json.loads(run("diff", before, "s.json", *options, "--json", "-", code=code).stdout)
+
+
+def changes(before: str, *options: str, code: int = 0) -> Any:
+    return compared(before, *options, code=code)["collections"]
+
+
+def is_sure(entry: dict[str, Any]) -> bool:
+    return bool(entry["verdict"] not in ("cannot tell", "no change that can be told"))
+
+
+def first_column(lines: list[str]) -> list[str]:
+    return [re.split(r" {2,}", line)[0] for line in lines]
+
+
+def test_a_terminal_gets_the_largest_changes_at_both_ends(before: str) -> None:
+    lone = {f"user{at}": f"newcomer{at}" for at in range(53, 59)}
+    redrawn({at: (at + 30) % USERS / USERS for at in range(1, 53)}, lone)
+    found = compared(before)
+    assert (set(found["new"]), set(found["vanished"])) == (set(lone.values()), set(lone))
+    sure = sorted(filter(is_sure, found["collections"]), key=lambda each: -each["change"])
+    assert len(sure) > 24
+    assert sum(each["change"] > 0 for each in sure) > 12
+    assert sum(each["change"] < 0 for each in sure) > 12
+    piped = run("diff", before, "s.json").stdout.splitlines()
+    assert len(piped) == 3 + USERS + len(lone)
+    lines = on_a_terminal(["-m", "divscore", "diff", before, "s.json"], "stdout").splitlines()
+    assert lines[0] == piped[0]
+    assert re.fullmatch(
+        r"Of 54 collections in both audits: .* 6 new and 6 vanished, not compared\.", lines[0]
+    )
+    names = [each["name"] for each in sure]
+    ends = [*names[:12], "…", *names[-12:]]
+    assert first_column(lines[3:36]) == [*ends, *found["new"][:4], *found["vanished"][:4]]
+    rows = {" ".join(line.split()) for line in piped}
+    assert {" ".join(line.split()) for line in lines[:36]} - rows == {"…"}
+    assert lines[36:] == [
+        "",
+        "34 of 66 collections are left out of this table; for all of them add --json FILE, or send this output to a "
+        "file or a pipe.",
+    ]
+
+
+def test_where_little_has_changed_what_may_be_chance_fills_the_table(before: str) -> None:
+    redrawn({5: 0.95, 6: 0.95, 50: 0.1}, shaken=6)
+    found = changes(before)
+    rises = sorted(
+        (each for each in found if is_sure(each) and each["change"] > 0), key=lambda c: -c["change"]
+    )
+    falls = sorted(
+        (each for each in found if is_sure(each) and each["change"] < 0), key=lambda c: -c["change"]
+    )
+    assert {"user05", "user06"} <= {each["name"] for each in rises}
+    assert "user50" in {each["name"] for each in falls}
+    chance = sorted(
+        (each for each in found if not is_sure(each) and each["change"]), key=lambda c: -abs(c["change"])
+    )
+    assert chance
+    lines = on_a_terminal(["-m", "divscore", "diff", before, "s.json"], "stdout").splitlines()
+    changed = [each["name"] for each in (*rises, *falls, *chance)]
+    shown = first_column(lines[3:27])
+    assert shown[: len(changed)] == changed
+    assert all("the same items" in line for line in lines[3 + len(changed) : 27])
+    assert "…" not in shown
+    assert lines[28].startswith("36 of 60 collections are left out of this table")
+
+
+def test_changes_in_one_direction_fill_both_ends(before: str) -> None:
+    redrawn(dict.fromkeys(range(1, 41), 0.99))
+    rises = sorted(filter(is_sure, changes(before)), key=lambda each: -each["change"])
+    assert len(rises) > 24
+    assert rises[-1]["change"] > 0
+    lines = on_a_terminal(["-m", "divscore", "diff", before, "s.json"], "stdout").splitlines()
+    assert first_column(lines[3:28]) == [*(each["name"] for each in rises[:24]), "…"]
+
+
+def test_a_gate_on_changes_names_a_few_and_counts_many(before: str) -> None:
+    redrawn(dict.fromkeys(range(20, 46), 0.88))
+    limit = "0.2"
+    gates = [(named(each["name"]), each["gate"]) for each in changes(before, "--max-change", limit, code=1)]
+    failed, unclear = ([name for name, gate in gates if gate == each] for each in ("fail", "inconclusive"))
+    assert len(failed) > 12
+    assert 0 < len(unclear) <= 12
+    told = run("diff", before, "s.json", "--max-change", limit, code=1).stderr.splitlines()
+    assert told == [
+        *(f"{name}: cannot tell whether more uneven by over 0.2" for name in unclear),
+        f"{', '.join(failed[:12])} and {len(failed) - 12} more: more uneven by over 0.2",
+        f"{len(failed)} of 60 collections are more uneven by over 0.2; {len(unclear)} cannot be told",
+    ]
+
+
 # Names that are missing
 
 
@@ -217,6 +332,32 @@ def test_many_collections_of_a_sketch_are_counted_legibly(posts: None) -> None:
         "sketch", "posts.parquet", "--control", "labelled.parquet", "--by", "user", "-o", "u.sketch"
     ).stderr
     assert "wrote u.sketch: 2,400 items in 1,200 collections, " in told
+    Path("v.sketch").write_bytes(Path("u.sketch").read_bytes())
+    joined = run("merge", "u.sketch", "v.sketch", "-o", "w.sketch").stderr
+    first = ", ".join(f"u{at} with 4 items" for at in range(12))
+    assert joined == f"wrote w.sketch: 4,800 items in 1,200 collections: {first} and 1,188 more\n"
+
+
+def test_a_merge_of_few_collections_names_them_all(posts: None) -> None:
+    rng = np.random.default_rng(2)
+    names = [None if at == 11 else f"u{at:02d}" for at in range(12) for _ in range(4)]
+    write_table("posts.parquet", vectors(rng, np.arange(48) % 2 == 0), user=names)
+    asked = ["--control", "labelled.parquet", "--by", "user"]
+    for name in ("a", "b"):
+        run("sketch", "posts.parquet", *asked, "-o", f"{name}.sketch")
+    told = ", ".join(f"{named(name or '')} with 8 items" for name in dict.fromkeys(names))
+    assert run("merge", "a.sketch", "b.sketch", "-o", "c.sketch").stderr == f"wrote c.sketch: {told}\n"
+
+
+def test_files_that_are_named_twice_are_said_in_one_line(posts: None) -> None:
+    run("sketch", "posts.parquet", "--control", "labelled.parquet", "-o", "a.sketch")
+    paths = [f"days/{at:02d}.sketch" for at in range(20)]
+    Path("days").mkdir()
+    for path in paths:
+        Path(path).write_bytes(Path("a.sketch").read_bytes())
+    told = run("merge", "days", *paths, *paths, "-o", "all.sketch").stderr.splitlines()
+    assert told[0] == f"{', '.join(paths[:12])} and 8 more were named twice; each is taken once"
+    assert len(told) == 2
 
 
 # Bars

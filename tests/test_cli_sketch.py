@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from pyarrow import parquet
 
 from divscore.cli import main
 
@@ -84,6 +86,80 @@ def test_what_was_missing_is_said_wherever_the_sketch_goes(week: Path, control: 
         assert said[0] in told.stderr
     told = run("audit", week / "monday.sketch", "--control", control, "--json", "-")
     assert not any("missing" in each for each in json.loads(told.stdout)["collections"][0]["warnings"])
+
+
+def names_of(*arguments: Any) -> list[str]:
+    told = json.loads(run("audit", *arguments, "--json", "-").stdout)
+    return [each["name"] for each in told["collections"]]
+
+
+def sketched(folder: Path, control: Path, day: str, source: str, places: str = "") -> None:
+    """A day's sketch, of a source that is called the same every day; a letter a place."""
+    rng = np.random.default_rng(len(day))
+    vectors = rng.normal(size=(60, 8)).astype(np.float32)
+    place = [places[at % len(places)] if places else "" for at in range(60)]
+    parquet.write_table(pa.table({"embedding": list(vectors), "place": place}), folder.parent / source)
+    by = ["--by", "place"] if places else []
+    run("sketch", folder.parent / source, "--control", control, *by, "-o", folder / f"{day}.sketch")
+
+
+@pytest.fixture
+def days(tmp_path: Path) -> Path:
+    (tmp_path / "days").mkdir()
+    return tmp_path / "days"
+
+
+def test_sketches_of_a_source_of_the_same_name_are_called_after_their_files(
+    days: Path, control: Path
+) -> None:
+    sketched(days, control, "monday", "feed.parquet")
+    sketched(days, control, "tuesday", "feed.parquet")
+    assert names_of(days, "--control", control) == ["monday", "tuesday"]
+    both = [days / "tuesday.sketch", days / "monday.sketch"]
+    assert names_of(*both, "--control", control) == ["tuesday", "monday"]
+    assert names_of(days / "monday.sketch", "--control", control) == ["feed"]
+    sketched(days, control, "friday", "archive.parquet")
+    assert names_of(days, "--control", control) == ["friday", "monday", "tuesday"]
+    assert names_of(days / "friday.sketch", days / "monday.sketch", "--control", control) == [
+        "archive",
+        "feed",
+    ]
+
+
+def test_sketches_whose_files_have_the_same_name_too_are_called_by_their_paths(
+    days: Path, control: Path, tmp_path: Path
+) -> None:
+    sketched(days, control, "monday", "feed.parquet")
+    other = tmp_path / "later"
+    other.mkdir()
+    sketched(other, control, "monday", "feed.parquet")
+    paths = [str(folder / "monday.sketch") for folder in (days, other)]
+    assert names_of(*paths, "--control", control) == paths
+    np.save(tmp_path / "tuesday.npy", np.random.default_rng(1).normal(size=(60, 8)))
+    sketched(days, control, "tuesday", "feed.parquet")
+    all_of_them = [
+        str(tmp_path / "tuesday.npy"),
+        *(str(days / f"{day}.sketch") for day in ("monday", "tuesday")),
+    ]
+    assert names_of(*all_of_them, "--control", control) == [all_of_them[0], "monday", all_of_them[2]]
+
+
+def test_collections_of_a_column_keep_their_names(days: Path, control: Path, tmp_path: Path) -> None:
+    sketched(days, control, "monday", "feed.parquet", "AB")
+    sketched(days, control, "tuesday", "feed.parquet", "BC")
+    assert names_of(days, "--control", control) == [
+        "A",
+        f"{days}/monday.sketch: B",
+        f"{days}/tuesday.sketch: B",
+        "C",
+    ]
+    sketched(days, control, "wednesday", "feed.parquet", "B")
+    sketched(days, control, "yesterday", "feed.parquet", "B")
+    told = names_of(days, "--control", control)
+    assert told[-2:] == [f"{days}/{day}.sketch: B" for day in ("wednesday", "yesterday")]
+    assert len(set(told)) == 6
+    run("merge", days, "-o", tmp_path / "all.sketch")
+    assert names_of(tmp_path / "all.sketch", "--control", control) == ["A", "B", "C"]
 
 
 def test_a_sketch_cannot_be_written_to_an_address(control: Path, tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-__all__ = ["brief", "named", "printable", "public", "without_secrets"]
+__all__ = ["FEW", "brief", "listed", "named", "printable", "public", "without_secrets"]
 
 JOINER = chr(0x200D)  # holds composed emoji together
 LONGEST = 48
+FEW = 12  # names that a line may have
 NO_VALUE = "(no value)"  # the items whose value is missing have an empty name
 AFTER = re.compile(r"([?#]).*", re.S)  # a query or a fragment
 ADDRESS = re.compile(r"[A-Za-z][\w+.-]*://[^\s'\"<>]+")
@@ -46,6 +48,16 @@ def brief(text: str, most: int = LONGEST) -> str:
         return shown
     end = most // 3
     return f"{shown[: most - end - 1]}…{shown[-end:]}"
+
+
+def listed(names: Sequence[str], most: int = FEW) -> str:
+    """The first of many names, which are printable already, and how many more there are.
+
+    >>> listed(["Anna", "Bruno", "Clara", "Daniel"], 2)
+    'Anna, Bruno and 2 more'
+    """
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def public(address: str) -> str:

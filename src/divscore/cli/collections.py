@@ -86,14 +86,29 @@ def to_fit_on(path: str, encoding: Encoding, options: dict[str, Any]) -> tuple[I
 
 
 def told_apart(found: Sequence[Audited]) -> list[Audit]:
-    """Audits whose names say which is which: of two files called the same, the paths are the names."""
+    """Audits whose names say which is which: of two files called the same, the paths are the names.
+
+    A sketch is called after what it was made of. If that is the same for several, such as a feed's of several days, all
+    that hold one collection are called after their own files. Values of a column, of which other files hold many, stay
+    in the names.
+    """
     pairs = [(each.path, audit) for each in found for audit in each.audits]
-    times = Counter(audit.name for _, audit in pairs)
     of_path = Counter(path for path, _ in pairs)
+    among_many = {audit.name for path, audit in pairs if of_path[path] > 1}
+    single = {
+        path: audit.name
+        for path, audit in pairs
+        if of_path[path] == 1 and audit.name not in among_many and is_sketch(path)
+    }
+    if len(set(single.values())) < len(single):
+        pairs = [
+            (path, replace(audit, name=_stem(path)) if path in single else audit) for path, audit in pairs
+        ]
+    times = Counter(audit.name for _, audit in pairs)
     return [
         audit
         if times[audit.name] == 1
-        else replace(audit, name=path if of_path[path] == 1 else f"{path}: {audit.name}")
+        else replace(audit, name=path if audit.name not in among_many else f"{path}: {audit.name}")
         for path, audit in pairs
     ]
 

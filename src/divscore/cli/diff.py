@@ -13,12 +13,16 @@ from divscore.cli.console import clean_errors, json_option, say, warn, write_jso
 from divscore.errors import InputError
 from divscore.report.changes import change_document, change_headline, change_table
 from divscore.report.document import as_text
-from divscore.wording import brief
+from divscore.report.overview import ALL, change_overview
+from divscore.wording import FEW, brief, listed
 
 __all__ = ["diff"]
 
 CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
-NAMED = 5  # collections in a line
+STOPPED = {  # what a gate says of a collection
+    "fail": "more uneven by over",
+    "inconclusive": "cannot tell whether more uneven by over",
+}
 
 EXAMPLES = """
 \b
@@ -71,7 +75,7 @@ def diff(
     if json_path:
         write_json(json_path, as_text(change_document(found, max_change, allow_vanished=allow_vanished)))
     if json_path != "-":
-        say(f"{change_headline(found)}\n\n{change_table(found)}")
+        say(_text(found))
     if max_change is not None:
         _tell(found, max_change, allow_vanished)
         sys.exit(CODES[found.gate(max_change, allow_vanished=allow_vanished)])
@@ -84,14 +88,28 @@ def _read(path: str) -> AuditDocument:
     return parse_document(text, "standard input")
 
 
+def _text(found: AuditDiff) -> str:
+    # A script gets every collection; a person, whose screen they would flood, those that changed most.
+    total = len(found.changes) + len(found.new) + len(found.vanished)
+    many = total > ALL and sys.stdout.isatty()
+    return "\n\n".join([change_headline(found), *(change_overview(found) if many else [change_table(found)])])
+
+
 def _tell(found: AuditDiff, limit: float, allow_vanished: bool) -> None:
-    """Say which collections a gate would not let pass, and which it could not look at."""
-    for change in found.changes:
-        gate = change.gate(limit)
-        if gate == "fail":
-            warn(f"{brief(change.name)}: more uneven by over {limit:g}")
-        elif gate == "inconclusive":
-            warn(f"{brief(change.name)}: cannot tell whether more uneven by over {limit:g}")
+    """Say which collections a gate would not let pass, and which it could not look at; of many, the first ones."""
+    gates = [(change.name, change.gate(limit)) for change in found.changes]
+    names = {gate: [name for name, each in gates if each == gate] for gate in STOPPED}
+    many = [gate for gate in STOPPED if len(names[gate]) > FEW]
+    for name, gate in gates:
+        if gate in STOPPED and gate not in many:
+            warn(f"{brief(name)}: {STOPPED[gate]} {limit:g}")
+    for gate in many:
+        warn(f"{_listed(names[gate])}: {STOPPED[gate]} {limit:g}")
+    if many:
+        failed = len(names["fail"])
+        verb = "is" if failed == 1 else "are"
+        beyond = f"{failed:,} of {len(gates):,} collections {verb} more uneven by over {limit:g}"
+        warn(f"{beyond}; {len(names['inconclusive']):,} cannot be told")
     if found.vanished:
         todo = "" if allow_vanished else "; if that is meant, give --allow-vanished"
         warn(f"vanished, so not compared: {_listed(found.vanished)}{todo}")
@@ -100,4 +118,4 @@ def _tell(found: AuditDiff, limit: float, allow_vanished: bool) -> None:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return f"{', '.join(map(brief, names[:NAMED]))}{' …' if len(names) > NAMED else ''}"
+    return listed([brief(name) for name in names])

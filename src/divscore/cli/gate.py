@@ -10,11 +10,10 @@ from divscore.cli.console import warn
 from divscore.missing import Gaps
 from divscore.report.listing import verdict
 from divscore.result import Audit
-from divscore.wording import named
+from divscore.wording import FEW, listed, named
 
 __all__ = ["Gate", "first_names"]
 
-LISTED = 12
 CODES = {"yes": 0, "no": 1}  # all else is 3: it cannot be told
 STOPPED = {1: "beyond", 3: "not surely within"}  # what is said of a collection, by exit code
 
@@ -44,9 +43,9 @@ class Gate:
             if code:
                 names[code].append(audit.name)
         for audit, code in zip(self.audits, self._codes, strict=True):
-            if code and len(names[code]) <= LISTED:
+            if code and len(names[code]) <= FEW:
                 warn(f"{named(audit.name)}: {STOPPED[code]} the limit of ±{self.limit:g}")
-        many = [code for code in STOPPED if len(names[code]) > LISTED]
+        many = [code for code in STOPPED if len(names[code]) > FEW]
         for code in many:
             warn(f"{first_names(names[code])}: {STOPPED[code]} the limit of ±{self.limit:g}")
         if many:
@@ -75,5 +74,4 @@ class Gate:
 
 def first_names(names: Sequence[str]) -> str:
     """The first of many collections, and how many more there are."""
-    more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
-    return f"{', '.join(map(named, names[:LISTED]))}{more}"
+    return listed([named(name) for name in names])

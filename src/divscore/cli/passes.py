@@ -153,10 +153,7 @@ def _bar(source: VectorSource, verbose: bool) -> Iterator[Callable[[int], None]]
 
 def _tell_unopened(source: VectorSource) -> tuple[Missing, ...]:
     """Say which files among several could not even be opened."""
-    if isinstance(source, EncodedSource):
-        found = unopened(source.items)
-    else:
-        found = source.unopened if isinstance(source, ManySource) else ()
+    found = unopened(source.items) if isinstance(source, EncodedSource) else source.unopened
     for each in found:
         _tell_failure(each)
     return found

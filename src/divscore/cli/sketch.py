@@ -18,6 +18,7 @@ from divscore.embedding.encoding import Encoding
 from divscore.errors import FileError
 from divscore.sketchfile import is_sketch, merge_sketches, subtract_sketches, write_sketches
 from divscore.wholefile import check_place
+from divscore.wording import FEW, brief, listed
 
 __all__ = ["merge", "sketch", "sketch_files"]
 
@@ -120,7 +121,9 @@ def merge(sketches: tuple[str, ...], out: str, without: tuple[str, ...]) -> None
     _check_output(out)
     found, gone = _gathered(sketches, out), _gathered(without, out)
     counts = merge_sketches(found, out) if not gone else _merge_without(found, gone, out)
-    warn(f"wrote {out}: " + ", ".join(f"{name} with {count:,} items" for name, count in counts.items()))
+    many = f"{sum(counts.values()):,} items in {len(counts):,} collections: " if len(counts) > FEW else ""
+    told = [f"{brief(name)} with {count:,} items" for name, count in counts.items()]
+    warn(f"wrote {out}: {many}{listed(told)}")
 
 
 def _check_output(out: str) -> None:
@@ -150,9 +153,13 @@ def sketch_files(path: str, besides: str | None = None) -> list[str]:
 def _gathered(paths: Sequence[str], out: str) -> list[str]:
     """Sketch files that were named, each once."""
     found: dict[str, str] = {}
+    again: dict[str, None] = {}
     for path in (file for each in paths for file in sketch_files(each, out)):
         if found.setdefault(os.path.realpath(path), path) is not path:
-            warn(f"{path} was named twice; it is taken once")
+            again[path] = None
+    if again:
+        were, each = ("was", "it") if len(again) == 1 else ("were", "each")
+        warn(f"{listed(list(again))} {were} named twice; {each} is taken once")
     return list(found.values())
 
 

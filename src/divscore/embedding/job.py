@@ -24,6 +24,7 @@ from divscore.errors import FileError
 from divscore.missing import Missing
 from divscore.sources.embedded import KINDS
 from divscore.sources.items import Items, ItemSource
+from divscore.sources.leftout import note_left_out
 
 __all__ = ["EmbedResult", "check_file", "embed"]
 
@@ -161,6 +162,7 @@ class _Job:
         about["skipped_by"] = lost.counts()
         if not part:
             about["origin"] = origin_of(self.source)
+            about["missing"] = note_left_out(result.missing)
         about["variant"] = self.encoding.encoder(self.source.kind).variant
         identity = self.encoding.identity(self.source.kind)
         self.layout.write(target, self.journal.payloads(), identity, {"source": self.source.name, **about})

@@ -19,6 +19,7 @@ from divscore.missing import Missing
 from divscore.sources.block import Request
 from divscore.sources.embedded import Embedded, read_embedded
 from divscore.sources.items import ItemSource
+from divscore.sources.leftout import note_left_out
 from divscore.sources.location import Location
 from divscore.sources.manifest import FORMAT, MANIFEST
 from divscore.sources.open import open_one
@@ -143,7 +144,7 @@ class PartsFolder:
     def finish(self, missing: Sequence[Missing]) -> None:
         """Say in the manifest that the parts are complete, then remove what is left of earlier jobs."""
         own = [path.name for path in self.made()]
-        self._write(own, finished=True, missing=[{"of": each.part, **_facts(each)} for each in missing])
+        self._write(own, finished=True, missing=note_left_out(missing))
         for file in self._old.difference(own):
             for path in self._beside(file)[: 3 if file not in self._parts else 1]:
                 path.unlink(missing_ok=True)
@@ -241,7 +242,3 @@ def _listed(manifest: Mapping[str, Any] | None) -> set[str]:
         return set()
     names = [*(part["file"] for part in manifest.get("parts", [])), *manifest.get("earlier", {}).keys()]
     return {name for name in names if PART.fullmatch(name)}
-
-
-def _facts(missing: Missing) -> dict[str, Any]:
-    return {"reason": missing.reason, **({} if missing.rows is None else {"rows": missing.rows})}

@@ -165,7 +165,7 @@ class _Reduction:
         self.partitions = self.rows = self.unreadable = 0
         self.problems: list[str] = []
         self.missing: list[Missing] = []
-        for each in source.unopened if isinstance(source, ManySource) else ():
+        for each in source.unopened:
             self._note(each)
 
     def take(self, partition: Partition, found: Partial) -> None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from divscore.auditdiff import AuditDiff
+from divscore.change import Change
+from divscore.report.changes import change_table
 from divscore.report.headline import headline
 from divscore.report.table import table
 from divscore.result import Audit
 
-__all__ = ["ALL", "Overview", "overview"]
+__all__ = ["ALL", "Overview", "change_overview", "overview"]
 
 ALL = 50  # collections of which a screen shows all
 END = 12  # and else so many at either end
+LONE = 4  # new ones, and vanished ones, that are shown
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,40 @@ def overview(audits: Sequence[Audit]) -> Overview:
     if split:
         lines.insert(1 + END, "…")
     return Overview(headline(audits), tuple(shown), "\n".join(lines), _notes(audits, len(shown)))
+
+
+def change_overview(diff: AuditDiff) -> tuple[str, str]:
+    """The short form of a long table of changes, and a note on what it leaves out.
+
+    Of the changes that are sure, the largest rises come first and the largest falls last. Where those are few, what may
+    be chance fills the table up, the largest first.
+    """
+    rises = sorted((each for each in diff.changes if _is_sure(each) and each.change > 0), key=_size)
+    falls = sorted((each for each in diff.changes if _is_sure(each) and each.change <= 0), key=_size)
+    others = sorted((each for each in diff.changes if not _is_sure(each)), key=_size)
+    down = falls[: max(END, 2 * END - len(rises))]
+    up = rises[: 2 * END - len(down)]
+    shown = [*up, *reversed(down), *others[: 2 * END - len(up) - len(down)]]
+    part = replace(diff, changes=tuple(shown), new=diff.new[:LONE], vanished=diff.vanished[:LONE])
+    lines = change_table(part).split("\n")
+    if len(up) + len(down) < len(rises) + len(falls):
+        lines.insert(1 + len(up), "…")
+    total, kept = (len(each.changes) + len(each.new) + len(each.vanished) for each in (diff, part))
+    note = (
+        f"{total - kept:,} of {total:,} collections are left out of this table; for all of them add --json FILE, or "
+        "send this output to a file or a pipe."
+    )
+    return "\n".join(lines), note
+
+
+def _is_sure(change: Change) -> bool:
+    return change.known and 0.0 not in change.interval
+
+
+def _size(change: Change) -> tuple[bool, bool, float, str]:
+    """Places the largest first; what cannot be told, and before it what has not changed at all, last."""
+    value = abs(change.change) if math.isfinite(change.change) else 0.0
+    return not change.known, change.unchanged, -value, change.name
 
 
 def _notes(audits: Sequence[Audit], shown: int) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.errors import FileError
+from divscore.missing import Missing
 from divscore.sources.location import Location, NoRowsError, quoted
 from divscore.wording import public
 
@@ -97,7 +98,8 @@ class VectorSource:
 
     `rows` is None where the format does not tell. `unreadable` and `problems` speak of the last iteration:
     how many rows had no usable vector, and the first messages about them. `columns` maps the file's columns
-    to their kind ("vector", "text", "number", "bool", …); `metadata` is what a table says about itself.
+    to their kind ("vector", "text", "number", "bool", …); `metadata` is what a table says about itself. `unopened`
+    are files that had to be left out: here, or when `embed` made this one.
     """
 
     def __init__(self, location: Location, request: Request) -> None:
@@ -110,6 +112,7 @@ class VectorSource:
         self.dimension = 0
         self.columns: dict[str, str] = {}
         self.metadata: dict[str, str] = {}
+        self.unopened: tuple[Missing, ...] = ()
         self.unreadable = 0
         self.problems: list[str] = []
 

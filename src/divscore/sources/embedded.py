@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from divscore.errors import FileError
-from divscore.missing import MOST_ROWS
+from divscore.missing import MOST_ROWS, Missing
+from divscore.sources.leftout import read_left_out
 
 __all__ = ["ABOUT_KEY", "KINDS", "MOST_VALUES", "Embedded", "read_embedded"]
 
@@ -22,13 +23,17 @@ ByValue = dict[str, dict[str, int]]
 
 @dataclass(frozen=True)
 class Embedded:
-    """How many items and vectors, how many items with several; those without, by kind and by the values of columns."""
+    """How many items and vectors, how many items with several; those without, by kind and by the values of columns.
+
+    `missing` are files that could not be opened, so that nothing is known of their items.
+    """
 
     items: int
     vectors: int
     several: int
     skipped: dict[str, int]
     skipped_by: dict[str, ByValue]
+    missing: tuple[Missing, ...] = ()
 
     @property
     def lost(self) -> int:
@@ -52,19 +57,22 @@ def read_embedded(metadata: Mapping[str, str], label: str) -> Embedded | None:
     counts: dict[str, Any] = {name: told.get(name) for name in ("items", "vectors", "several")}
     skipped: Any = told.get("skipped")
     by = told.get("skipped_by")
+    missing = read_left_out(told.get("missing", []), label)
     if not _numbers(counts, counts) or not _numbers(skipped, KINDS) or not isinstance(by, dict):
         raise FileError(_damaged(label))
-    about = Embedded(**counts, skipped=skipped, skipped_by=by)
+    if missing is None:
+        raise FileError(_damaged(label, "which files it is made without"))
+    about = Embedded(**counts, skipped=skipped, skipped_by=by, missing=missing)
     possible = about.several <= about.items and 0 <= about.items - about.lost <= about.vectors
     if not possible or not all(_accounted(values, skipped) for values in by.values()):
         raise FileError(_damaged(label))
     return about
 
 
-def _damaged(label: str) -> str:
+def _damaged(label: str, what: str = "which items have no vector") -> str:
     return (
-        f"{label} does not say which items have no vector as 'divscore embed' does (its metadata '{ABOUT_KEY}'); it is "
-        "damaged: let 'divscore embed' make it again, or remove that metadata, and nothing is known of such items"
+        f"{label} does not say {what} as 'divscore embed' does (its metadata '{ABOUT_KEY}'); it is damaged: let "
+        "'divscore embed' make it again, or remove that metadata, and nothing is known of what it lacks"
     )
 
 

@@ -40,6 +40,7 @@ class HiveSource(VectorSource):
         super().__init__(inner.location, replace(inner.request, extra=extra))
         self.inner, self.values = inner, dict(values)
         self.rows, self.dimension, self.metadata = inner.rows, inner.dimension, inner.metadata
+        self.unopened = inner.unopened
         self.columns = {**inner.columns, **dict.fromkeys(values, "text")}
 
     def pieces(self, rows: int | None = None) -> list[Piece]:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from divscore.errors import FileError
-from divscore.missing import LONGEST, MOST_ROWS, Gaps, Missing
+from divscore.missing import Gaps, Missing
+from divscore.sources.leftout import read_left_out
 from divscore.sources.location import Location
-from divscore.wording import brief, public
+from divscore.wording import public
 
 __all__ = ["FORMAT", "MANIFEST", "Manifest", "missing_beside", "read_manifest", "read_manifests"]
 
@@ -80,7 +81,7 @@ def read_manifest(folder: str, *, seen: bool = False) -> Manifest | None:
     parts = _parts(found.get("parts"))
     if parts is None:
         raise FileError(_damaged(location, "does not list the files that lie beside it, each once"))
-    missing = _missing(found.get("missing", []), _named(folder))
+    missing = read_left_out(found.get("missing", []), _named(folder))
     if missing is None:
         raise FileError(_damaged(location, "does not say what is missing as 'divscore embed' does"))
     finished = found.get("finished")
@@ -135,20 +136,3 @@ def _parts(listed: Any) -> tuple[str, ...] | None:
     if not all(isinstance(name, str) and BESIDE.fullmatch(name) for name in names):
         return None
     return tuple(map(str, names)) if len(set(names)) == len(names) else None
-
-
-def _missing(listed: Any, folder: str) -> tuple[Missing, ...] | None:
-    """Parts of the source that are noted as missing, their texts as short and plain as a message has to be."""
-    found = []
-    for each in listed if isinstance(listed, list) else [None]:
-        told = each if isinstance(each, dict) else {}
-        part, reason, rows = told.get("of"), told.get("reason"), told.get("rows")
-        if not isinstance(part, str) or not isinstance(reason, str):
-            return None
-        if rows is not None and (type(rows) is not int or not 0 <= rows < MOST_ROWS):
-            return None
-        why = brief(reason[:LONGEST], LONGEST)
-        found.append(
-            Missing(brief(part[:LONGEST], LONGEST), f"{folder} was embedded without it: {why}", rows)
-        )
-    return tuple(found)

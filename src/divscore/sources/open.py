@@ -56,13 +56,13 @@ OPENED_AT_ONCE = 16  # remote files, whose answers are waited for
 
 
 class ManySource(VectorSource):
-    """Several files of equal dimension, one after the other; `unopened` are those that had to be left out."""
+    """Several files of equal dimension, one after the other."""
 
     def __init__(self, pattern: str, parts: Sequence[VectorSource], unopened: Sequence[Missing] = ()) -> None:
         first = parts[0]
         super().__init__(first.location, first.request)
         self.parts = tuple(parts)
-        self.unopened = tuple(unopened)
+        self.unopened = (*unopened, *(each for part in parts for each in part.unopened))
         shown = public(pattern)
         self.path = self.label = shown
         # A folder is called by its own name; a pattern has none but itself.
@@ -138,7 +138,7 @@ def open_located(
         raise FileError(f"{unopened[0].reason}; mend it, or leave out --strict")
     if len(found) == 1 and not unopened:
         found[0].check()
-        return open_one(found[0], request)
+        return _checked(open_one(found[0], request))
     with ThreadPoolExecutor(OPENED_AT_ONCE if found[0].remote else 1) as pool:
         tried = list(pool.map(lambda location: _try(location, request), found))
     parts = [each for each in tried if isinstance(each, VectorSource)]
@@ -152,7 +152,14 @@ def open_located(
     if not parts:
         raise NoRowsError(f"{public(pattern)}: none of its {len(found):,} files has any rows")
     unread = [Missing(location.label, str(error)) for location, error in bad]
-    return ManySource(pattern, parts, [*unopened, *unread])
+    return _checked(ManySource(pattern, parts, [*unopened, *unread]))
+
+
+def _checked(source: VectorSource) -> VectorSource:
+    """Refuse vectors that were made without some files, if strict."""
+    if source.unopened and source.request.strict:
+        raise FileError(f"{source.unopened[0].reason}; mend it and embed again, or leave out --strict")
+    return source
 
 
 def parts_of(source: VectorSource) -> Sequence[VectorSource]:

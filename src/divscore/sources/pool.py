@@ -16,7 +16,7 @@ from divscore.control import MAX_GROUPS, ControlSet
 from divscore.controlfile import is_control, load_control
 from divscore.errors import FileError, MismatchError
 from divscore.sources.block import Request, VectorSource
-from divscore.sources.locate import locate_all
+from divscore.sources.locate import locate_files
 from divscore.sources.location import Location, quoted
 from divscore.sources.open import open_located
 
@@ -50,9 +50,11 @@ def read_pool(
     """
     if is_control(path):
         return _from_control(path, attribute, order)
-    found = locate_all(path)
-    request = Request(column=column, strict=True)
-    source = open_located(found, request, os.fspath(path))
+    files = locate_files(path)
+    found, request = files.found, Request(column=column, strict=True)
+    source = open_located(found, replace(request, strict=False), os.fspath(path), files.unopened)
+    if source.unopened:
+        raise FileError(f"{source.unopened[0].reason}; labelled examples would be missing")
     if not source.columns:
         raise FileError(
             f"{source.path} has no columns, so none with the names of groups; give labelled examples as "

@@ -14,7 +14,7 @@ from divscore.sources.block import Block, Piece, Request
 from divscore.sources.folder import is_picture
 from divscore.sources.items import Items, ItemSource
 from divscore.sources.location import Location, quoted
-from divscore.sources.open import ManySource, open_located, parts_of
+from divscore.sources.open import open_located, parts_of
 
 __all__ = ["TableItems", "item_column"]
 
@@ -60,7 +60,7 @@ class TableItems(ItemSource):
         unopened: Sequence[Missing] = (),
     ) -> None:
         opened = open_located(found, Request(vectors=False, strict=strict), pattern, unopened)
-        self.unopened = opened.unopened if isinstance(opened, ManySource) else ()
+        self.unopened = opened.unopened
         found = [part.location for part in parts_of(opened)]
         columns = opened.columns
         bytes_inside = columns.get(column) == "picture"

@@ -50,7 +50,8 @@ class TableSource(VectorSource):
             raise FileError(f"{self.path} has more than one column named {quoted(twice)}; rename them")
         self.metadata = decoded(schema.metadata)
         if request.piece is None:  # or else it was read when the file was cut
-            read_embedded(self.metadata, self.label)
+            about = read_embedded(self.metadata, self.label)
+            self.unopened = about.missing if about else ()
         self._require(self.columns)
         self._column = self._choose(self.columns) if request.vectors else ""
         with location.reading(self.format):

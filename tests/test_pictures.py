@@ -294,12 +294,12 @@ def _peak() -> int:
 def test_bombs_are_refused_by_their_headers(name: str) -> None:
     data = _bombs()[name]
     assert len(data) < 40_000
-    before, start = _peak(), time.perf_counter()
+    before, start = _peak(), time.process_time()
     with pytest.raises(
         UnreadablePicture, match="damaged" if name in ("png text", "png profile") else "million"
     ):
         decode(data, enough=500)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert _peak() - before < 50_000_000
 
 

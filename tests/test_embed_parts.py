@@ -21,6 +21,7 @@ from click.testing import CliRunner
 
 from divscore.cli import main
 from divscore.embedding import Encoding, itempart
+from divscore.embedding.job import embed
 from divscore.embedding.open import open_items
 from divscore.embedding.partjob import PartsResult, embed_parts
 from divscore.engines import Engine
@@ -106,6 +107,59 @@ def test_parts_are_the_same_to_the_byte_whoever_made_them(
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
     assert contents(tmp_path / "c") == contents(tmp_path / "d")
     assert len(list((tmp_path / "c").glob("*.arrow"))) == 9
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "txt"])
+def test_a_single_text_file_is_cut_too(tmp_path: Path, form: str) -> None:
+    """The items, their names and what is wrong with some are those of the whole file; parts are resumed."""
+    rng = np.random.default_rng(4)
+    texts = [" ".join(rng.choice(WORDS, 6)) for _ in range(130)]
+    lines = [json.dumps({"text": text}) if form == "jsonl" else text for text in texts]
+    if form in {"csv", "tsv"}:
+        lines[70] = '"a river\nand a ""stone"" here"' if form == "csv" else '"quoted\n"bare"'
+        lines.insert(0, "text")
+    lines[50:50] = [
+        "",
+        "a,b" if form == "csv" else "a\tb" if form == "tsv" else "{oops" if form == "jsonl" else "",
+    ]
+    source, out = tmp_path / f"posts.{form}", tmp_path / "out"
+    source.write_text("\n".join(lines))
+    with Encoding("ngrams") as encoding:
+        embed(open_items(source, extra=None), tmp_path / "whole.arrow", encoding)
+    with Engine(1) as alone, Engine(2) as several:
+        made = parts(source, out, alone, "ngrams")
+        parts(source, tmp_path / "again", several, "ngrams")
+        assert contents(out) == contents(tmp_path / "again")
+        (out / "part-00002.arrow").unlink()
+        assert parts(source, out, alone, "ngrams").resumed == 90 + made.items - 130
+        assert contents(out) == contents(tmp_path / "again")
+    assert (made.parts, made.vectors, made.skipped["unreadable"]) == (4, 130, 0 if form == "txt" else 1)
+    whole = pa.ipc.open_file(tmp_path / "whole.arrow").read_all()
+    read = [pa.ipc.open_file(path).read_all() for path in sorted(out.glob("*.arrow"))]
+    assert pa.concat_tables(read).replace_schema_metadata() == whole.replace_schema_metadata()
+    told = [path.read_text().splitlines()[1:] for path in sorted(out.glob("*.skipped.csv"))]
+    listing = Path(f"{tmp_path / 'whole.arrow'}.skipped.csv")
+    assert [line for some in told for line in some] == (
+        listing.read_text().splitlines()[1:] if listing.exists() else []
+    )
+
+
+def test_a_text_file_that_changes_meanwhile_is_told(tmp_path: Path) -> None:
+    source = tmp_path / "posts.csv"
+    source.write_text("text\n" + "a river\n" * 100)
+    found = list(itempart.item_partitions(open_items(source)))
+    source.write_text("text\n" + "a\n" * 400)
+    with pytest.raises(FileError, match="bytes 0 to 324 hold 160 rows, not 40"):
+        list(found[0].open())
+    source.write_text("text\n" + "a" * 799 + "\n")
+    with pytest.raises(FileError, match="no row begins at byte 325"):
+        list(found[1].open())
+    source.write_text("text\n")
+    with pytest.raises(FileError, match="had 805 when the work was planned"):
+        found[0].open()
+    source.unlink()
+    with pytest.raises(FileError, match="every worker must find the files under the same path"):
+        found[0].open()
 
 
 def test_only_missing_parts_are_made_again(tmp_path: Path, posts: Path) -> None:
@@ -205,12 +259,17 @@ def test_killed_by_force_the_same_command_makes_the_rest(tmp_path: Path) -> None
     assert contents(out) == contents(tmp_path / "whole")
 
 
+def write_one_part(path: Path, texts: list[str]) -> Path:
+    """A row group is never divided."""
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(pa.table({"text": texts}), path, row_group_size=len(texts))
+    return path
+
+
 def write_long_posts(path: Path, rows: int = 30_000) -> Path:
     """Some seconds of work, in a file that is one part."""
     rng = np.random.default_rng(2)
-    lines = (" ".join(words) for words in rng.choice(WORDS, (rows, 50)))
-    path.write_text("text\n" + "".join(f"{line}\n" for line in lines))
-    return path
+    return write_one_part(path, [" ".join(words) for words in rng.choice(WORDS, (rows, 50))])
 
 
 # A job for processes, which on the command line only one encoder asks for.
@@ -251,7 +310,7 @@ def stop_at_work(command: list[str], out: Path, number: signal.Signals) -> tuple
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_asked_to_stop_a_part_is_left_in_the_middle(tmp_path: Path, workers: int) -> None:
-    source, out = write_long_posts(tmp_path / "posts.csv"), tmp_path / "out"
+    source, out = write_long_posts(tmp_path / "posts.parquet"), tmp_path / "out"
     command = [sys.executable, "-m", "divscore", "embed", str(source), "--workers", str(workers), "-o"]
     code, said, more = stop_at_work([*command, str(out)], out, signal.SIGTERM)
     assert (code, said.splitlines()) == (128 + signal.SIGTERM, ["stopped"])
@@ -272,7 +331,7 @@ def test_asked_to_stop_a_part_is_left_in_the_middle(tmp_path: Path, workers: int
 
 
 def test_asked_to_stop_processes_end_too(tmp_path: Path) -> None:
-    source, out = write_long_posts(tmp_path / "posts.csv"), tmp_path / "out"
+    source, out = write_long_posts(tmp_path / "posts.parquet"), tmp_path / "out"
     (tmp_path / "job.py").write_text(WITH_PROCESSES)
     code, said, more = stop_at_work(
         [sys.executable, str(tmp_path / "job.py"), str(source), str(out)], out, signal.SIGINT
@@ -293,8 +352,7 @@ def test_stopped_while_the_file_is_written_no_half_of_it_stays(
     from divscore.embedding import arrowfile
 
     for at in range(2):
-        (tmp_path / "posts").mkdir(exist_ok=True)
-        (tmp_path / "posts" / f"{at}.csv").write_text("text\n" + "a river\n" * (10_000 if at else 5000))
+        write_one_part(tmp_path / "posts" / f"{at}.parquet", ["a river"] * (10_000 if at else 5000))
     real = arrowfile._put
     seen: list[list[str]] = []
     out = tmp_path / "out"
@@ -318,8 +376,7 @@ def test_stopped_while_the_file_is_written_no_half_of_it_stays(
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_progress_is_told_as_items_are_encoded(tmp_path: Path, workers: int) -> None:
-    source = tmp_path / "posts.csv"
-    source.write_text("text\n" + "a river\n" * 20_000)
+    source = write_one_part(tmp_path / "posts.parquet", ["a river"] * 20_000)
     steps: list[int] = []
     with Engine(workers) as engine:
         parts(source, tmp_path / "out", engine, "ngrams", progress=steps.append)

@@ -24,6 +24,7 @@ from divscore.errors import ControlError, FileError, InputError, MismatchError
 from divscore.sources import open_many, open_vectors, read_pool
 from divscore.sources.block import VectorSource
 from divscore.sources.columns import texts_of
+from divscore.sources.delimited import READ_AT_ONCE
 
 ROWS, DIMENSION = 23, 5
 MATRIX = np.random.default_rng(3).standard_normal((ROWS, DIMENSION))
@@ -283,6 +284,19 @@ def test_csv_rows_with_words_gaps_and_missing_cells(tmp_path: Path) -> None:
     assert [problem.split(":")[0] for problem in said] == ["row 1", "row 2", "row 3", "row 6"]
     assert "2 cells, the header has 4" in said[0]
     assert "'oops' in column 'x'" in said[1]
+
+
+def test_csv_line_breaks_inside_cells_are_kept_wherever_they_stand(tmp_path: Path) -> None:
+    row = '1,"a\r\nb"\n'
+    start = 'x,note\n1,"'
+    filler = "c" * (READ_AT_ONCE - len(start) - 1)
+    (tmp_path / "a.csv").write_bytes(
+        f'{start}{filler}\r\nd"\n{row}'.encode()
+    )  # the break is where a read ends
+    notes = [
+        note for block in open_vectors(tmp_path / "a.csv", extra=["note"]) for note in block.values["note"]
+    ]
+    assert [note.lstrip("c") for note in notes] == ["\r\nd", "a\r\nb"]
 
 
 def test_csv_numbers_that_turn_real_late_and_index_columns(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import click
 from divscore.checkedfile import refuse_address
 from divscore.cli.console import clean_errors, progress_bar, say, stops_cleanly, warn
 from divscore.cli.encoding import WORDS, encoding_options
-from divscore.cli.engine import cluster_option, workers_option
+from divscore.cli.engine import cluster_option, tell_dividing, workers_option
 from divscore.embedding.encoding import Encoding
 from divscore.embedding.job import EmbedResult, check_file
 from divscore.embedding.job import embed as run_embed
@@ -29,6 +29,7 @@ from divscore.errors import InputError
 from divscore.missing import Gaps
 from divscore.report.table import columns
 from divscore.sources.items import ItemSource
+from divscore.sources.tableitems import TableItems
 
 __all__ = ["embed", "encoders"]
 
@@ -93,6 +94,8 @@ def embed(
         check_parts(items, out, encoding)
     if fitted is not None:
         _save(fitted, Path(out))
+    if not single and isinstance(items, TableItems):
+        tell_dividing(items.path, items.locations)
     try:
         with progress_bar(items.name, items.rows) as advance:
             done: EmbedResult

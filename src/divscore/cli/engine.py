@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
@@ -13,10 +14,11 @@ from divscore.embedding.encoding import Encoding
 from divscore.embedding.source import EncodedSource
 from divscore.engines import ClusterEngine, Engine
 from divscore.sources import VectorSource
-from divscore.sources.location import WHOLE
+from divscore.sources.cuts import divisible
+from divscore.sources.location import WHOLE, Location
 from divscore.sources.open import parts_of
 
-__all__ = ["Engines", "cluster_option", "workers_option"]
+__all__ = ["Engines", "cluster_option", "tell_dividing", "workers_option"]
 
 workers_option = click.option(
     "--workers",
@@ -41,6 +43,7 @@ cluster_option = click.option(
 )
 # Starting processes takes a second or two; so many bytes of text take longer to parse.
 WORTH_PROCESSES = 64 << 20
+WORTH_TELLING = 1 << 30  # bytes of text that are looked through for longer than nobody wonders
 
 
 class Engines:
@@ -85,10 +88,17 @@ class Engines:
         return self._started[processes]
 
 
+def tell_dividing(what: str, files: Iterable[Location]) -> None:
+    """Say that large files of text are looked through before anything else, to divide them."""
+    size = sum(each.size() for each in files if divisible(each))
+    if size >= WORTH_TELLING:
+        warn(f"{what}: looking where {size / 1e9:,.1f} GB of text can be divided")
+
+
 def _much_text(source: VectorSource) -> bool:
     if isinstance(source, EncodedSource):
         return False
-    parts = parts_of(source)
-    if len(parts) < 2 or any(part.location.suffix not in WHOLE for part in parts):
+    files = [part.location for part in parts_of(source)]
+    if any(each.suffix not in WHOLE for each in files) or (len(files) < 2 and not divisible(files[0])):
         return False
-    return sum(part.location.size() for part in parts) >= WORTH_PROCESSES
+    return sum(each.size() for each in files) >= WORTH_PROCESSES

@@ -12,6 +12,7 @@ import numpy as np
 
 from divscore.cli.console import progress_bar, warn
 from divscore.cli.encoding import watched
+from divscore.cli.engine import tell_dividing
 from divscore.cli.skipped import count_skipped, skipped_in
 from divscore.control import ControlSet
 from divscore.embedding.encoding import Encoding
@@ -147,6 +148,7 @@ def _bar(source: VectorSource, verbose: bool) -> Iterator[Callable[[int], None]]
         with watched(source, verbose):
             yield lambda rows: None
         return
+    tell_dividing(source.path, [part.location for part in parts_of(source)])
     with progress_bar(source.name, source.rows) as advance:
         yield advance
 

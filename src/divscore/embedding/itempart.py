@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import platform
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -17,12 +16,13 @@ from divscore.sources.block import Piece, Request
 from divscore.sources.items import Items, ItemSource
 from divscore.sources.location import Location
 from divscore.sources.open import open_one
-from divscore.sources.partition import UnseenError
+from divscore.sources.partition import check_here
 from divscore.sources.tableitems import TableItems
 
 __all__ = ["ItemPartition", "item_partitions", "unopened"]
 
-# Items of a partition, where a file can be divided: minutes of work for the slower encoders.
+# Items of a partition, where a file can be divided: minutes of work for the slower encoders. Of text there may be
+# fewer, as no run of it is longer than a piece.
 ROWS = {"image": 1024, "text": 16_384}
 # What object stores and other file systems say of a file's content or time, the surest first.
 MARKS = (
@@ -52,6 +52,7 @@ class ItemPartition:
     location: Location | None = None
     column: str = ""
     piece: Piece | None = None
+    size: int = 0  # bytes of the file when the work was planned
     strict: bool = False
 
     @property
@@ -69,11 +70,7 @@ class ItemPartition:
         if self.listed is not None:
             return _Listed(self, self.listed)
         assert self.location is not None
-        if not self.location.remote and not os.path.exists(self.location.url):
-            raise UnseenError(
-                f"{self.location.label} is not there on {platform.node()}; every worker must find the files under the "
-                "same path: use a shared folder or an object store such as s3://…"
-            )
+        check_here(self.location, self.size)
         return TableItems(
             [self.location],
             self.column,
@@ -128,9 +125,10 @@ def _of_table(source: TableItems, location: Location, strict: bool) -> Iterator[
         raise FileError(
             "standard input cannot be cut into parts; save it as a file, or give a name ending in .arrow"
         )
+    version = _version(location)
     pieces = open_one(location, Request(vectors=False)).pieces(ROWS[source.kind])
     for piece in pieces if len(pieces) > 1 else [None]:
-        about = (location.url, _version(location), source.column, source.extra, str(piece))
+        about = (location.url, version, source.column, source.extra, str(piece))
         yield ItemPartition(
             source.name,
             source.kind,
@@ -140,6 +138,7 @@ def _of_table(source: TableItems, location: Location, strict: bool) -> Iterator[
             location=location.anywhere,
             column=source.column,
             piece=piece,
+            size=int(version[0]),
             strict=strict,
         )
 

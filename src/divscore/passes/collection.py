@@ -108,9 +108,9 @@ def _partials(
     partitions: list[Partition],
     progress: Callable[[int], None],
 ) -> Iterator[tuple[Partition, Partial]]:
-    if (engine.local and len(partitions) == 1) or engine.inline or source.location.path == "-":
+    if (engine.own and len(partitions) == 1) or engine.inline or source.location.path == "-":
         # Blocks of a single partition are shared among threads, which does not change the result.
-        threads = engine.workers if engine.local else 1
+        threads = engine.workers if engine.own else 1
         for each in partitions:
             yield each, sketch_partition(assignment, each, workers=threads, progress=progress)
         return

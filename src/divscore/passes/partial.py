@@ -131,15 +131,16 @@ class RowWatch:
         first = piece.first if piece else 0
         for block in self.source:
             if self.strict or self.verbose:
-                self._inspect(block.vectors, first + self.rows)
+                start = first + self.rows
+                self._inspect(block.vectors, block.numbers or range(start, start + len(block.vectors)))
             self.rows += len(block.vectors)
             yield block.vectors, coded(block.values[by]) if by else None
 
-    def _inspect(self, vectors: Any, first: int) -> None:
+    def _inspect(self, vectors: Any, numbers: Sequence[int]) -> None:
         finite = np.isfinite(vectors).all(axis=1)
-        for at in np.flatnonzero(~finite | ~vectors.any(axis=1)):
+        for at in np.flatnonzero(~finite | ~vectors.any(axis=1)).tolist():
             kind = "only zeros" if finite[at] else "NaN or infinite numbers"
-            message = f"{self.source.path}, row {first + int(at)}: the vector has {kind}"
+            message = f"{self.source.path}, row {numbers[at]}: the vector has {kind}"
             if self.strict:
                 raise FileError(f"{message}; mend or remove it, or leave out --strict to skip such rows")
             if len(self.problems) < PROBLEMS_KEPT:

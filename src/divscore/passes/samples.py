@@ -9,6 +9,7 @@ import numpy as np
 from divscore.errors import DivscoreError, InputError
 from divscore.passes.partial import coded
 from divscore.scorer import Scorer
+from divscore.sources.location import WHOLE
 from divscore.sources.partition import Partition
 from divscore.state import REPLICATE_ITEMS
 
@@ -35,7 +36,8 @@ def share_one(samples: str, by: str | None, scorer: Scorer, partitions: Sequence
         return False
     if samples == "shared":
         return True
-    if sum(each.rows or 0 for each in partitions) < FEWEST_ROWS:
+    # Rows of text are not counted: to parse them takes far longer than samples do.
+    if sum(each.rows or 0 for each in partitions if each.location.suffix not in WHOLE) < FEWEST_ROWS:
         return False
     for partition in partitions[:LOOKED_AT]:
         try:

@@ -38,19 +38,25 @@ class Block:
     """Some vectors and, for each, the text of the requested columns (a missing value is an empty text).
 
     Where only columns were asked for, the vectors have no numbers; `pictures` are the bytes of a column of pictures.
+    `numbers` are the rows of the file that these are, where some may have been left out before.
     """
 
     vectors: NDArray[Any]
     values: Mapping[str, Sequence[str]] = field(default_factory=dict)
     pictures: Sequence[bytes] = ()
     ids: Sequence[str] = ()  # what encoded items are called
+    numbers: Sequence[int] = ()
 
     @classmethod
     def without_vectors(
-        cls, rows: int, values: Mapping[str, Sequence[str]], pictures: Sequence[bytes] = ()
+        cls,
+        rows: int,
+        values: Mapping[str, Sequence[str]],
+        pictures: Sequence[bytes] = (),
+        numbers: Sequence[int] = (),
     ) -> Block:
         """Rows of a table of items that are still to be encoded."""
-        return cls(np.empty((rows, 0), dtype=np.float32), values, pictures)
+        return cls(np.empty((rows, 0), dtype=np.float32), values, pictures, numbers=numbers)
 
 
 @dataclass(frozen=True)
@@ -60,11 +66,12 @@ class Piece:
     How a file is divided depends on the file alone, so that results never depend on who read which piece.
     """
 
-    start: int  # row groups of Parquet, record batches of Arrow IPC, rows of .npy
+    start: int  # row groups of Parquet, record batches of Arrow IPC, rows of .npy, bytes of text
     stop: int
     unit: str
     rows: int | None = None
     first: int = 0  # row of the file with which it begins, for messages
+    line: int = 0  # lines before it, in a file of lines
 
     def __str__(self) -> str:
         return f"{self.unit} {self.start} to {self.stop - 1}"

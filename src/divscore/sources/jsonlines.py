@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.errors import FileError
-from divscore.sources.block import Block, Request, VectorSource
+from divscore.sources.block import Block, Piece, Request, VectorSource
+from divscore.sources.byterange import check_records, open_piece
+from divscore.sources.cuts import BOM, mark_lines, pieces_of
 from divscore.sources.location import Location, NoRowsError
 
 __all__ = ["JsonLinesSource", "vector_or_reason"]
@@ -24,7 +26,7 @@ class JsonLinesSource(VectorSource):
 
     def __init__(self, location: Location, request: Request) -> None:
         super().__init__(location, request)
-        first = [record for _, record in islice(self._records(), SAMPLE)]
+        first = [record for *_, record in islice(self._records(), SAMPLE)]
         if not first:
             raise NoRowsError(f"{location.label} holds 0 rows; expected at least one vector")
         sample = [record for record in first if isinstance(record, dict)]
@@ -41,23 +43,29 @@ class JsonLinesSource(VectorSource):
         lengths = (len(r[self._column]) for r in sample if _kind(r.get(self._column)) == "vector")
         self.dimension = next(lengths)
 
+    def pieces(self, rows: int | None = None) -> list[Piece]:
+        """Runs of lines."""
+        return pieces_of(self.location, mark_lines, rows)
+
     def _blocks(self) -> Iterator[Block]:
         step = self.request.rows_within(self.dimension) if self.request.vectors else self.request.batch_rows
         rows: list[NDArray[Any]] = []
+        numbers: list[int] = []
         values: dict[str, list[str]] = {name: [] for name in self.request.extra}
-        for line, record in self._records():
+        for line, number, record in self._records(self.request.piece):
             row = self._vector(record)
             if isinstance(row, str):
                 self._refuse([line], lambda _, why=row: why, "line")  # type: ignore[misc]
                 continue
             rows.append(row)
+            numbers.append(number)
             for name, column in values.items():
                 column.append(_text(record.get(name)))
             if len(rows) == step:
-                yield Block(np.stack(rows, dtype=np.float64), values)
-                rows, values = [], {name: [] for name in self.request.extra}
+                yield Block(np.stack(rows, dtype=np.float64), values, numbers=numbers)
+                rows, numbers, values = [], [], {name: [] for name in self.request.extra}
         if rows:
-            yield Block(np.stack(rows, dtype=np.float64), values)
+            yield Block(np.stack(rows, dtype=np.float64), values, numbers=numbers)
 
     def _vector(self, record: Any) -> NDArray[Any] | str:
         if isinstance(record, Exception):
@@ -70,13 +78,17 @@ class JsonLinesSource(VectorSource):
             return f"lacks the field '{self._column}'"
         return vector_or_reason(record[self._column], self.dimension)
 
-    def _records(self) -> Iterator[tuple[int, Any]]:
-        """Yield the line number and what the line holds; blank lines are passed over."""
-        with self.location.reading("JSON lines"), self.location.open() as stream:
-            for number, line in enumerate(stream, start=1):
-                text = line.removeprefix(b"\xef\xbb\xbf").strip() if number == 1 else line.strip()
+    def _records(self, piece: Piece | None = None) -> Iterator[tuple[int, int, Any]]:
+        """Yield a line's number, that of its record and what it holds; blank lines are passed over."""
+        first, before = (piece.first, piece.line) if piece else (0, 0)
+        number = first
+        with self.location.reading("JSON lines"), open_piece(self.location, piece) as stream:
+            for at, line in enumerate(stream, start=before + 1):
+                text = line.removeprefix(BOM).strip() if at == 1 else line.strip()
                 if text:
-                    yield number, _parse(text)
+                    yield at, number, _parse(text)
+                    number += 1
+        check_records(self.location, piece, number - first)
 
 
 def vector_or_reason(value: Any, dimension: int) -> NDArray[Any] | str:

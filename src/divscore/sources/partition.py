@@ -11,7 +11,7 @@ from divscore.sources.block import Request, VectorSource
 from divscore.sources.location import Location, UnseenError, unseen
 from divscore.sources.open import open_one, parts_of
 
-__all__ = ["Partition", "UnseenError", "partitions_of"]
+__all__ = ["Partition", "UnseenError", "check_here", "partitions_of"]
 
 
 @dataclass(frozen=True)
@@ -34,16 +34,21 @@ class Partition:
 
     def open(self, block_bytes: int | None = None) -> VectorSource:
         """Open it for reading, wherever this is, perhaps in larger blocks than usual."""
-        if not self.location.remote and not os.path.exists(self.location.url):
-            raise UnseenError(unseen(self.location.label))
-        size = self.location.size()
-        if size != self.size:
-            raise FileError(
-                f"{self.location.label} has {size:,} bytes, and had {self.size:,} when the work was planned: it was "
-                "changed, or another copy lies here"
-            )
+        check_here(self.location, self.size)
         request = self.request if block_bytes is None else replace(self.request, block_bytes=block_bytes)
         return open_one(self.location, request)
+
+
+def check_here(location: Location, size: int) -> None:
+    """Refuse a file that is not there for this worker, or has another size than when the work was planned."""
+    if not location.remote and not os.path.exists(location.url):
+        raise UnseenError(unseen(location.label))
+    found = location.size()
+    if found != size:
+        raise FileError(
+            f"{location.label} has {found:,} bytes, and had {size:,} when the work was planned: it was "
+            "changed, or another copy lies here"
+        )
 
 
 def partitions_of(source: VectorSource) -> Iterator[Partition]:

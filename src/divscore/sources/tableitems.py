@@ -90,21 +90,23 @@ class TableItems(ItemSource):
 
     def __iter__(self) -> Iterator[Items]:
         self.unreadable, self.problems = 0, []
-        position = self._first
+        before = 0  # rows of earlier files
         for location, part in self._parts:
+            count = 0
             for block in part:
-                yield self._items(location, block, position)
-                position += len(block.vectors)
+                start = self._first + count
+                count += len(block.vectors)
+                numbers = block.numbers or range(start, self._first + count)
+                yield self._items(location, block, [str(before + number) for number in numbers])
+            before += count + part.unreadable
             self.unreadable += part.unreadable
             self.problems += part.problems
 
-    def _items(self, location: Location, block: Block, position: int) -> Items:
-        count = len(block.vectors)
+    def _items(self, location: Location, block: Block, ids: Sequence[str]) -> Items:
         contents: Sequence[str | bytes] = block.pictures or block.values[self.column]
         if self.kind == "image" and not block.pictures:
             base = _folder_of(location)
             contents = [_address(base, str(path)) for path in contents]
-        ids: Sequence[str] = [str(row) for row in range(position, position + count)]
         if self._identity:
             ids = [name or row for name, row in zip(block.values[self._identity], ids, strict=True)]
         return Items(contents, ids, {name: block.values[name] for name in self.extra})

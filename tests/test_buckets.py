@@ -25,7 +25,7 @@ from divscore.cli import main
 from divscore.cli.passes import whole_source
 from divscore.errors import FileError, MissingExtraError
 from divscore.passes import partial, sketch_source
-from divscore.sources import address, arrays, locate, location, open_many, open_vectors, tables
+from divscore.sources import address, arrays, ipc, locate, location, open_many, open_vectors, tables
 from divscore.sources.open import parts_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
@@ -61,7 +61,7 @@ def test_a_pattern_in_a_bucket_gives_what_the_files_give(
 ) -> None:
     monkeypatch.setattr(arrays, "PIECE_ROWS", 70)
     monkeypatch.setattr(tables, "PIECE_ROWS", 70)
-    monkeypatch.setattr(tables, "PIECE_BYTES", 4000)
+    monkeypatch.setattr(ipc, "PIECE_BYTES", 4000)
     by = None if form == "npy" else "kind"
     for at in range(2):
         write(tmp_path / f"{at}.{form}", matrix(at))

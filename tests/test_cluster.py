@@ -33,7 +33,7 @@ from divscore.encoders.registry import EncoderSpec
 from divscore.engines import ClusterEngine
 from divscore.errors import DivscoreError, FileError, InputError, MissingExtraError
 from divscore.passes import sketch_source
-from divscore.sources import arrays, open_many, tables
+from divscore.sources import arrays, ipc, open_many, tables
 from divscore.sources.items import Items
 
 # Nodes go down in these tests, and Dask's client speaks of it.
@@ -74,7 +74,7 @@ def test_a_cluster_agrees_with_one_process_to_the_bit(
 ) -> None:
     monkeypatch.setattr(arrays, "PIECE_ROWS", 70)
     monkeypatch.setattr(tables, "PIECE_ROWS", 70)
-    monkeypatch.setattr(tables, "PIECE_BYTES", 4000)
+    monkeypatch.setattr(ipc, "PIECE_BYTES", 4000)
     by = None if form == "npy" else "kind"
     for at in range(3):
         write(tmp_path / f"{at}.{form}", matrix(at))

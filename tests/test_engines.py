@@ -33,7 +33,7 @@ from divscore.engines.engine import FIRST, HELD_BYTES
 from divscore.engines.processes import LostWorkerError
 from divscore.errors import DivscoreError, FileError, InputError
 from divscore.passes import sketch_source
-from divscore.sources import arrays, cuts, open_many, tables
+from divscore.sources import arrays, cuts, ipc, open_many, tables
 from divscore.sources.partition import partitions_of
 
 ROWS, DIMENSION = 300, 8
@@ -89,7 +89,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut small files into several partitions."""
     monkeypatch.setattr(arrays, "PIECE_ROWS", 70)
     monkeypatch.setattr(tables, "PIECE_ROWS", 70)
-    monkeypatch.setattr(tables, "PIECE_BYTES", 4000)
+    monkeypatch.setattr(ipc, "PIECE_BYTES", 4000)
     monkeypatch.setattr(cuts, "PIECE_BYTES", 12_000)
 
 

@@ -10,12 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
+from commands import audited, invoke, run
 from hypothesis import given
 from hypothesis import strategies as st
 from test_manifest import FORGED, ROWS, cut, parts_of, texts
 
-from divscore.cli import main
 from divscore.control import ControlSet
 from divscore.errors import FileError
 from divscore.missing import LONGEST, MOST_ROWS, Missing
@@ -26,20 +25,6 @@ from divscore.sources.leftout import note_left_out, read_left_out
 
 LEFT_OUT = "a part of the source could not be read and is missing: posts/country=SE/1.parquet"
 SAYS = "v.arrow does not say which files it is made without as 'divscore embed' does"
-
-
-def invoke(*arguments: str) -> Any:
-    return CliRunner().invoke(main, list(arguments))
-
-
-def run(*arguments: str) -> Any:
-    done = invoke(*arguments)
-    assert done.exit_code == 0, done.stderr
-    return done
-
-
-def audited(*arguments: str) -> Any:
-    return json.loads(run("audit", *arguments, "--control", "c.csv", "--json", "-").stdout)
 
 
 @pytest.fixture(autouse=True)

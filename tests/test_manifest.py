@@ -12,12 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
+from commands import audited, invoke, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_engines import matrix, write
 
-from divscore.cli import main
 from divscore.embedding import itempart
 from divscore.errors import FileError
 from divscore.missing import LONGEST
@@ -40,20 +39,6 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def invoke(*arguments: str) -> Any:
-    return CliRunner().invoke(main, list(arguments))
-
-
-def run(*arguments: str) -> Any:
-    done = invoke(*arguments)
-    assert done.exit_code == 0, done.stderr
-    return done
-
-
-def audited(*arguments: str) -> Any:
-    return json.loads(run("audit", *arguments, "--control", "c.csv", "--json", "-").stdout)
 
 
 def refused(*arguments: str) -> str:

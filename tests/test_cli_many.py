@@ -85,12 +85,12 @@ def run(*arguments: str, code: int = 0) -> Any:
     return done
 
 
-def on_a_terminal(command: list[str], stream: str) -> str:
+def on_a_terminal(command: list[str], stream: str, columns: int = 150) -> str:
     """What a process writes to a stream that is a terminal."""
     screen, inside = pty.openpty()
     other = {"stdout": "stderr", "stderr": "stdout"}[stream]
     streams: dict[str, Any] = {stream: inside, other: subprocess.DEVNULL}
-    environment = {**os.environ, "COLUMNS": "150", "TERM": "xterm"}
+    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}
     with subprocess.Popen([sys.executable, *command], stdin=inside, env=environment, **streams) as process:
         os.close(inside)
         read = bytearray()
@@ -360,16 +360,26 @@ def test_files_that_are_named_twice_are_said_in_one_line(posts: None) -> None:
     assert len(told) == 2
 
 
+def test_a_quoted_pattern_stands_for_sketches(posts: None) -> None:
+    Path("days").mkdir()
+    for name in ("a", "b", "rest"):
+        run("sketch", "posts.parquet", "--control", "labelled.parquet", "-o", f"days/{name}.sketch")
+    found = json.loads(run("audit", "days/?.sketch", "--control", "labelled.parquet", "--json", "-").stdout)
+    assert [each["name"] for each in found["collections"]] == ["a", "b"]
+    assert "wrote all.sketch" in run("merge", "days/?.sketch", "-o", "all.sketch").stderr
+    assert "no such file" in run("merge", "days/x*.sketch", "-o", "all.sketch", code=2).stderr
+
+
 # Bars
 
 
 def test_a_bar_tells_the_speed_since_the_start() -> None:
-    assert _pace(8_000_000, None, 0.05) == "–/s 0:00:00 gone"
-    assert _pace(8_000_000, 9_000_000, 0.99) == "–/s 0:00:00 gone"
-    assert _pace(0, 100, 5.0) == "–/s 0:00:05 gone"
-    assert _pace(500, None, 2.0) == "250/s 0:00:02 gone"
-    assert _pace(500, 1000, 2.0) == "250/s 0:00:02 gone, 0:00:02 left"
-    assert _pace(3, 3600, 2.0) == "1.5/s 0:00:02 gone, 0:39:58 left"
+    assert _pace(8_000_000, None, 0.05) == "8,000,000 –/s 0:00:00 gone"
+    assert _pace(8_000_000, 9_000_000, 0.99) == "8,000,000/9,000,000 –/s 0:00:00 gone"
+    assert _pace(0, 100, 5.0) == "0/100 –/s 0:00:05 gone"
+    assert _pace(500, None, 2.0) == "500 250/s 0:00:02 gone"
+    assert _pace(500, 1000, 2.0) == "500/1,000 250/s 0:00:02 gone, 0:00:02 left"
+    assert _pace(3, 3600, 2.0) == "3/3,600 1.5/s 0:00:02 gone, 0:39:58 left"
     assert _pace(1001, 1000, 2.0).endswith(", 0:00:00 left")  # a total may be a guess
 
 
@@ -393,3 +403,29 @@ def test_a_bar_on_a_terminal(total: int | None) -> None:
         assert 500 <= float(re.search(r"([\d,]+)/s", line)[1].replace(",", "")) <= 2000  # type: ignore[index]
         assert bool(re.search(r"gone, 0:00:0\d left", line)) == (total is not None)
     assert total is not None or "left" not in plain
+
+
+# The bar
+
+SLOWLY = """
+import sys, time
+from divscore.cli.console import progress_bar, warn
+with progress_bar(sys.argv[1], 3000) as advance:
+    for at in range(30):
+        time.sleep(0.05)
+        advance(100)
+        if at == 15:
+            warn("left out: a file with a name")
+"""
+
+
+@pytest.mark.parametrize("name", ["collections", "a name that is longer than there is room for " * 3])
+def test_a_message_does_not_run_into_the_bar_which_has_one_line(name: str) -> None:
+    written = on_a_terminal(["-c", SLOWLY, name], "stderr", columns=80)
+    before, after = written.split("left out: a file with a name")
+    assert before.endswith("\x1b[2K")  # the line is cleared
+    assert after.startswith("\n")
+    # Only at the end does the cursor go up, to where the bar was: it never had a second line.
+    assert written.count("\x1b[1A") == 1
+    assert "3,000/3,000" in written
+    assert "0:00:01 gone, 0:00:00 left" in written

@@ -230,7 +230,7 @@ def test_a_sketch_made_on_the_cluster_is_the_same(
 
 
 def test_no_cluster_at_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("divscore.engines.cluster.CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr("divscore.engines.scheduler.CONNECT_SECONDS", 1.0)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -257,7 +257,7 @@ def test_somebody_else_answers_at_an_address(
 ) -> None:
     from distributed import Client
 
-    monkeypatch.setattr("divscore.engines.cluster.CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr("divscore.engines.scheduler.CONNECT_SECONDS", 1.0)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -421,7 +421,7 @@ def test_a_cluster_without_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_cluster_that_does_not_answer_is_told_of_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("divscore.engines.cluster.CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr("divscore.engines.scheduler.CONNECT_SECONDS", 1.0)
     monkeypatch.setattr("divscore.engines.cluster.TELL_SECONDS", 0.2)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from family import alive
 from hypothesis import given
 from hypothesis import strategies as st
 from tasks import die_always, die_answering, die_once, fail_oddly, last_for_ever, threads_of_linear_algebra
@@ -219,6 +220,36 @@ def test_processes_end_in_the_middle_of_whatever_they_send(moment: float) -> Non
     for future in waiting:
         if not future.cancelled():
             assert isinstance(future.exception(), LostWorkerError | None)
+
+
+def test_a_worker_that_died_while_idle_is_replaced_before_it_is_asked() -> None:
+    with Processes(1) as pool:
+        for number in (signal.SIGKILL, signal.SIGTERM):
+            process = pool.submit(os.getpid).result()
+            os.kill(process, number)
+            while alive(process):
+                time.sleep(0.01)
+            assert pool.submit(os.getpid).result() != process
+
+
+def test_the_environment_stays_as_it_is_while_pools_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    pools = [Processes(1) for _ in range(4)]
+    waiting = [pool.submit(os.getenv, "OMP_NUM_THREADS") for pool in pools]
+    assert {future.result() for future in waiting} == {"1"}
+    for pool in pools:
+        pool.shutdown()
+    assert "OMP_NUM_THREADS" not in os.environ
+
+
+def test_a_pool_that_nobody_shuts_down_does_not_keep_a_process_from_ending() -> None:
+    code = (
+        "from divscore.engines import Processes\n"
+        "if __name__ == '__main__':\n"
+        "    pool = Processes(2)\n"
+        "    assert pool.submit(abs, -3).result() == 3\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_a_worker_that_cannot_begin_is_told() -> None:

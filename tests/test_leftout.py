@@ -79,11 +79,12 @@ def test_what_could_not_be_opened_is_missing_from_later_audits() -> None:
     assert "parts of the source are missing" in gate.stderr
 
 
-def test_only_the_collection_that_lost_it_says_so() -> None:
+def test_every_collection_that_may_have_lost_it_says_so() -> None:
+    """The vectors have the column themselves by now, and files that had it, too, may hold anybody's rows."""
     embed()
     told = {each["name"]: each["warnings"] for each in audited("v.arrow", "--by", "country")["collections"]}
-    assert any(LEFT_OUT in each for each in told["SE"])
-    assert not any("missing" in each for each in told["SA"])
+    for name in ("SE", "SA"):
+        assert any(LEFT_OUT in each for each in told[name])
 
 
 def test_it_stays_missing_from_sketches_folders_patterns_and_what_is_encoded_again() -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -192,6 +194,25 @@ def test_documents_that_do_not_say_whose_the_parts_are(posts: Path) -> None:
     assert [each["gate"] for each in json.loads(done.stdout)["collections"]] == ["pass", "pass"]
     assert "the later audit: a part of the source could not be read and is missing" in done.stderr
     assert run("diff", "damaged.json", "a.json", "--max-change", "1", code=3).stdout
+
+
+def test_a_file_with_the_column_inside_may_hold_anybodys_rows(posts: Path) -> None:
+    rng = np.random.default_rng(5)
+    for day in (1, 2):
+        vectors = items(rng, 144)
+        countries = np.array(["SA", "SE"])[np.arange(len(vectors)) % 2]
+        table = pa.table({"embedding": vectors.tolist(), "country": countries})
+        pq.write_table(table, posts / f"country=SE/{day}.parquet")
+    spoil(posts / "country=SE/2.parquet")
+    audited(posts, "--max-disparity", LIMIT, code=3)
+    assert {name: each["missing_parts"] for name, each in collections().items()} == {"SA": 1, "SE": 1}
+    assert {each["trust"] for each in collections().values()} == {"caution"}
+    assert set(within("r.md").values()) == {"unclear"}
+
+
+def test_who_asks_for_a_column_that_is_not_there_is_told_those_of_the_folders(posts: Path) -> None:
+    told = run("audit", posts, "--control", "c.npz", "--by", "contry", code=2).stderr
+    assert "has no column 'contry'; it has 'embedding', 'kind', and its folders name 'country'" in told
 
 
 # Lists of parts

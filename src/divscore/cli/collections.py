@@ -13,7 +13,7 @@ import numpy as np
 from divscore.audit import audit
 from divscore.cli.console import progress_bar, warn
 from divscore.cli.engine import Engines
-from divscore.cli.losses import Losses, with_gaps
+from divscore.cli.losses import Losses, called_by_folders, with_gaps
 from divscore.cli.passes import open_collection, sketch_source, whole_source
 from divscore.cli.sketch import sketch_files
 from divscore.control import ControlSet
@@ -50,10 +50,10 @@ class Audited:
 
 
 def expanded(path: str) -> list[str]:
-    """A folder of sketches stands for all of them."""
-    if os.path.isdir(path) and any(name.endswith(".sketch") for name in os.listdir(path)):
-        return sketch_files(path)
-    return [path]
+    """A folder of sketches stands for all of them, and so does a pattern."""
+    if os.path.isdir(path) and not any(name.endswith(".sketch") for name in os.listdir(path)):
+        return [path]
+    return sketch_files(path)
 
 
 def look_ahead(
@@ -174,7 +174,7 @@ def audits_of(
         for name in done.sketches if sketches else ():
             if name not in sketches:
                 warn(f"{named(name)}: no item with a usable vector; left out")
-        losses = Losses(done.missing, by)
+        losses = Losses(done.missing, by if called_by_folders(source, by) else None)
         for name in sorted(losses.known - set(done.sketches)):
             warn(f"{named(name)}: none of its files could be read; left out")
         noun = _noun(source, encoding)

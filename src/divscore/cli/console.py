@@ -19,7 +19,7 @@ import click
 
 from divscore.errors import DivscoreError
 from divscore.wholefile import write_whole
-from divscore.wording import printable, without_secrets
+from divscore.wording import brief, printable, without_secrets
 
 __all__ = [
     "clean_errors",
@@ -33,6 +33,8 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 LINE_SECONDS = 30.0
+LEAST_BAR, MOST_BAR = 5, 40  # columns
+SPEED = 8  # columns that a speed may grow by
 FIRST_SECONDS = 1.0  # in which a speed is that of the first block, not of the work
 
 json_option = click.option(
@@ -41,6 +43,8 @@ json_option = click.option(
     metavar="FILE|-",
     help="Write the result as JSON; '-' prints it instead of the table.",
 )
+
+_BARS: list[Any] = []  # consoles that show a bar at present
 
 
 class CleanError(click.ClickException):
@@ -118,7 +122,10 @@ def warn(text: str) -> None:
         line = "\n".join(
             textwrap.wrap(line, shutil.get_terminal_size().columns, break_on_hyphens=False) or [""]
         )
-    click.echo(line, err=True)
+    if _BARS:
+        _BARS[-1].print(line, markup=False, highlight=False, soft_wrap=True)  # above the bar, not into it
+    else:
+        click.echo(line, err=True)
 
 
 def write_json(path: str, text: str) -> None:
@@ -139,25 +146,33 @@ def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]
         yield _Lines(what, total).advance
         return
     from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        Task,
-        TextColumn,
-    )
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task
+    from rich.table import Column
     from rich.text import Text
+
+    class Name(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(task.description)
 
     class Pace(ProgressColumn):
         def render(self, task: Task) -> Text:
             return Text(_pace(task.completed, task.total, task.elapsed or 0.0), style="progress.data.speed")
 
-    parts = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Pace())
-    with Progress(*parts, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(escape(printable(what)), total=total)
-        yield lambda step: bar.advance(task, step)
+    console = Console(stderr=True)
+    name = brief(what, max(MOST_BAR, console.width) // 4)
+    room = console.width - len(_pace(total or 0, total, 3600.0)) - len(name) - SPEED
+    parts = (
+        Name(table_column=Column(no_wrap=True)),
+        BarColumn(max(LEAST_BAR, min(MOST_BAR, room))),
+        Pace(table_column=Column(no_wrap=True)),
+    )
+    with Progress(*parts, console=console, transient=True) as bar:
+        task = bar.add_task(name, total=total)
+        _BARS.append(console)
+        try:
+            yield lambda step: bar.advance(task, step)
+        finally:
+            _BARS.remove(console)
 
 
 class _Lines:
@@ -185,7 +200,8 @@ def _pace(done: float, total: float | None, seconds: float) -> str:
     """Speed since the start, time gone and time left; in the first second, and without a total, less is known."""
     rate = done / seconds if seconds >= FIRST_SECONDS else None
     left = "" if total is None or not rate else f", {_clock(max(0.0, total - done) / rate)} left"
-    return f"{_rate(rate)} {_clock(seconds)} gone{left}"
+    of = "" if total is None else f"/{total:,.0f}"
+    return f"{done:,.0f}{of} {_rate(rate)} {_clock(seconds)} gone{left}"
 
 
 def _clock(seconds: float) -> str:

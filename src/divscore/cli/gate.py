@@ -44,7 +44,11 @@ class Gate:
                 names[code].append(audit.name)
         for audit, code in zip(self.audits, self._codes, strict=True):
             if code and len(names[code]) <= FEW:
-                warn(f"{named(audit.name)}: {STOPPED[code]} the limit of ±{self.limit:g}")
+                inside = -self.limit <= audit.interval.low and audit.interval.high <= self.limit
+                lacking = (
+                    ", as parts of it may be missing" if code == 3 and audit.missing.count and inside else ""
+                )
+                warn(f"{named(audit.name)}: {STOPPED[code]} the limit of ±{self.limit:g}{lacking}")
         many = [code for code in STOPPED if len(names[code]) > FEW]
         for code in many:
             warn(f"{first_names(names[code])}: {STOPPED[code]} the limit of ±{self.limit:g}")

@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from divscore.embedding.source import EncodedSource
 from divscore.missing import Gaps, Missing
 from divscore.result import Audit
-from divscore.sources.hive import folder_values
+from divscore.sources.block import VectorSource
+from divscore.sources.hive import HiveSource, folder_values
 from divscore.sources.location import Location
+from divscore.sources.open import parts_of
+from divscore.sources.tableitems import TableItems
 
-__all__ = ["Losses", "with_gaps"]
+__all__ = ["Losses", "called_by_folders", "with_gaps"]
 
 
 class Losses:
     """Parts of a source that are missing, by collection where the names of their folders tell.
+
+    Only if collections are called by folders, that is: a file that has the column itself may hold anybody's rows.
 
     >>> lost = Losses([Missing("feed/country=SE/0.parquet", "damaged"), Missing("feed/1.parquet", "empty")], "country")
     >>> [len(lost.of(name).listed) for name in ("SE", "SA")], lost.known
@@ -39,6 +45,13 @@ class Losses:
         """What is, or may be, missing from a collection."""
         mine = self._known.get(name)
         return self._anyones if mine is None else mine + self._anyones
+
+
+def called_by_folders(source: VectorSource, by: str | None) -> bool:
+    """Whether all files of a source have a column from the names of their folders alone."""
+    items = source.items if isinstance(source, EncodedSource) else None
+    parts = items.parts if isinstance(items, TableItems) else parts_of(source)
+    return all(isinstance(part, HiveSource) and by in part.values for part in parts)
 
 
 def with_gaps(found: Audit, missing: Gaps) -> Audit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import tempfile
 from collections.abc import Sequence
@@ -138,7 +139,7 @@ def sketch_files(path: str, besides: str | None = None) -> list[str]:
     written: an earlier run would be counted in once more.
     """
     if not os.path.isdir(path):
-        return [path]
+        return _matching(path) or [path]
     with os.scandir(path) as listing:
         visible = sorted(each.path for each in listing if not each.name.startswith(".") and each.is_file())
     found = [each for each in visible if is_sketch(each)]
@@ -148,6 +149,13 @@ def sketch_files(path: str, besides: str | None = None) -> list[str]:
     if not kept:
         raise FileError(f"{path} is a folder without sketches; expected files that 'divscore sketch' wrote")
     return kept
+
+
+def _matching(pattern: str) -> list[str]:
+    """Sketches that a quoted pattern stands for; none, if it is something else."""
+    if os.path.exists(pattern) or not pattern.endswith(".sketch") or not glob.has_magic(pattern):
+        return []
+    return sorted(filter(is_sketch, glob.glob(pattern, recursive=True)))
 
 
 def _gathered(paths: Sequence[str], out: str) -> list[str]:

@@ -123,7 +123,8 @@ def unopened(source: ItemSource) -> tuple[Missing, ...]:
 def _of_table(source: TableItems, location: Location, strict: bool) -> Iterator[ItemPartition]:
     if location.path == "-":
         raise FileError(
-            "standard input cannot be cut into parts; save it as a file, or give a name ending in .arrow"
+            "standard input cannot be cut into parts; save it as a file, or, without --cluster, give a name ending in "
+            ".arrow"
         )
     version = _version(location)
     pieces = open_one(location, Request(vectors=False)).pieces(ROWS[source.kind])

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
+import logging
 import os
 import shlex
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from divscore.engines.engine import Engine, KilledWorkersError
-from divscore.errors import DivscoreError, InputError, MissingExtraError
+from divscore.engines.scheduler import connect
+from divscore.errors import DivscoreError, InputError
 
 __all__ = ["ClusterEngine"]
 
 T = TypeVar("T")
 R = TypeVar("R")
-CONNECT_SECONDS = 10.0
 WORKERS_SECONDS = 60.0  # how long a cluster may have no worker at all
 LOOK_SECONDS = 2.0
 CLOSE_SECONDS = 10.0
 TELL_SECONDS = 2.0  # of silence, until it is told what is waited for
-EXPECTED = (
-    "expected the address that 'dask scheduler' prints, such as tcp://10.0.0.5:8786, or the file that its "
-    "--scheduler-file names"
-)
 
 
 class ClusterEngine(Engine):
@@ -50,7 +45,7 @@ class ClusterEngine(Engine):
         self.patience = patience
         self._held: Any = None
         with _told_late(tell, f"connecting to {address}"):
-            self._client = _connect(address)
+            self._client = connect(address)
         try:
             waiting = f"waiting for the first worker of {address} (up to {patience:.0f} s)"
             with _told_late(tell, waiting):
@@ -65,7 +60,8 @@ class ClusterEngine(Engine):
 
     def close(self) -> None:
         """Leave the cluster, which goes on for others."""
-        self._client.close(timeout=CLOSE_SECONDS)
+        with _closing_quietly():
+            self._client.close(timeout=CLOSE_SECONDS)
 
     def run(
         self,
@@ -176,6 +172,21 @@ def _call(carried: _Carried[T, R], task: T) -> R:
 
 
 @contextmanager
+def _closing_quietly() -> Iterator[None]:
+    """Results that are on their way when a client leaves are wanted by nobody; it would tell at length of each."""
+
+    def wanted(record: logging.LogRecord) -> bool:
+        return "CommClosedError" not in record.getMessage()
+
+    log = logging.getLogger("tornado.application")
+    log.addFilter(wanted)
+    try:
+        yield
+    finally:
+        log.removeFilter(wanted)
+
+
+@contextmanager
 def _told_late(tell: Callable[[str], None], line: str) -> Iterator[None]:
     """Tell what is being waited for, once, where it takes so long that somebody might wonder."""
     timer = threading.Timer(TELL_SECONDS, tell, [line])
@@ -185,75 +196,6 @@ def _told_late(tell: Callable[[str], None], line: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-def _connect(address: str) -> Any:
-    try:
-        import distributed
-    except ImportError as error:
-        raise MissingExtraError("--cluster needs Dask: pip install 'divscore[dask]'") from error
-    connect: Any = distributed.Client  # which says nothing of its types
-    try:
-        where = _read_address(address) if os.path.isfile(address) else _with_port(address)
-        _check_scheduler(where)
-        return connect(where, timeout=CONNECT_SECONDS, set_as_default=False, name="divscore")
-    except InputError:
-        raise
-    except Exception as error:  # Dask has no errors of its own for what may be wrong with an address
-        said = " ".join(str(error).split())[:200] or type(error).__name__
-        raise InputError(
-            f"no cluster answers at {address or 'an empty address'} ({said}); {EXPECTED}"
-        ) from error
-
-
-def _with_port(address: str) -> str:
-    """An address; what cannot be one is the name of a file that is not there."""
-    if address and "://" not in address and (address.endswith(".json") or ":" not in address):
-        wrong = "is a folder" if os.path.isdir(address) else "does not exist"
-        raise InputError(f"{address} {wrong}, and an address would have a port; {EXPECTED}")
-    return address
-
-
-def _read_address(path: str) -> str:
-    """The address in a scheduler's file."""
-    try:
-        with open(path, encoding="utf-8") as stream:
-            found = json.load(stream)
-    except ValueError:
-        found = None
-    address = found.get("address") if isinstance(found, dict) else None
-    if not isinstance(address, str):
-        raise InputError(
-            f"{path} names no scheduler; expected the file that 'dask scheduler --scheduler-file' writes"
-        )
-    return address
-
-
-def _check_scheduler(address: str) -> None:
-    """Ask who answers there: Dask's client would wait for ever for the greeting of another program."""
-    # In a thread of its own, as this one may have a loop that runs, as in a notebook.
-    with ThreadPoolExecutor(1) as aside:
-        answer = aside.submit(asyncio.run, _identity(address)).result()
-    if answer != "Scheduler":
-        raise InputError(
-            f"at {address} answers a {answer}, not a scheduler; give the address that 'dask scheduler' prints"
-        )
-
-
-async def _identity(address: str) -> str:
-    import distributed
-
-    dask: Any = distributed  # which says nothing of its types
-
-    async def ask() -> str:
-        settings = dask.Security().get_connection_args("client")
-        async with dask.rpc(address, timeout=CONNECT_SECONDS, connection_args=settings) as there:
-            return str((await there.identity())["type"])
-
-    try:
-        return await asyncio.wait_for(ask(), CONNECT_SECONDS)
-    except TimeoutError as error:
-        raise TimeoutError("nobody answers, or somebody else than Dask does") from error
 
 
 def _version() -> str:

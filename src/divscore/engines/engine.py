@@ -180,8 +180,8 @@ class Engine:
         except KILLED as error:
             if not isinstance(error, KilledWorkersError):
                 error = KilledWorkersError(
-                    f"{task}: {RESTARTS + 2} workers died over it, one after the other; is there enough memory? Try "
-                    "--workers 1, which shows what happens"
+                    f"{task}: {RESTARTS + 2} workers died over it, one after the other ({error}); is there enough "
+                    "memory? Try --workers 1, which shows what happens"
                 )
             if killed is None:
                 raise error from None

@@ -24,7 +24,7 @@ COUNTED = {
     "shifted": "shifted towards one group",
     "no change that can be told": "without a change that can be told",
     IDENTICAL: "with the same items as before",
-    "cannot tell": "of which nothing can be told",
+    "cannot tell": "that cannot be told",
 }
 
 

@@ -75,4 +75,8 @@ def _by_chance(warning: str, flagged: int, audits: Sequence[Audit]) -> str:
     number = sum(map(math.isfinite, tested))
     if number <= MANY:
         return ""
-    return f" ({flagged:,} of {len(audits):,} collections; {about} {ALARM * number:,.0f} would be by chance alone)"
+    chance = ALARM * number
+    so = ", so that these may all be" if flagged <= chance else ""
+    return (
+        f" ({flagged:,} of {len(audits):,} collections; {about} {chance:,.0f} would be by chance alone{so})"
+    )

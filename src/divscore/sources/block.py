@@ -157,7 +157,13 @@ class VectorSource:
         """Refuse requested extra columns that the file lacks or that are not text or numbers."""
         for name in self.request.extra:
             if name not in columns:
-                raise FileError(f"{self.location.label} has no column '{name}'; it has {quoted(columns)}")
+                folders = [
+                    each.partition("=")[0] for each in self.location.url.split("/")[:-1] if "=" in each
+                ]
+                more = f", and its folders name {quoted(folders)}" if folders else ""
+                raise FileError(
+                    f"{self.location.label} has no column '{name}'; it has {quoted(columns)}{more}"
+                )
             if columns[name] in {"vector", "picture", "object", "other"}:
                 raise FileError(
                     f"{self.location.label}: column '{name}' holds {KINDS[columns[name]]}; "

@@ -10,7 +10,7 @@ from typing import Literal
 
 from divscore.errors import FileError
 from divscore.missing import Missing
-from divscore.sources.block import Block, Piece, Request
+from divscore.sources.block import Block, Piece, Request, VectorSource
 from divscore.sources.folder import is_picture
 from divscore.sources.items import Items, ItemSource
 from divscore.sources.location import Location, quoted
@@ -87,6 +87,11 @@ class TableItems(ItemSource):
             piece=piece,
         )
         self._parts = [(each, open_located([each], request)) for each in found]
+
+    @property
+    def parts(self) -> list[VectorSource]:
+        """The tables, opened."""
+        return [part for _, part in self._parts]
 
     def __iter__(self) -> Iterator[Items]:
         self.unreadable, self.problems = 0, []

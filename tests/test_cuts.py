@@ -22,7 +22,7 @@ from divscore.errors import FileError
 from divscore.passes import sketch_source
 from divscore.sources import cuts, open_vectors
 from divscore.sources.block import Piece, Request, VectorSource
-from divscore.sources.cuts import BOM
+from divscore.sources.cuts import BOM, mark_lines, mark_table, pieces_of
 from divscore.sources.location import Location
 from divscore.sources.open import open_one
 
@@ -98,10 +98,39 @@ LIMITS = st.none() | st.integers(1, 7)
 @example('"x",y\n', "a,b\na,b\n", True, 1, 50)
 @example("x,y\n", 'a,b"c\na,"b""\nc"\na,b\n', False, 1, 50)
 @example("x,y\n", 'a,b\na,b\n"a,b\n\na,', False, 1, 50)
+@example("x,y\n", 'a,5" b\n"a,","b\n"\n"a\n","\n,"\na,""b""\n', False, 1, 50)
 def test_any_table_is_read_by_pieces_as_from_end_to_end(
     header: str, soup: str, mark: bool, rows: int | None, window: int
 ) -> None:
     check_pieces("a.csv", (BOM if mark else b"") + (header + soup).encode(), rows, window)
+
+
+def ends_by_the_byte(text: bytes) -> list[int]:
+    """Where rows end, by the rules for quotes as they are said: one byte after another."""
+    ends, quoted, starting, at = [], False, True, 0
+    while at < len(text):
+        char = text[at : at + 1]
+        if quoted and text[at : at + 2] == b'""':
+            at += 1
+        elif quoted:
+            quoted = char != b'"'
+        elif char == b'"' and starting:
+            quoted = True
+        elif char == b"\n":
+            ends.append(at + 1)
+        starting = not quoted and char in b",\n\r"
+        at += 1
+    return ends
+
+
+@settings(max_examples=500, deadline=None)
+@given(SOUP)
+@example('a,5" b\n"a","b"\n"a,","b\n"\n')
+@example('""\n"""\n"""\n""""\na""\n,""a"\n')
+@example('"a"b"\n"a""\n"\n","\n",\n"\n')
+def test_quotes_mean_what_readers_take_them_for(soup: str) -> None:
+    text = soup.encode()
+    assert mark_table(text, False, False, ",").ends.tolist() == ends_by_the_byte(text)
 
 
 @MANY
@@ -151,6 +180,13 @@ def test_what_is_not_divided(tmp_path: Path) -> None:
     assert open_one(Location(f"file://{source}", f"file://{source}"), ROWS).pieces(2) == []
     source.write_text("x,y\r" + "a,b\r" * 3)
     assert len(opened(str(source)).pieces(2)) == 1
+
+
+@pytest.mark.parametrize("rows", [None, 2])
+def test_what_is_not_here_is_not_opened(tmp_path: Path, rows: int | None) -> None:
+    """Opening would fetch it whole; here, where there is nothing to fetch, it would fail."""
+    absent = f"file://{tmp_path}/absent.txt"
+    assert pieces_of(Location(absent, absent), mark_lines, rows) == []
 
 
 def test_a_record_larger_than_a_piece_is_never_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

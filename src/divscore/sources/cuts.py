@@ -17,8 +17,7 @@ __all__ = ["BOM", "Marks", "divisible", "mark_lines", "mark_table", "pieces_of"]
 # Text is parsed at tens of megabytes a second: half a second of work, against some milliseconds to begin a piece.
 PIECE_BYTES = 16 << 20
 BOM = b"\xef\xbb\xbf"
-NEWLINE, RETURN, QUOTE = b'\n\r"'
-BLANK = np.isin(np.arange(256), list(b" \t\n\r\x0b\x0c"))
+NEWLINE, RETURN, QUOTE, SPACE, TAB = b'\n\r" \t'
 
 
 @dataclass(frozen=True)
@@ -42,9 +41,12 @@ def divisible(location: Location) -> bool:
 def pieces_of(location: Location, scan: Scan, rows: int | None = None) -> list[Piece]:
     """Runs of bytes that begin and end with a record: as many as fit into `PIECE_BYTES`, and `rows` at most.
 
-    None where the file has to be read from end to end: it is small, not here, or a record is larger than a piece.
+    They may hold more than `rows` where lone carriage returns end records: nothing is divided there. None where the
+    file has to be read from end to end: it is small, not here, or a record is larger than a piece.
     """
-    size = location.size() if divisible(location) else 0
+    if not divisible(location):
+        return []  # without opening it: that would fetch the whole, or wait for whoever writes to a pipe
+    size = location.size()
     if rows is None and size <= PIECE_BYTES:
         return []
     found: list[Piece] = []
@@ -78,8 +80,10 @@ def mark_lines(window: bytes, first: bool, last: bool) -> Marks:
         breaks = np.append(breaks, len(data))
     starts = np.concatenate(([_begin(window, first)], breaks[:-1] + 1))[: len(breaks)]
     filled = breaks > starts
-    for line in np.flatnonzero(filled & BLANK[data[np.minimum(starts, len(data) - 1)]]).tolist():
-        filled[line] = bool(window[starts[line] : breaks[line]].strip())
+    begins = starts[filled]
+    if not _solid(data[begins]).all():
+        # Each stretch from one of these to the next is a line, its break, and empty lines, which are blank too.
+        filled[filled] = np.logical_or.reduceat(_solid(data[: breaks[-1]]), begins)
     return Marks(np.minimum(breaks + 1, len(data)), np.cumsum(filled, dtype=np.intp))
 
 
@@ -89,7 +93,7 @@ def mark_table(window: bytes, first: bool, last: bool, delimiter: str) -> Marks:
     ending = data == NEWLINE
     breaks = np.flatnonzero(ending | (data == RETURN) if b"\r" in window else ending)
     if b'"' in window:
-        breaks = breaks[np.searchsorted(_edges(data, begin, ord(delimiter)), breaks) % 2 == 0]
+        breaks = _outside(breaks, data, begin, ord(delimiter))
     stops = np.append(breaks, len(data))
     records = np.cumsum(stops > np.concatenate(([begin], breaks + 1)), dtype=np.intp)
     if first:
@@ -107,31 +111,40 @@ def _begin(window: bytes, first: bool) -> int:
     return len(BOM) if first and window.startswith(BOM) else 0
 
 
-def _edges(data: NDArray[np.uint8], begin: int, delimiter: int) -> NDArray[np.intp]:
-    """Quotes at which quoting begins and ends, by turns.
+def _solid(data: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Which bytes are not blank; the blank ones from tab to carriage return follow one another."""
+    solid: NDArray[np.bool_] = (data != SPACE) & ((data < TAB) | (data > RETURN))
+    return solid
 
-    It begins only where a cell begins; any other quote outside is a character like others. Inside, two quotes stand
-    for one, which comes to the same as an end and a new beginning.
+
+def _outside(
+    breaks: NDArray[np.intp], data: NDArray[np.uint8], begin: int, delimiter: int
+) -> NDArray[np.intp]:
+    """Line breaks that are not quoted.
+
+    Quoting begins only where a cell begins; any other quote outside is a character like others. Inside, two quotes
+    stand for one. So an even number of quotes, one right after another, changes nothing. An odd number ends quoting if
+    there is any, and begins it if there is none and a cell begins there.
     """
     quotes = np.flatnonzero(data == QUOTE)
     before = data[quotes - 1]
-    opening = (before == delimiter) | (before == NEWLINE) | (before == RETURN) | (quotes == begin)
-    doubled = np.diff(quotes, prepend=-2) == 1
-    if (opening | doubled)[::2].all():
-        return quotes
-    places, opens = quotes.tolist(), opening.tolist()
-    found, at = [], 0
-    while at < len(places):
-        if not opens[at]:
-            at += 1
-            continue
-        found.append(places[at])
-        at += 1
-        while at + 1 < len(places) and places[at + 1] == places[at] + 1:
-            at += 2
-        found += places[at : at + 1]
-        at += 1
-    return np.array(found, dtype=np.intp)
+    if quotes[0] == begin:
+        before[0] = NEWLINE
+    heads = before != QUOTE
+    if not heads.all():
+        odd = np.flatnonzero(heads)
+        odd = odd[(np.diff(odd, append=len(quotes)) & 1).astype(bool)]
+        quotes, before = quotes[odd], before[odd]
+    inside = (before == delimiter) | (before == NEWLINE) | (before == RETURN)
+    if (inside[1:] & inside[:-1]).any():
+        # Inside, a delimiter or line break begins no cell: such quotes take turns, counted from the last other one.
+        order = np.arange(1, len(inside) + 1, dtype=np.int32)
+        others = order * ~inside
+        order -= np.maximum.accumulate(others, out=others)
+        inside = (order & 1).astype(bool)
+    # The last, at -1, is for breaks before any quote.
+    outside: NDArray[np.intp] = breaks[np.append(~inside, True)[np.searchsorted(quotes, breaks) - 1]]
+    return outside
 
 
 def _chosen(marks: Marks, rows: int | None, last: bool) -> list[int]:

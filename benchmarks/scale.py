@@ -148,7 +148,8 @@ def child(side: str, kind: str, pattern: str, by: str, samples: str = "auto") ->
         next(iter(_texts(kind, first) if kind not in files.FORMATS else files.read(kind, first, DIMENSION)))
     else:
         labelled = control()
-        sketch_source(open_many(first), labelled)
+        extra, way = ([by], "shared") if by else ([], "own")
+        sketch_source(open_many(first, extra=extra), labelled, by=by or None, samples=way)
     peak = files.Peak()
     before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
     if side == "bare":

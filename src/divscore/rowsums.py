@@ -17,14 +17,19 @@ FEWEST_IN_A_ROW = 16  # rows for which a call of their own is worth while
 Positions = NDArray[np.intp]
 
 
-def with_room(held: NDArray[Any], rows: int) -> NDArray[Any]:
-    """As many rows at least, the new ones zero; some more than needed, so that this is seldom done."""
+def with_room(held: NDArray[Any], rows: int, kind: Any = None) -> NDArray[Any]:
+    """As many rows at least, the new ones zero; some more than needed, so that this is seldom done.
+
+    Numbers of another `kind` are turned into it, in the same step: tables may be large.
+    """
+    kind = np.dtype(kind or held.dtype)
     missing = rows - len(held)
-    if missing <= 0:
+    if missing <= 0 and held.dtype == kind:
         return held
     more = max(missing, min(len(held), MOST_SPARE))
-    room = np.zeros((more, *held.shape[1:]), dtype=held.dtype)
-    return np.concatenate([held, room]) if len(held) else room
+    room = np.zeros((len(held) + more, *held.shape[1:]), dtype=kind)
+    room[: len(held)] = held
+    return room
 
 
 def add_rows(table: NDArray[Any], at: Positions, rows: NDArray[Any]) -> None:

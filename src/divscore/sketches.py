@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -84,11 +86,12 @@ class Sketches:
 
     def sketches(self) -> dict[str, Sketch]:
         """All of them, by name. No more items can be added to the table afterwards."""
-        found = {name: self._blank.holding(state) for name, state in self.table.states()}
-        if self.table.sample is not None:
-            sample = SharedSample(self.scorer, self.table.sample)
-            for sketch in found.values():
-                sample.lend(sketch)
+        sample = None if self.table.sample is None else SharedSample(self.scorer, self.table.sample)
+        with _without_collections():
+            found = {name: self._blank.holding(state) for name, state in self.table.states()}
+            if sample is not None:
+                for sketch in found.values():
+                    sample.lend(sketch)
         return found
 
     def _count_sampled(
@@ -114,6 +117,18 @@ class Sketches:
         for start in range(0, len(sampled), AT_ONCE):
             some = sampled[start : start + AT_ONCE]
             sample.add(level[some], self.scorer.replicates.codes(rows[some]))
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """A hundred thousand objects that all stay would be looked through for garbage a dozen times."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
 
 
 def _by_owner(members: NDArray[np.intp], owner: Owners | None, owners: int) -> list[NDArray[np.intp]]:

@@ -100,7 +100,7 @@ class SketchTable:
     def add(self, at: Positions, totals: NDArray[np.floating], levels: NDArray[np.int64]) -> None:
         """Add sums and items by level, and give up the levels that would make a sample too large."""
         if len(self.totals):
-            self.totals = with_room(self.totals.astype(np.float64, copy=False), len(self))
+            self.totals = with_room(self.totals, len(self), np.float64)
             self.levels = with_room(self.levels, len(self))
             add_rows(self.totals, at, totals)
             add_rows(self.levels, at, levels)

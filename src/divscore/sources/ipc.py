@@ -11,9 +11,8 @@ from divscore.sources.tables import TableSource
 
 __all__ = ["ArrowSource"]
 
-PIECE_BYTES = (
-    64 << 20
-)  # record batches are gathered until they take as many, which is known without reading them
+# Record batches are gathered until they take as many bytes, which is known without reading them.
+PIECE_BYTES = 64 << 20
 
 
 class ArrowSource(TableSource):

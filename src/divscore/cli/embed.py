@@ -174,12 +174,8 @@ def _tell(done: EmbedResult) -> None:
         )
     elif done.replaced:
         warn("an unfinished job for other items or with another encoder was under this name; it was not used")
-    done_before = done.resumed == done.items > 0 and isinstance(done, PartsResult)
-    again = (
-        f" ({done.resumed:,} of the items were finished before)" if done.resumed and not done_before else ""
-    )
-    verb = f"{done.path} was finished before" if done_before else f"wrote {done.path}"
-    warn(f"{verb}: {done.vectors:,} vectors of {done.items:,} items{again}")
+    again = f" ({done.resumed:,} of the items were finished before)" if done.resumed else ""
+    warn(f"wrote {done.path}: {done.vectors:,} vectors of {done.items:,} items{again}")
     lost = [f"{number:,} {WORDS[kind]}" for kind, number in done.skipped.items() if number]
     if lost:
         warn(f"{', '.join(lost)}: listed in {done.listing or f'{done.path}/part-*.skipped.csv'}")

@@ -9,8 +9,8 @@ from divscore.embedding.source import EncodedSource
 from divscore.missing import Gaps, Missing
 from divscore.result import Audit
 from divscore.sources.block import VectorSource
-from divscore.sources.hive import HiveSource, folder_values
-from divscore.sources.location import Location
+from divscore.sources.hive import HiveSource
+from divscore.sources.location import Location, folder_values
 from divscore.sources.open import parts_of
 from divscore.sources.tableitems import TableItems
 

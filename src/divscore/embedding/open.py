@@ -9,8 +9,8 @@ from divscore.embedding.encoding import Encoding
 from divscore.embedding.source import EncodedSource
 from divscore.errors import FileError
 from divscore.sources.block import Request, VectorSource
-from divscore.sources.hive import folder_values
 from divscore.sources.items import ItemSource
+from divscore.sources.location import folder_values
 from divscore.sources.open import open_located
 from divscore.sources.recognise import recognise
 from divscore.sources.tableitems import TableItems

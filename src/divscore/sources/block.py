@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from divscore.errors import FileError
 from divscore.missing import Missing
-from divscore.sources.location import Location, NoRowsError, quoted
+from divscore.sources.location import Location, NoRowsError, folder_values, quoted
 from divscore.wording import public
 
 __all__ = ["Block", "Piece", "Request", "VectorSource"]
@@ -157,9 +157,7 @@ class VectorSource:
         """Refuse requested extra columns that the file lacks or that are not text or numbers."""
         for name in self.request.extra:
             if name not in columns:
-                folders = [
-                    each.partition("=")[0] for each in self.location.url.split("/")[:-1] if "=" in each
-                ]
+                folders = folder_values(self.location)
                 more = f", and its folders name {quoted(folders)}" if folders else ""
                 raise FileError(
                     f"{self.location.label} has no column '{name}'; it has {quoted(columns)}{more}"

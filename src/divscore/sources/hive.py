@@ -4,32 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from urllib.parse import unquote
 
 import numpy as np
 
 from divscore.sources.block import Block, Piece, VectorSource
-from divscore.sources.location import Location
 from divscore.sources.texts import Texts
 
-__all__ = ["HiveSource", "folder_values"]
-
-MISSING = "__HIVE_DEFAULT_PARTITION__"
-
-
-def folder_values(location: Location) -> dict[str, str]:
-    """Names and values that the folders of a file spell out.
-
-    >>> folder_values(Location("", "data/country=SA/day=2026-01-05/part-0.parquet"))
-    {'country': 'SA', 'day': '2026-01-05'}
-    """
-    found = {}
-    for folder in location.url.replace("\\", "/").split("/")[:-1]:
-        name, mark, value = folder.partition("=")
-        if name and mark:
-            value = unquote(value)
-            found[unquote(name)] = "" if value == MISSING else value
-    return found
+__all__ = ["HiveSource"]
 
 
 class HiveSource(VectorSource):

@@ -12,12 +12,13 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, cast
+from urllib.parse import unquote
 
 from divscore.errors import DivscoreError, FileError
 from divscore.sources.address import file_in, filesystem_of, reading_of
 from divscore.wording import public, without_secrets
 
-__all__ = ["Location", "NoRowsError", "UnseenError", "anywhere", "quoted", "unseen"]
+__all__ = ["Location", "NoRowsError", "UnseenError", "anywhere", "folder_values", "quoted", "unseen"]
 
 # RuntimeError and NotImplementedError are zipfile's words for encrypted and unknown members.
 DAMAGE = (
@@ -32,6 +33,7 @@ DAMAGE = (
     zlib.error,
 )
 WHOLE = frozenset({".csv", ".tsv", ".jsonl", ".ndjson", ".txt", ".text", ".lst"})
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # as Hive names a folder without one
 
 
 class NoRowsError(FileError):
@@ -190,3 +192,18 @@ def _in_transit(error: Exception) -> bool:
             error, ConnectionError | TimeoutError | FileNotFoundError
         )
     return not _is_damage(error)
+
+
+def folder_values(location: Location) -> dict[str, str]:
+    """Names and values that the folders of a file spell out.
+
+    >>> folder_values(Location("", "data/country=SA/day=2026-01-05/part-0.parquet"))
+    {'country': 'SA', 'day': '2026-01-05'}
+    """
+    found = {}
+    for folder in location.url.replace("\\", "/").split("/")[:-1]:
+        name, mark, value = folder.partition("=")
+        if name and mark:
+            value = unquote(value)
+            found[unquote(name)] = "" if value == NO_VALUE else value
+    return found

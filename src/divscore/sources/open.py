@@ -14,12 +14,12 @@ from divscore.sources.address import is_pattern
 from divscore.sources.arrays import NpySource, NpzSource
 from divscore.sources.block import PROBLEMS_KEPT, Block, Request, VectorSource
 from divscore.sources.delimited import DelimitedSource
-from divscore.sources.hive import HiveSource, folder_values
+from divscore.sources.hive import HiveSource
 from divscore.sources.ipc import ArrowSource
 from divscore.sources.jsonlines import JsonLinesSource
 from divscore.sources.lines import LinesSource
 from divscore.sources.locate import locate, locate_files
-from divscore.sources.location import Location, NoRowsError
+from divscore.sources.location import Location, NoRowsError, folder_values
 from divscore.sources.tables import ParquetSource
 from divscore.wording import public
 

@@ -25,12 +25,13 @@ from portraits import LABELLED, Portraits, Rows
 from record import Check, Record, Table, parser, progress, repository_path
 from workers import each
 
-from divscore import ControlSet, audit
-from divscore.auditdiff import compare_documents
-from divscore.auditdocument import parse_document
-from divscore.change import added_intervals
-from divscore.interval import Interval, disparity
-from divscore.report.document import as_text, document
+from divscore import ControlSet
+from divscore.audit.audit import audit
+from divscore.audit.auditdiff import compare_documents
+from divscore.audit.change import added_intervals
+from divscore.audit.document import parse_document
+from divscore.estimators.interval import Interval, disparity
+from divscore.report.auditjson import as_text, document
 
 ATTRIBUTES = ("gender", "skin tone")
 BOTH = "gender × skin tone"

@@ -23,7 +23,8 @@ from portraits import ATTRIBUTES, LABELLED, SIZE, Portraits, Rows
 from record import Check, Record, Table, parser, repository_path
 from workers import each
 
-from divscore import Audit, ControlSet, audit
+from divscore import Audit, ControlSet
+from divscore.audit.audit import audit
 
 FEW = 50
 LEVEL = 0.05

@@ -123,7 +123,7 @@ def bare_pass(kind: str, path: Path, dimension: int) -> Callable[[], int]:
 def sketch_pass(path: Path, dimension: int) -> Callable[[], int]:
     """Prepare a sketch, its control set fitted, and the pass that fills it."""
     from divscore import ControlSet, Sketch
-    from divscore.sources import open_vectors
+    from divscore.sources.open import open_vectors
 
     few = made(LABELLED, dimension, -1 % 2**32)
     names = ["first", "second"] * (LABELLED // 2)

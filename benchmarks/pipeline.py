@@ -1,7 +1,7 @@
 """What the embedding job costs over the bare encoder loop on the same items.
 
 Both sides take turns in this process, on one worker, with the encoder loaded: the bare loop reads, decodes and encodes
-item after item and keeps the vectors; the job (`divscore.embedding.embed`) also finds the items, keeps its journal and
+item after item and keeps the vectors; the job (`divscore.jobs.embed.embed`) also finds the items, keeps its journal and
 writes the finished file. A second look at the same items through the cache is timed beside them.
 """
 
@@ -21,9 +21,10 @@ import numpy as np
 from portraits import DATA
 from record import Check, Record, Table, parser, progress
 
-from divscore.datasets.names import first_names
-from divscore.embedding import Encoding, embed, open_any
-from divscore.embedding.open import open_items
+from divscore.jobs.embed import embed
+from divscore.jobs.encode import Encoding
+from divscore.jobs.opening import open_any, open_items
+from divscore.paper.names import first_names
 
 LIMIT = 1.15
 BATCH = 4096

@@ -34,7 +34,8 @@ from portraits import ATTRIBUTES, LABELLED, SIZE, Portraits, Rows
 from record import Check, Record, Table, parser, progress, repository_path
 from workers import each
 
-from divscore import ControlSet, audit, select_adaptive
+from divscore import ControlSet, select_adaptive
+from divscore.audit.audit import audit
 
 SHARES = tuple(f / 10 for f in range(11))
 FEW = 50

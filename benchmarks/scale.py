@@ -51,8 +51,8 @@ def state_of(sketches: dict[str, Any], labelled: Any) -> str:
     """Everything that an answer depends on, to the last bit, and the answer; names of collections are left out."""
     import hashlib
 
-    from divscore import audit
-    from divscore.codes import distinct
+    from divscore.audit.audit import audit
+    from divscore.sketch.codes import distinct
 
     state = hashlib.sha256()
     for sketch in sketches.values():
@@ -138,8 +138,8 @@ def _texts(kind: str, path: Path) -> Iterator[Any]:
 
 def child(side: str, kind: str, pattern: str, by: str, samples: str = "auto") -> dict[str, Any]:
     """One process: the bare read or the whole pass, measured."""
-    from divscore.passes import sketch_source
-    from divscore.sources import open_many
+    from divscore.jobs.sketching import sketch_source
+    from divscore.sources.open import open_many
 
     # What is loaded or set up once is no part of a pass: one over the first file goes before.
     first = min(Path(pattern).parent.glob(Path(pattern).name))
@@ -190,9 +190,9 @@ def cluster_passes(pattern: Path, options: argparse.Namespace, scratch: Path) ->
     """Measured passes on a cluster, and one during which a worker and then a node are killed."""
     from loopback import LoopbackCluster, worker_processes
 
-    from divscore.engines import ClusterEngine
-    from divscore.passes import sketch_source
-    from divscore.sources import open_many
+    from divscore.jobs.cluster import ClusterEngine
+    from divscore.jobs.sketching import sketch_source
+    from divscore.sources.open import open_many
 
     labelled = control()
     with LoopbackCluster(scratch, nodes=NODES) as cluster, ClusterEngine(cluster.address) as engine:
@@ -256,8 +256,8 @@ def pass_on(
     pattern: Path, labelled: Any, engine: Any, watch: Callable[[int], None] = lambda rows: None
 ) -> Any:
     """A pass of which only the outcome is of interest: where processes vanish their seconds cannot be added up."""
-    from divscore.passes import sketch_source
-    from divscore.sources import open_many
+    from divscore.jobs.sketching import sketch_source
+    from divscore.sources.open import open_many
 
     return sketch_source(open_many(str(pattern)), labelled, engine=engine, progress=watch)
 

@@ -29,8 +29,9 @@ from portraits import ATTRIBUTES, LABELLED, Portraits, Rows
 from record import Check, Record, Table, parser, progress, repository_path
 from workers import each
 
-from divscore import ControlSet, audit
-from divscore.engines import tabulate_blocks
+from divscore import ControlSet
+from divscore.audit.audit import audit
+from divscore.jobs.blocks import tabulate_blocks
 
 FEW = 50
 SIZES = (30, 100, 200, 480)

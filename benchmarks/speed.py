@@ -24,11 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 from record import Check, Record, Table, parser, progress
 
-from divscore import ControlSet, Sketch, audit
+from divscore import ControlSet, Sketch
+from divscore.audit.audit import audit
+from divscore.control.similarity import unit_rows
 from divscore.estimators.self_training import self_training
-from divscore.scan import scan
-from divscore.similarity import unit_rows
-from divscore.sketches import Sketches
+from divscore.sketch.many import Sketches
+from divscore.sketch.scan import scan
 
 LABELLED = 200
 EXAMPLES = 50

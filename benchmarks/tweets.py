@@ -33,7 +33,8 @@ from record import Check, Record, Table, parser, repository_path
 from speed import Times, take_turns
 from workers import each
 
-from divscore import ControlSet, audit
+from divscore import ControlSet
+from divscore.audit.audit import audit
 from divscore.encoders.ngrams import NgramEncoder
 
 DATA = portraits.DATA.with_name("tweets_dialect.parquet")

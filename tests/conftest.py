@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from divscore.control import ControlSet
-from divscore.similarity import FloatArray
+from divscore.control.controlset import ControlSet
+from divscore.control.similarity import FloatArray
 
 # The same examples in every run: a failure is a change, not luck.
 settings.register_profile("divscore", derandomize=True, deadline=None)

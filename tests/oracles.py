@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from divscore.similarity import FloatArray
+from divscore.control.similarity import FloatArray
 
 Pair = Callable[[FloatArray, FloatArray], float]
 

@@ -10,10 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from divscore import ControlSet, Sketch, audit
-from divscore.engines import ClusterEngine, Engine, tabulate_blocks
-from divscore.passes import audit_many, sketch_source
-from divscore.sources import open_many
+from divscore import ControlSet, Sketch
+from divscore.audit.audit import audit
+from divscore.jobs.auditing import audit_many
+from divscore.jobs.blocks import tabulate_blocks
+from divscore.jobs.cluster import ClusterEngine
+from divscore.jobs.engine import Engine
+from divscore.jobs.sketching import sketch_source
+from divscore.sources.open import open_many
 
 FILES, ROWS, DIMENSION = 2, 17_000, 300  # more than 32,768 rows, from which on sums are taken over strips
 SETTINGS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")

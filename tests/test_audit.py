@@ -10,17 +10,17 @@ import pytest
 from conftest import Draw, MakeControl, draw_groups
 from scipy import stats
 
-from divscore.audit import ESTIMATORS, Audit, audit
-from divscore.control import ControlSet
-from divscore.diagnostics import FEW_ITEMS, control_facts, coverage
+from divscore.audit.audit import ESTIMATORS, Audit, audit
+from divscore.audit.planning import plan
+from divscore.audit.trust import FEW_ITEMS, control_facts, coverage
+from divscore.control.controlset import ControlSet
+from divscore.control.sample import LabelledSample
+from divscore.control.similarity import FloatArray
 from divscore.errors import ControlError, InputError, MismatchError, VectorError
 from divscore.estimators.iid import clopper_pearson, iid
+from divscore.estimators.interval import Interval, from_replicates
 from divscore.estimators.self_training import self_training
-from divscore.interval import Interval, from_replicates
-from divscore.planning import plan
-from divscore.sample import LabelledSample
-from divscore.similarity import FloatArray
-from divscore.sketch import Sketch
+from divscore.sketch.sketch import Sketch
 
 ENTRY = {
     "name", "count", "skipped", "shares", "disparity", "interval", "divscore", "trust", "diagnostics", "warnings"

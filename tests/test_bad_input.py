@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from conftest import draw_groups
 
-from divscore.audit import audit
-from divscore.control import MAX_GROUPS, ControlSet
+from divscore.audit.audit import audit
+from divscore.control.controlset import MAX_GROUPS, ControlSet
+from divscore.control.sample import LabelledSample
+from divscore.control.similarity import FloatArray, Similarity
 from divscore.errors import ControlError, DivscoreError, InputError, MismatchError, VectorError
-from divscore.sample import LabelledSample
-from divscore.similarity import FloatArray, Similarity
-from divscore.sketch import Sketch
-from divscore.wording import printable
+from divscore.sketch.sketch import Sketch
+from divscore.text import printable
 
 D = 8
 

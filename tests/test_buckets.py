@@ -24,9 +24,12 @@ from divscore import ControlSet
 from divscore.cli import main
 from divscore.cli.passes import whole_source
 from divscore.errors import FileError, MissingExtraError
-from divscore.passes import partial, sketch_source
-from divscore.sources import address, arrays, ipc, locate, location, open_many, open_vectors, tables
-from divscore.sources.open import parts_of
+from divscore.jobs import partial
+from divscore.jobs.sketching import sketch_source
+from divscore.sources import address, arrays, ipc, locate
+from divscore.sources import arrow as tables
+from divscore.sources import places as location
+from divscore.sources.open import open_many, open_vectors, parts_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 BUCKET = "s3://collections"

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from divscore.cells import FEW_COPIES, CellCounts, tally
+from divscore.sketch.cells import FEW_COPIES, CellCounts, tally
 
 # Close together, so that they are counted in a table, and far apart, so that they are sorted.
 KEYS = st.lists(st.integers(0, 40), max_size=60) | st.lists(st.integers(0, 1 << 40), max_size=60)

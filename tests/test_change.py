@@ -14,14 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from divscore import ControlSet, audit
-from divscore.auditdiff import compare_documents
-from divscore.auditdocument import AuditDocument, Entry, parse_document, read_document
-from divscore.change import Change, added_intervals, change_between, paired_intervals
+from divscore import ControlSet
+from divscore.audit.audit import audit
+from divscore.audit.auditdiff import compare_documents
+from divscore.audit.change import Change, added_intervals, change_between, paired_intervals
+from divscore.audit.document import AuditDocument, Entry, parse_document, read_document
 from divscore.errors import FileError, MismatchError
-from divscore.interval import Interval, Refits
+from divscore.estimators.interval import Interval, Refits
+from divscore.report.auditjson import as_text, document
 from divscore.report.changes import change_document, change_headline, change_table
-from divscore.report.document import as_text, document
 
 GROUPS = ("a", "b")
 

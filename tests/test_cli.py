@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from pyarrow import parquet
 
 from divscore.cli import main
-from divscore.controlfile import save_control
+from divscore.control.controlfile import save_control
 
 D = 12
 

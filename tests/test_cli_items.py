@@ -13,9 +13,9 @@ import tiny
 from click.testing import CliRunner, Result
 
 from divscore.cli import main
-from divscore.datasets.names import first_names
-from divscore.embedding.cache import default_cache
 from divscore.encoders.registry import ENCODERS
+from divscore.jobs.cache import default_cache
+from divscore.paper.names import first_names
 
 
 def run(*arguments: object, **options: object) -> Result:
@@ -346,7 +346,7 @@ def test_an_interrupted_job_says_how_to_go_on(
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("divscore.cli.embed.run_embed", stop)
+    monkeypatch.setattr("divscore.cli.embed_command.run_embed", stop)
     done = run(
         "embed",
         pictures / "photos",

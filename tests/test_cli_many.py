@@ -20,7 +20,7 @@ from pyarrow import parquet
 
 from divscore.cli import main
 from divscore.cli.console import _pace
-from divscore.wording import brief, named
+from divscore.text import brief, named
 
 USERS, EACH, D = 60, 30, 12
 TOLD = ("beyond", "not surely within")

@@ -27,14 +27,16 @@ from test_engines import CLEAN, FORMATS, fingerprints, letters, matrix, opened, 
 
 from divscore import ControlSet
 from divscore.cli import main
-from divscore.embedding.pipeline import Pipeline
-from divscore.embedding.work import Task
 from divscore.encoders.registry import EncoderSpec
-from divscore.engines import ClusterEngine
 from divscore.errors import DivscoreError, FileError, InputError, MissingExtraError
-from divscore.passes import sketch_source
-from divscore.sources import arrays, ipc, open_many, tables
+from divscore.jobs.cluster import ClusterEngine
+from divscore.jobs.pipeline import Pipeline
+from divscore.jobs.sketching import sketch_source
+from divscore.jobs.work import Task
+from divscore.sources import arrays, ipc
+from divscore.sources import arrow as tables
 from divscore.sources.items import Items
+from divscore.sources.open import open_many
 
 # Nodes go down in these tests, and Dask's client speaks of it.
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default::ResourceWarning")]
@@ -230,7 +232,7 @@ def test_a_sketch_made_on_the_cluster_is_the_same(
 
 
 def test_no_cluster_at_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("divscore.engines.scheduler.CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr("divscore.jobs.scheduler.CONNECT_SECONDS", 1.0)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -257,7 +259,7 @@ def test_somebody_else_answers_at_an_address(
 ) -> None:
     from distributed import Client
 
-    monkeypatch.setattr("divscore.engines.scheduler.CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr("divscore.jobs.scheduler.CONNECT_SECONDS", 1.0)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -410,7 +412,7 @@ def test_a_cluster_without_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ):
             ClusterEngine(empty.address, patience=0.5, tell=told.append)
         assert told == []
-        monkeypatch.setattr("divscore.engines.cluster.TELL_SECONDS", 0.2)
+        monkeypatch.setattr("divscore.jobs.cluster.TELL_SECONDS", 0.2)
         file = str(empty.file)
         with pytest.raises(InputError, match=f"start some with 'dask worker --scheduler-file {file}'$"):
             ClusterEngine(file, patience=1.0, tell=told.append)
@@ -421,8 +423,8 @@ def test_a_cluster_without_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_cluster_that_does_not_answer_is_told_of_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("divscore.engines.scheduler.CONNECT_SECONDS", 1.0)
-    monkeypatch.setattr("divscore.engines.cluster.TELL_SECONDS", 0.2)
+    monkeypatch.setattr("divscore.jobs.scheduler.CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr("divscore.jobs.cluster.TELL_SECONDS", 0.2)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -466,9 +468,9 @@ def test_nothing_large_travels(engine: ClusterEngine, wide_control: ControlSet, 
     import pickle
     from functools import partial
 
-    from divscore.passes.collection import packed
-    from divscore.passes.partial import Assignment, sketch_partition
-    from divscore.scorer import scorer_for
+    from divscore.jobs.partial import Assignment, sketch_partition
+    from divscore.jobs.sketching import packed
+    from divscore.sketch.scorer import scorer_for
     from divscore.sources.partition import partitions_of
 
     for at in range(2):

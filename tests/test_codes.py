@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from test_sketch import control_of, items
 
-from divscore.codes import COPIES, CodeRows
-from divscore.codestore import CodeStore
+from divscore.control.similarity import unit_rows
 from divscore.errors import FileError, InputError
-from divscore.scorer import scorer_for
-from divscore.similarity import unit_rows
+from divscore.sketch.codes import COPIES, CodeRows
+from divscore.sketch.codestore import CodeStore
+from divscore.sketch.scorer import scorer_for
 
 ROWS, SCORES, SIDE = 3, 2, 4
 SEEDS = st.integers(0, 2**32 - 1)
@@ -152,8 +152,8 @@ def test_steps_near_an_edge_are_found_in_double_precision() -> None:
 @laws
 def test_a_store_is_a_plain_table_of_rows(seed: int, steps: list[str], spilt: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("divscore.codestore.SLAB", 1000)
-        patch.setattr("divscore.codestore.IN_MEMORY", 2000 if spilt else 1 << 20)
+        patch.setattr("divscore.sketch.codestore.SLAB", 1000)
+        patch.setattr("divscore.sketch.codestore.IN_MEMORY", 2000 if spilt else 1 << 20)
         store, rng = CodeStore(7), np.random.default_rng(seed)
         expected: list[tuple[Any, ...]] = []
         for step in steps:
@@ -187,8 +187,8 @@ def test_no_room_for_a_store_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("divscore.codestore.IN_MEMORY", 0)
-    monkeypatch.setattr("divscore.codestore._reserve", full)
+    monkeypatch.setattr("divscore.sketch.codestore.IN_MEMORY", 0)
+    monkeypatch.setattr("divscore.sketch.codestore._reserve", full)
     with pytest.raises(FileError, match=r"No space left on device.*set TMPDIR"):
         CodeStore(7).put(
             np.zeros(1), (np.zeros(1, np.uint8), np.zeros((1, 7), np.uint8), np.ones(1, np.int64))

@@ -24,19 +24,15 @@ from conftest import PPB, draw_groups
 from family import alive, children
 from pyarrow import parquet
 
-from divscore.audit import audit
-from divscore.cli.compare import compare as command
-from divscore.control import ControlSet
+from divscore.audit.audit import audit
+from divscore.cli.compare_command import compare as command
+from divscore.control.controlset import ControlSet
+from divscore.control.selection import select_adaptive, select_dpp, select_random
+from divscore.control.similarity import COSINE, Similarity
 from divscore.errors import ControlError, InputError, MissingExtraError
-from divscore.experiments.advice import (
-    FEW_HELD_OUT,
-    FEW_ITEMS,
-    FEW_SPLITS,
-    advice,
-    clearly_low,
-)
-from divscore.experiments.candidates import QUAPY, candidates
-from divscore.experiments.comparison import (
+from divscore.paper.advice import FEW_HELD_OUT, FEW_ITEMS, FEW_SPLITS, advice, clearly_low
+from divscore.paper.candidates import QUAPY, candidates
+from divscore.paper.comparison import (
     FEW_HELD,
     FEW_LABELS,
     Compared,
@@ -45,13 +41,11 @@ from divscore.experiments.comparison import (
     compare,
     usable_labels,
 )
-from divscore.experiments.comparisonfigure import comparison_figure
-from divscore.experiments.comparisonresults import comparison_document, comparison_table
-from divscore.experiments.draws import Attribute, Collection, Labelled, Material
-from divscore.experiments.records import Answer
-from divscore.experiments.summary import summarise
-from divscore.selection import select_adaptive, select_dpp, select_random
-from divscore.similarity import COSINE, Similarity
+from divscore.paper.comparisonfigure import comparison_figure
+from divscore.paper.comparisonresults import comparison_document, comparison_table
+from divscore.paper.draws import Attribute, Collection, Labelled, Material
+from divscore.paper.records import Answer
+from divscore.paper.summary import summarise
 
 
 def pool_of(counts: list[int], gap: float = 2.5, seed: int = 0) -> ControlSet:
@@ -528,7 +522,7 @@ def test_the_time_of_quapys_methods_is_without_its_import() -> None:
     """In a fresh process: what takes seconds to import is there before a method is prepared against the clock."""
     code = (
         "import sys\n"
-        "from divscore.experiments.candidates import candidates\n"
+        "from divscore.paper.candidates import candidates\n"
         "assert 'quapy' not in sys.modules\n"
         "candidates((20, 20), 10, quapy=True)\n"
         "assert {'quapy.method.aggregative', 'sklearn.linear_model', 'sklearn.model_selection'} <= set(sys.modules)\n"

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from divscore.control import ControlSet
-from divscore.controlfile import is_control, load_control, save_control
+from divscore.control.controlfile import is_control, load_control, save_control
+from divscore.control.controlset import ControlSet
+from divscore.control.similarity import COSINE, Similarity
 from divscore.errors import FileError, MismatchError
-from divscore.similarity import COSINE, Similarity
 
 FILES = {"control.parquet", "card.md", "croissant.json"}
 

@@ -19,12 +19,12 @@ from divscore import ControlSet
 from divscore.cli import engine as cli_engine
 from divscore.cli.engine import tell_dividing
 from divscore.errors import FileError
-from divscore.passes import sketch_source
-from divscore.sources import cuts, open_vectors
-from divscore.sources.block import Piece, Request, VectorSource
+from divscore.jobs.sketching import sketch_source
+from divscore.sources import cuts
 from divscore.sources.cuts import BOM, mark_lines, mark_table, pieces_of
-from divscore.sources.location import Location
-from divscore.sources.open import open_one
+from divscore.sources.open import open_one, open_vectors
+from divscore.sources.places import Location
+from divscore.sources.table import Piece, Request, VectorSource
 
 MANY = settings(max_examples=100, deadline=None)
 ROWS = Request(vectors=False)

@@ -16,11 +16,11 @@ from test_engines import fingerprint, matrix, write
 from divscore import ControlSet, Sketch
 from divscore.cli import main
 from divscore.errors import FileError
-from divscore.passes import sketch_source
-from divscore.sketchfile import read_sketches
-from divscore.sources import open_many, open_vectors
+from divscore.jobs.sketching import sketch_source
+from divscore.sketch.sketchfile import read_sketches
 from divscore.sources.dataset import tables_in
 from divscore.sources.files import Files
+from divscore.sources.open import open_many, open_vectors
 from divscore.sources.recognise import recognise
 
 

@@ -14,16 +14,17 @@ import pytest
 import tiny
 from conftest import PPB, Portraits
 
-from divscore.datasets.celeba import CelebA, attribute_collections, open_celeba
-from divscore.datasets.encoded import encoded
-from divscore.datasets.labelled import LabelledData, joined
-from divscore.datasets.ppb import load_ppb
-from divscore.datasets.tweets import Tweets, plain
-from divscore.datasets.twitteraae import likeliest, load_twitteraae, sample_tweets
-from divscore.embedding import Encoding, embed
-from divscore.embedding.open import open_items
 from divscore.encoders.registry import ENCODERS
 from divscore.errors import ControlError, FileError, InputError
+from divscore.jobs.embed import embed
+from divscore.jobs.encode import Encoding
+from divscore.jobs.opening import open_items
+from divscore.paper.celeba_data import CelebA, attribute_collections, open_celeba
+from divscore.paper.encoded import encoded
+from divscore.paper.labelleddata import LabelledData, joined
+from divscore.paper.ppb_data import load_ppb
+from divscore.paper.tweets import Tweets, plain
+from divscore.paper.twitteraae_data import likeliest, load_twitteraae, sample_tweets
 
 PORTRAITS = PPB.parent / "ppb2017_images"
 TWEETS = PPB.parent / "tweets_dialect.parquet"
@@ -471,7 +472,7 @@ class TestCelebA:
         found = open_celeba(celeba)
         vectors = np.random.default_rng(4).normal(size=(COUNT, 5)).astype(np.float32)
         np.save(tmp_path / "all.npy", vectors)
-        monkeypatch.setattr("divscore.sources.block.BLOCK_BYTES", 5 * 4 * 64)
+        monkeypatch.setattr("divscore.sources.table.BLOCK_BYTES", 5 * 4 * 64)
         parts = list(found.parts(np.arange(0, COUNT, 2), tmp_path / "all.npy"))
         assert [len(part) for part in parts] == [32, 32, 32, 24]
         same(joined(parts), found.load(np.arange(0, COUNT, 2), tmp_path / "all.npy"))

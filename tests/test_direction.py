@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import optimize
 
-from divscore.calibration import LARGEST_LOG_RATIO, SLOPE_PENALTY, Calibration, fit_calibration
-from divscore.direction import (
+from divscore.control.similarity import FloatArray, unit_rows
+from divscore.estimators.likelihood import _mistaken, _unseen_errors
+from divscore.estimators.mixture import excess_variance, mixture_share, mixture_shares
+from divscore.sketch.calibration import LARGEST_LOG_RATIO, SLOPE_PENALTY, Calibration, fit_calibration
+from divscore.sketch.direction import (
     PENALTIES,
     PREFERENCE,
     USUAL_PENALTY,
@@ -21,10 +24,7 @@ from divscore.direction import (
     refit_directions,
     targets,
 )
-from divscore.estimators.likelihood import _mistaken, _unseen_errors
-from divscore.mixture import excess_variance, mixture_share, mixture_shares
-from divscore.scorer import scorer_for
-from divscore.similarity import FloatArray, unit_rows
+from divscore.sketch.scorer import scorer_for
 
 Labels = NDArray[np.intp]
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from divscore.control import ControlSet
+from divscore.control.controlset import ControlSet
+from divscore.control.similarity import FloatArray, unit_rows
 from divscore.errors import MismatchError, VectorError
 from divscore.estimators.divscore import (
     Reference,
@@ -18,7 +19,6 @@ from divscore.estimators.divscore import (
     similarity_sums,
     within_between,
 )
-from divscore.similarity import FloatArray, unit_rows
 
 shapes = st.tuples(st.integers(0, 2**32 - 1), st.integers(2, 9), st.integers(2, 9), st.integers(1, 12))
 

@@ -18,21 +18,23 @@ import pytest
 import tiny
 from family import alive, children
 
-from divscore.audit import audit
-from divscore.controlfile import save_control
-from divscore.embedding import Encoding, Projection, embed, open_any, open_pool
-from divscore.embedding.cache import Cache
-from divscore.embedding.contents import fingerprint
-from divscore.embedding.job import EmbedResult
-from divscore.embedding.journal import Journal
-from divscore.embedding.open import open_items
-from divscore.embedding.outcome import Entry
-from divscore.embedding.pipeline import BATCH, Pipeline, chunks
-from divscore.embedding.work import Task
+from divscore.audit.audit import audit
+from divscore.control.controlfile import save_control
+from divscore.control.selection import select_random
 from divscore.encoders.registry import ENCODERS, EncoderSpec
-from divscore.engines import Engine
 from divscore.errors import ControlError, FileError, InputError, MismatchError, MissingExtraError
-from divscore.selection import select_random
+from divscore.jobs.cache import Cache
+from divscore.jobs.contents import fingerprint
+from divscore.jobs.embed import EmbedResult, embed
+from divscore.jobs.encode import Encoding
+from divscore.jobs.engine import Engine
+from divscore.jobs.journal import Journal
+from divscore.jobs.opening import open_any, open_items
+from divscore.jobs.outcome import Entry
+from divscore.jobs.pipeline import BATCH, Pipeline, chunks
+from divscore.jobs.pool import open_pool
+from divscore.jobs.projection import Projection
+from divscore.jobs.work import Task
 from divscore.sources.items import Items
 
 PYTHON = [sys.executable, "-m", "divscore"]
@@ -103,7 +105,7 @@ def test_a_job_cut_off_anywhere_goes_on(tmp_path: Path, photos: Path, model: Pat
         run_embed(photos, tmp_path / "whole.arrow", one)
         # Stop when the journal is complete, just before the file is written.
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("divscore.embedding.arrowfile.Layout.write", _stop)
+            patch.setattr("divscore.jobs.arrowfile.Layout.write", _stop)
             with pytest.raises(KeyboardInterrupt):
                 run_embed(photos, out, one)
         part = tmp_path / "out.arrow.part"
@@ -131,7 +133,7 @@ def test_a_journal_of_other_items_or_another_encoder_is_not_used(
         (copy / path.name).write_bytes(path.read_bytes())
     names = sorted(os.listdir(copy))
     with encoding(model) as one, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("divscore.embedding.arrowfile.Layout.write", _stop)
+        patch.setattr("divscore.jobs.arrowfile.Layout.write", _stop)
         with pytest.raises(KeyboardInterrupt):
             run_embed(copy, out, one)
     rng = np.random.default_rng(0)
@@ -575,7 +577,7 @@ def write_posts(path: Path, feed: str, rows: int = 40_000, empty: int = -1) -> P
 def interrupted(source: Path, out: Path) -> None:
     """Leave a journal in which all chunks are finished."""
     with Encoding() as plain, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("divscore.embedding.arrowfile.Layout.write", _stop)
+        patch.setattr("divscore.jobs.arrowfile.Layout.write", _stop)
         with pytest.raises(KeyboardInterrupt):
             run_embed(source, out, plain)
 

@@ -20,12 +20,13 @@ import tiny
 from click.testing import CliRunner
 
 from divscore.cli import main
-from divscore.embedding import Encoding, itempart
-from divscore.embedding.job import embed
-from divscore.embedding.open import open_items
-from divscore.embedding.partjob import PartsResult, embed_parts
-from divscore.engines import Engine
 from divscore.errors import FileError
+from divscore.jobs import itempart
+from divscore.jobs.embed import embed
+from divscore.jobs.encode import Encoding
+from divscore.jobs.engine import Engine
+from divscore.jobs.opening import open_items
+from divscore.jobs.parts import PartsResult, embed_parts
 from divscore.sources import folder as folders
 from divscore.sources.files import Files
 from divscore.sources.recognise import recognise
@@ -275,10 +276,10 @@ def write_long_posts(path: Path, rows: int = 30_000) -> Path:
 # A job for processes, which on the command line only one encoder asks for.
 WITH_PROCESSES = """
 import sys
-from divscore.embedding import Encoding
-from divscore.embedding.open import open_items
-from divscore.embedding.partjob import embed_parts
-from divscore.engines import Engine
+from divscore.jobs.encode import Encoding
+from divscore.jobs.opening import open_items
+from divscore.jobs.parts import embed_parts
+from divscore.jobs.engine import Engine
 
 if __name__ == "__main__":
     try:
@@ -349,7 +350,7 @@ def test_stopped_while_the_file_is_written_no_half_of_it_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
     """Threads are told in the middle of writing; nothing but the journals stays."""
-    from divscore.embedding import arrowfile
+    from divscore.jobs import arrowfile
 
     for at in range(2):
         write_one_part(tmp_path / "posts" / f"{at}.parquet", ["a river"] * (10_000 if at else 5000))
@@ -408,7 +409,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def test_a_cluster_makes_the_same_parts(
     tmp_path: Path, photos: Path, posts: Path, model: Path, cluster: Any
 ) -> None:
-    from divscore.engines import ClusterEngine
+    from divscore.jobs.cluster import ClusterEngine
 
     with Engine(1) as alone, ClusterEngine(cluster.address) as engine:
         parts(photos, tmp_path / "a", alone, "onnx", model)

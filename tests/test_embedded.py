@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_engines import matrix
 
+from divscore.audit.missing import MOST_ROWS
 from divscore.cli import main
 from divscore.errors import FileError
-from divscore.missing import MOST_ROWS
-from divscore.sources import open_vectors
 from divscore.sources.embedded import ABOUT_KEY, MOST_VALUES, Embedded, read_embedded
-from divscore.sources.location import NoRowsError
+from divscore.sources.open import open_vectors
+from divscore.sources.places import NoRowsError
 
 ABOUT: dict[str, Any] = {
     "source": "posts",

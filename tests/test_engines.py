@@ -27,14 +27,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tasks import die_always, die_answering, die_once, fail_oddly, last_for_ever, threads_of_linear_algebra
 
-from divscore import ControlSet, Sketch, audit, scan
+from divscore import ControlSet, Sketch
+from divscore.audit.audit import audit
 from divscore.cli import main
-from divscore.engines import Engine, KilledWorkersError, Processes, tabulate_blocks
-from divscore.engines.engine import FIRST, HELD_BYTES
-from divscore.engines.processes import LostWorkerError
 from divscore.errors import DivscoreError, FileError, InputError
-from divscore.passes import sketch_source
-from divscore.sources import arrays, cuts, ipc, open_many, tables
+from divscore.jobs.blocks import tabulate_blocks
+from divscore.jobs.engine import FIRST, HELD_BYTES, Engine, KilledWorkersError
+from divscore.jobs.processes import LostWorkerError, Processes
+from divscore.jobs.sketching import sketch_source
+from divscore.sketch import scan
+from divscore.sources import arrays, cuts, ipc
+from divscore.sources import arrow as tables
+from divscore.sources.open import open_many
 from divscore.sources.partition import partitions_of
 
 ROWS, DIMENSION = 300, 8
@@ -244,7 +248,7 @@ def test_the_environment_stays_as_it_is_while_pools_start(monkeypatch: pytest.Mo
 
 def test_a_pool_that_nobody_shuts_down_does_not_keep_a_process_from_ending() -> None:
     code = (
-        "from divscore.engines import Processes\n"
+        "from divscore.jobs.processes import Processes\n"
         "if __name__ == '__main__':\n"
         "    pool = Processes(2)\n"
         "    assert pool.submit(abs, -3).result() == 3\n"

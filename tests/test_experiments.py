@@ -17,13 +17,13 @@ from click.testing import CliRunner
 from conftest import PPB
 from oracles import algorithm_1, algorithm_3
 
-from divscore.audit import audit
-from divscore.cli.reproduce import reproduce
-from divscore.datasets.labelled import LabelledData
+from divscore.audit.audit import audit
+from divscore.cli.reproduce_command import reproduce
+from divscore.control.selection import select_adaptive
 from divscore.errors import InputError
-from divscore.experiments import celeba, ppb, twitteraae
-from divscore.experiments.claims import smaller_sets
-from divscore.experiments.draws import (
+from divscore.paper import celeba, ppb, twitteraae
+from divscore.paper.claims import smaller_sets
+from divscore.paper.draws import (
     Attribute,
     Collection,
     Labelled,
@@ -33,18 +33,18 @@ from divscore.experiments.draws import (
     collected,
     composed,
 )
-from divscore.experiments.figures import collection_figure, error_figure, size_figure, sweep_figure
-from divscore.experiments.methods import Method, same_labels, with_ours
-from divscore.experiments.prose import equal_cost_text, strictest
-from divscore.experiments.records import Answer
-from divscore.experiments.results import Results, write_results
-from divscore.experiments.sections import equal_cost
-from divscore.experiments.settings import Settings
-from divscore.experiments.style import save_figure
-from divscore.experiments.summary import Point, points, ratio, summarise
-from divscore.experiments.sweep import ask
-from divscore.experiments.tables import Table, shown
-from divscore.selection import select_adaptive
+from divscore.paper.figures import collection_figure, error_figure, size_figure, sweep_figure
+from divscore.paper.labelleddata import LabelledData
+from divscore.paper.methods import Method, same_labels, with_ours
+from divscore.paper.prose import equal_cost_text, strictest
+from divscore.paper.records import Answer
+from divscore.paper.results import Results, write_results
+from divscore.paper.sections import equal_cost
+from divscore.paper.settings import Settings
+from divscore.paper.style import save_figure
+from divscore.paper.summary import Point, points, ratio, summarise
+from divscore.paper.sweep import ask
+from divscore.paper.tables import Table, shown
 
 TWEETS = PPB.with_name("tweets_dialect.parquet")
 SMALL = Settings(repetitions=2, labels=80, size=20, collection=100, shares=(0.0, 0.5, 1.0), sizes=(10, 20))
@@ -645,7 +645,7 @@ def test_reproduce_twitteraae_takes_word_vectors_when_a_model_is_given(
 def real() -> Results:
     if not PPB.exists():
         pytest.skip(f"the authors' PPB-2017 features are not at {PPB}")
-    from divscore.datasets.ppb import load_ppb
+    from divscore.paper.ppb_data import load_ppb
 
     settings = replace(ppb.DEFAULTS, repetitions=2, shares=(0.0, 0.5, 1.0), sizes=(20,))
     return ppb.reproduce(load_ppb(PPB), settings)

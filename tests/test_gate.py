@@ -19,7 +19,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from divscore.cli import main
-from divscore.datasets.names import first_names
+from divscore.paper.names import first_names
 
 PAGE = Path(__file__).parent.parent / "docs" / "gate.md"
 LABELLED = 200  # of each sex

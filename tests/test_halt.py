@@ -8,8 +8,8 @@ import time
 import pytest
 
 from divscore.encoders.ngrams import NgramEncoder
-from divscore.engines import Engine
 from divscore.halt import Halt, HaltedError, heed
+from divscore.jobs.engine import Engine
 
 
 def test_without_a_request_nothing_ends() -> None:

@@ -15,13 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_manifest import FORGED, ROWS, cut, parts_of, texts
 
-from divscore.control import ControlSet
+from divscore.audit.missing import LONGEST, MOST_ROWS, Missing
+from divscore.control.controlset import ControlSet
 from divscore.errors import FileError
-from divscore.missing import LONGEST, MOST_ROWS, Missing
-from divscore.passes import sketch_source
-from divscore.sources import open_many, open_vectors, read_pool
+from divscore.jobs.sketching import sketch_source
 from divscore.sources.embedded import ABOUT_KEY
+from divscore.sources.labelled import read_pool
 from divscore.sources.leftout import note_left_out, read_left_out
+from divscore.sources.open import open_many, open_vectors
 
 LEFT_OUT = "a part of the source could not be read and is missing: posts/country=SE/1.parquet"
 SAYS = "v.arrow does not say which files it is made without as 'divscore embed' does"

@@ -17,14 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_engines import matrix, write
 
-from divscore.embedding import itempart
+from divscore.audit.missing import LONGEST
 from divscore.errors import FileError
-from divscore.missing import LONGEST
+from divscore.jobs import itempart
 from divscore.sources import manifest as manifests
-from divscore.sources import open_many
 from divscore.sources.dataset import tables_in
 from divscore.sources.manifest import FORMAT, Manifest, read_manifest
-from divscore.sources.open import ManySource
+from divscore.sources.open import ManySource, open_many
 from divscore.sources.recognise import recognise
 
 WORDS = {"a": ["anna", "ada", "alma"], "b": ["bruno", "bela", "bob"]}

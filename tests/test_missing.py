@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_engines import write
 
-from divscore.auditdocument import read_document
+from divscore.audit.document import read_document
+from divscore.audit.missing import Gaps, Missing
 from divscore.cli import main
 from divscore.cli.losses import Losses
-from divscore.missing import Gaps, Missing
 
 LIMIT = "1"  # which every interval keeps
 

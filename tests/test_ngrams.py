@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from divscore import ControlSet, audit
+from divscore import ControlSet
+from divscore.audit.audit import audit
 from divscore.encoders import ngrams
 from divscore.encoders.ngrams import NgramEncoder
 from divscore.encoders.registry import EncoderSpec

@@ -18,12 +18,14 @@ from click.testing import CliRunner
 from test_embed_parts import contents, parts
 
 from divscore.cli import main
-from divscore.embedding import Encoding, itempart, partjob
-from divscore.embedding.open import open_items
-from divscore.embedding.partjob import PartsResult, embed_parts
-from divscore.embedding.partsfolder import LOCK
-from divscore.engines import Engine
 from divscore.errors import FileError
+from divscore.jobs import itempart
+from divscore.jobs import parts as partjob
+from divscore.jobs.encode import Encoding
+from divscore.jobs.engine import Engine
+from divscore.jobs.opening import open_items
+from divscore.jobs.parts import PartsResult, embed_parts
+from divscore.jobs.partsfolder import LOCK
 from divscore.sources.embedded import ABOUT_KEY
 
 WORDS = ("river", "stone", "cloud", "window", "paper", "morning", "letter", "yellow")
@@ -229,7 +231,7 @@ def test_files_that_cannot_be_opened_are_said_to_be_missing(tmp_path: Path, out:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_a_changed_remote_file_of_the_same_size_is_noticed(tmp_path: Path) -> None:
-    from divscore.sources.location import Location
+    from divscore.sources.places import Location
 
     for at, word in enumerate(("river", "stone")):
         (tmp_path / f"{at}.csv").write_text(f"text\n{word} runs\n")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from divscore.errors import FileError
-from divscore.sources.plainpickle import Record, read_object_npy, read_plain
+from divscore.sources.pickles import Record, read_object_npy, read_plain
 
 KEYED = "gensim.models.keyedvectors.KeyedVectors"
 SAMPLE: dict[str, Any] = {

@@ -12,10 +12,11 @@ from click.testing import CliRunner, Result
 from test_embed_parts import contents
 
 from divscore.cli import main
-from divscore.embedding import Encoding, embed
-from divscore.embedding.arrowfile import Layout
-from divscore.embedding.open import open_items
-from divscore.embedding.predecessor import Predecessor
+from divscore.jobs.arrowfile import Layout
+from divscore.jobs.embed import embed
+from divscore.jobs.encode import Encoding
+from divscore.jobs.opening import open_items
+from divscore.jobs.predecessor import Predecessor
 
 OTHER = ("-E", "dimension=64")
 OUT = ("out", "out.arrow")

@@ -18,20 +18,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from divscore import publishing
-from divscore.audit import audit
+from divscore.audit.audit import audit
 from divscore.cli import main
-from divscore.control import ControlSet
-from divscore.controlcard import plain
-from divscore.controlfile import is_control, load_control, save_control
+from divscore.control.controlcard import plain
+from divscore.control.controlfile import is_control, load_control, save_control
+from divscore.control.controlset import ControlSet
 from divscore.errors import FileError, InputError
 from divscore.publishing.about import QUESTIONS, About, read_about, write_about
 from divscore.publishing.changelog import changes, edition_of, with_entry
-from divscore.publishing.check import check_published, stated
 from divscore.publishing.earlier import read_earlier
-from divscore.publishing.folder import is_published, publish
+from divscore.publishing.edition import is_published, publish
 from divscore.publishing.ids import public_ids
 from divscore.publishing.measure import Measured, NotMeasured, measure, measured_from
 from divscore.publishing.objections import EMPTY, OBJECTIONS, carry_over, read_objections
+from divscore.publishing.verify import check_published, stated
 
 FILES = [
     "CHANGELOG.md", "README.md", "SHA256SUMS", "about.toml", "control.parquet", "croissant.json", "objections.csv",
@@ -924,7 +924,7 @@ def test_files_that_cannot_be_written_are_named(tmp_path: Path) -> None:
 
 
 def test_a_projection_goes_with_the_set(tmp_path: Path) -> None:
-    from divscore.embedding.projection import Projection
+    from divscore.jobs.projection import Projection
 
     save_control(make(), tmp_path / "C")
     Projection.fit(np.random.default_rng(1).normal(size=(40, 12)), 8, "test/1").save(

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from conftest import Draw, MakeControl
 
-from divscore import ControlSet, audit
-from divscore.adapters import quapy as adapter
+from divscore import ControlSet
+from divscore.audit.audit import audit
+from divscore.control.similarity import unit_rows
 from divscore.errors import ControlError, InputError, MissingExtraError
-from divscore.similarity import unit_rows
+from divscore.paper import quapy as adapter
 
 
 def test_without_quapy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, make_control: MakeControl) -> None:
@@ -22,7 +23,7 @@ def test_without_quapy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, make_
     monkeypatch.delitem(vars(adapter), "LikelihoodQuantifier", raising=False)
     told = r"pip install 'divscore\[quapy\]'"
     with pytest.raises(MissingExtraError, match=told):
-        from divscore.adapters.quapy import LikelihoodQuantifier  # noqa: F401
+        from divscore.paper.quapy import LikelihoodQuantifier  # noqa: F401
     with pytest.raises(MissingExtraError, match=told):
         adapter.quapy_estimate(object(), make_control(0, (10, 10)), np.eye(8))
     with pytest.raises(AttributeError, match="no attribute 'LikelyQuantifier'"):
@@ -36,7 +37,7 @@ def qp() -> Any:
 
 @pytest.fixture(scope="module")
 def quantifier(qp: Any) -> Any:
-    from divscore.adapters.quapy import LikelihoodQuantifier
+    from divscore.paper.quapy import LikelihoodQuantifier
 
     return LikelihoodQuantifier
 

@@ -23,17 +23,18 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from divscore import ControlSet, audit, report, select_adaptive
+from divscore import ControlSet, report, select_adaptive
+from divscore.audit.audit import audit
+from divscore.audit.missing import Gaps, Missing
 from divscore.cli import main
 from divscore.cli.examples import thumbnail
 from divscore.errors import FileError, InputError
-from divscore.interval import Interval
-from divscore.missing import Gaps, Missing
+from divscore.estimators.interval import Interval
 from divscore.report import html as page
 from divscore.report import markdown
+from divscore.report.auditjson import document
 from divscore.report.axes import forest
 from divscore.report.context import Context, Example, Examples, Input
-from divscore.report.document import document
 from divscore.report.file import check_target, write_report
 from divscore.report.headline import headline, lead
 from divscore.report.lights import lights
@@ -41,7 +42,7 @@ from divscore.report.listing import verdict
 from divscore.report.phrases import short, signed
 from divscore.report.picture import Gap, Mark, disparities
 from divscore.report.summary import summarise
-from divscore.wording import public
+from divscore.text import public
 
 matplotlib.use("Agg")
 WICKED = [
@@ -650,7 +651,7 @@ def test_a_report_needs_an_audit():
 
 def test_importing_the_command_line_brings_no_templates():
     code = (
-        "import sys, divscore.cli.audit, divscore.cli.demo; "
+        "import sys, divscore.cli.audit_command, divscore.cli.demo_command; "
         "print(*(m for m in ('jinja2', 'matplotlib', 'PIL') if m in sys.modules))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

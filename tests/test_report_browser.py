@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from divscore import ControlSet, audit
-from divscore.interval import Interval
+from divscore import ControlSet
+from divscore.audit.audit import audit
+from divscore.estimators.interval import Interval
+from divscore.report.auditjson import document
 from divscore.report.context import Context, Example, Examples
-from divscore.report.document import document
 from divscore.report.html import render
 
 pytestmark = pytest.mark.browser

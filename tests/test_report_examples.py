@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from PIL import Image
 
 from divscore import ControlSet
-from divscore.cli import audit as command
+from divscore.cli import audit_command as command
 from divscore.cli import main
-from divscore.controlfile import save_control
+from divscore.control.controlfile import save_control
 
 WHY = "The representatives cannot be shown: the control set holds vectors and names"
 

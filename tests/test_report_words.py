@@ -7,9 +7,10 @@ import matplotlib
 import numpy as np
 import pytest
 
-from divscore import ControlSet, audit
-from divscore.diagnostics import DIFFERS, NO_MIXTURE, NOT_QUITE
-from divscore.interval import Interval
+from divscore import ControlSet
+from divscore.audit.audit import audit
+from divscore.audit.trust import DIFFERS, NO_MIXTURE, NOT_QUITE
+from divscore.estimators.interval import Interval
 from divscore.report import html as page
 from divscore.report import markdown
 from divscore.report.axes import forest

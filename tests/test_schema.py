@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from divscore import ControlSet, Sketch, audit
-from divscore.audit import ESTIMATORS
+from divscore import ControlSet, Sketch
+from divscore.audit.audit import ESTIMATORS, audit
+from divscore.audit.missing import Gaps, Missing
 from divscore.cli import main
-from divscore.missing import Gaps, Missing
-from divscore.report.document import document
+from divscore.report.auditjson import document
 
 jsonschema = pytest.importorskip("jsonschema", reason="pip install jsonschema")
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from divscore.control import ControlSet
+from divscore.control.controlset import ControlSet
+from divscore.control.selection import choose_alpha, element_gamma, select_adaptive, select_dpp, select_random
+from divscore.control.similarity import FloatArray
 from divscore.errors import ControlError, InputError
-from divscore.selection import choose_alpha, element_gamma, select_adaptive, select_dpp, select_random
-from divscore.similarity import FloatArray
 
 
 def pool(

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from divscore.control import ControlSet
+from divscore.control.controlset import ControlSet
+from divscore.control.similarity import FloatArray, unit_rows
 from divscore.errors import InputError, VectorError
 from divscore.estimators import self_training as module
 from divscore.estimators.self_training import SelfTraining, self_training
-from divscore.similarity import FloatArray, unit_rows
 
 
 def control_of(vectors: FloatArray, labels: np.ndarray, similarity: object = "cosine") -> ControlSet:

@@ -20,22 +20,28 @@ from numpy.typing import NDArray
 from test_engines import fingerprints
 from test_sketch import SEEDS, assert_same_cells, audited_laws, sketch_of
 
-from divscore import ControlSet, audit
-from divscore.auditdiff import compare_documents
-from divscore.auditdocument import parse_document
-from divscore.change import IDENTICAL
+from divscore import ControlSet
+from divscore.audit.audit import audit
+from divscore.audit.auditdiff import compare_documents
+from divscore.audit.change import IDENTICAL
+from divscore.audit.document import parse_document
 from divscore.cli import collections, main
-from divscore.engines import Engine, tabulate_blocks
+from divscore.control.similarity import Similarity, unit_rows
 from divscore.errors import InputError, MismatchError
-from divscore.ownersums import TOGETHER, sums_of_many
-from divscore.passes import audit_many, audits, samples, sketch_source
-from divscore.report.document import as_text, document
-from divscore.scorefit import score_fit
-from divscore.similarity import Similarity, unit_rows
-from divscore.sketch import Sketch
-from divscore.sketches import Sketches
-from divscore.sources import open_many, tables
-from divscore.state import REPLICATE_ITEMS, SHARED_ITEMS
+from divscore.estimators.scorefit import score_fit
+from divscore.jobs import auditing as audits
+from divscore.jobs import samples
+from divscore.jobs.auditing import audit_many
+from divscore.jobs.blocks import tabulate_blocks
+from divscore.jobs.engine import Engine
+from divscore.jobs.sketching import sketch_source
+from divscore.report.auditjson import as_text, document
+from divscore.sketch.many import Sketches
+from divscore.sketch.ownersums import TOGETHER, sums_of_many
+from divscore.sketch.sketch import Sketch
+from divscore.sketch.state import REPLICATE_ITEMS, SHARED_ITEMS
+from divscore.sources import arrow as tables
+from divscore.sources.open import open_many
 
 D = 12
 

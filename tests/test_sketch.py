@@ -13,19 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from divscore import scorer as scorer_module
-from divscore.audit import Audit, audit
-from divscore.cells import CellCounts
-from divscore.codes import CodeRows
-from divscore.control import ControlSet
+from divscore.audit.audit import Audit, audit
+from divscore.control.controlset import ControlSet
+from divscore.control.similarity import FloatArray, unit_rows
 from divscore.errors import InputError, MismatchError
-from divscore.grid import Grid
-from divscore.scan import scan
-from divscore.scorer import LEVELS, REPLICATES
-from divscore.similarity import FloatArray, unit_rows
-from divscore.sketch import Sketch
-from divscore.sketches import Sketches
-from divscore.state import JOINT_ITEMS, REPLICATE_ITEMS, SKIPS
+from divscore.sketch.cells import CellCounts
+from divscore.sketch.codes import CodeRows
+from divscore.sketch.grid import Grid
+from divscore.sketch.many import Sketches
+from divscore.sketch.scan import scan
+from divscore.sketch.scorer import LEVELS, REPLICATES
+from divscore.sketch.sketch import Sketch
+from divscore.sketch import scorer as scorer_module
+from divscore.sketch.state import JOINT_ITEMS, REPLICATE_ITEMS, SKIPS
 
 SEEDS = st.integers(0, 2**32 - 1)
 GROUPS = st.sampled_from([2, 3, 4])

@@ -15,19 +15,19 @@ import pytest
 from conftest import draw_groups
 from test_sketch import assert_same_state, control_of, items, overlap, sketch_of
 
-from divscore.checkedfile import CheckedReader, CheckedWriter
-from divscore.control import ControlSet
+from divscore.audit.missing import Gaps, Missing
+from divscore.control.controlset import ControlSet
 from divscore.errors import FileError, InputError
-from divscore.missing import Gaps, Missing
-from divscore.sketch import Sketch
-from divscore.sketchfile import (
+from divscore.files import CheckedReader, CheckedWriter
+from divscore.sketch.sketch import Sketch
+from divscore.sketch.sketchfile import (
     merge_sketches,
     open_sketches,
     read_sketches,
     subtract_sketches,
     write_sketches,
 )
-from divscore.sketchstore import EACH, LONG, MAGIC
+from divscore.sketch.sketchstore import EACH, LONG, MAGIC
 
 Content = dict[str, Any]
 
@@ -229,7 +229,7 @@ def test_more_files_are_merged_than_can_be_open(tmp_path: Path) -> None:
     program = (
         "import resource, sys; from pathlib import Path\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
-        "from divscore.sketchfile import merge_sketches\n"
+        "from divscore.sketch.sketchfile import merge_sketches\n"
         "print(merge_sketches(sorted(Path(sys.argv[1]).glob('*.sketch')), sys.argv[2]))\n"
     )
     out = tmp_path / "out" / "all.sketch"
@@ -255,7 +255,7 @@ def test_a_file_that_is_replaced_while_its_sketches_are_in_use(
     control = control_of(2)
     sketch_of(control, rows).save(path)
     small = Sketch.load(path, control)
-    monkeypatch.setattr("divscore.sketchstore.IN_MEMORY", 0)
+    monkeypatch.setattr("divscore.sketch.sketchstore.IN_MEMORY", 0)
     large = Sketch.load(path, control)
     sketch_of(control, rows[:50]).save(path)
     assert small.replicate_cells.items == 100

@@ -26,14 +26,14 @@ from test_sketch import (
     spoilt,
 )
 
-from divscore.audit import audit
-from divscore.control import ControlSet
-from divscore.engines import tabulate_blocks
+from divscore.audit.audit import audit
+from divscore.control.controlset import ControlSet
+from divscore.control.similarity import FloatArray, unit_rows
 from divscore.errors import InputError, MismatchError
-from divscore.similarity import FloatArray, unit_rows
-from divscore.sketches import Sketches
-from divscore.sketchtable import SketchTable
-from divscore.state import JOINT_ITEMS, REPLICATE_ITEMS
+from divscore.jobs.blocks import tabulate_blocks
+from divscore.sketch.many import Sketches
+from divscore.sketch.sketchtable import SketchTable
+from divscore.sketch.state import JOINT_ITEMS, REPLICATE_ITEMS
 
 NAMES = [f"c{at}" for at in range(5000)]
 
@@ -183,8 +183,8 @@ def test_sums_of_many_collections_in_single_precision() -> None:
 
 def test_memory_of_thousands_of_collections(monkeypatch: pytest.MonkeyPatch) -> None:
     limit = 4 << 20
-    monkeypatch.setattr("divscore.codestore.SLAB", 1 << 20)
-    monkeypatch.setattr("divscore.codestore.IN_MEMORY", limit)
+    monkeypatch.setattr("divscore.sketch.codestore.SLAB", 1 << 20)
+    monkeypatch.setattr("divscore.sketch.codestore.IN_MEMORY", limit)
     control, owners, each = control_of(2), 4000, 25
     rng = np.random.default_rng(0)
     _ = control_of(2), Sketches(control)
@@ -214,7 +214,7 @@ def test_a_process_stays_small_with_ten_thousand_collections() -> None:
     code = """
 import numpy as np
 from divscore import ControlSet
-from divscore.engines import tabulate_blocks
+from divscore.jobs.blocks import tabulate_blocks
 rng = np.random.default_rng(0)
 control = ControlSet(rng.normal(size=(60, 64)) + np.repeat([[0.3], [-0.3]], 30, axis=0), ["a", "b"] * 30, attribute="x")
 names = [f"c{i}" for i in range(10_000)]

@@ -26,21 +26,21 @@ from test_sketch import (
     spoilt,
 )
 
-from divscore.audit import audit
-from divscore.checkedfile import CheckedWriter
-from divscore.control import ControlSet
+from divscore.audit.audit import audit
+from divscore.control.controlset import ControlSet
 from divscore.errors import FileError, InputError, MismatchError
-from divscore.scan import scan
-from divscore.sketch import Sketch
-from divscore.sketches import Sketches
-from divscore.sketchfile import (
+from divscore.files import CheckedWriter
+from divscore.sketch.many import Sketches
+from divscore.sketch.scan import scan
+from divscore.sketch.sketch import Sketch
+from divscore.sketch.sketchfile import (
     is_sketch,
     merge_sketches,
     read_sketches,
     subtract_sketches,
     write_sketches,
 )
-from divscore.sketchstore import FORMAT, MAGIC
+from divscore.sketch.sketchstore import FORMAT, MAGIC
 
 
 @pytest.mark.parametrize("groups", [2, 3, 4])

@@ -18,13 +18,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from divscore.control import ControlSet
-from divscore.controlfile import save_control
+from divscore.control.controlfile import save_control
+from divscore.control.controlset import ControlSet
 from divscore.errors import ControlError, FileError, InputError, MismatchError
-from divscore.sources import open_many, open_vectors, read_pool
-from divscore.sources.block import VectorSource
 from divscore.sources.columns import texts_of
-from divscore.sources.delimited import READ_AT_ONCE
+from divscore.sources.labelled import read_pool
+from divscore.sources.open import open_many, open_vectors
+from divscore.sources.table import VectorSource
+from divscore.sources.textfiles import READ_AT_ONCE
 
 ROWS, DIMENSION = 23, 5
 MATRIX = np.random.default_rng(3).standard_normal((ROWS, DIMENSION))

@@ -9,18 +9,18 @@ import pytest
 from conftest import Portraits, draw_groups
 from scipy import stats
 
-from divscore.control import ControlSet
+from divscore.control.controlset import ControlSet
+from divscore.control.sample import LabelledSample
+from divscore.control.similarity import FloatArray
+from divscore.estimators.checks import Relevance, group_moments, relevance
 from divscore.estimators.iid import clopper_pearson, iid
+from divscore.estimators.interval import Estimate
 from divscore.estimators.likelihood import likelihood
+from divscore.estimators.mixturefit import mixture_fit
 from divscore.estimators.rectified import rectified
-from divscore.interval import Estimate
-from divscore.mixturefit import mixture_fit
-from divscore.relevance import Relevance, group_moments, relevance
-from divscore.sample import LabelledSample
-from divscore.scorefit import score_fit
-from divscore.separation import SEPARABLE_P
-from divscore.similarity import FloatArray
-from divscore.sketch import Sketch
+from divscore.estimators.scorefit import score_fit
+from divscore.estimators.separation import SEPARABLE_P
+from divscore.sketch.sketch import Sketch
 
 pytestmark = pytest.mark.slow
 

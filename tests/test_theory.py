@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from divscore.control import ControlSet
-from divscore.errors import InputError
-from divscore.selection import select_adaptive, select_random
-from divscore.similarity import FloatArray
-from divscore.theory import (
+from divscore.control.controlset import ControlSet
+from divscore.control.selection import select_adaptive, select_random
+from divscore.control.similarity import FloatArray
+from divscore.control.theory import (
     control_size,
     gamma_control,
     gamma_control_own,
@@ -21,6 +20,7 @@ from divscore.theory import (
     separability,
     theorem,
 )
+from divscore.errors import InputError
 
 PPB = Path(__file__).parents[2] / "shared" / "data" / "ppb2017.parquet"
 needs_ppb = pytest.mark.skipif(not PPB.exists(), reason=f"the authors' PPB-2017 features are not at {PPB}")

@@ -1,12 +1,12 @@
 """How unevenly are groups represented in an unlabelled collection, and how sure are we?"""
 
-from divscore.audit import audit
-from divscore.control import ControlSet
+from divscore.audit.audit import audit
+from divscore.audit.result import Audit
+from divscore.control.controlset import ControlSet
+from divscore.control.selection import select_adaptive, select_random
 from divscore.errors import DivscoreError
-from divscore.interval import Interval
-from divscore.result import Audit
-from divscore.selection import select_adaptive, select_random
-from divscore.sketch import Sketch
+from divscore.estimators.interval import Interval
+from divscore.sketch.sketch import Sketch
 
 __version__ = "0.1.0"
 

@@ -10,29 +10,29 @@ from typing import Any
 
 import numpy as np
 
-from divscore.audit import audit
+from divscore.audit.audit import audit
+from divscore.audit.missing import Gaps
+from divscore.audit.result import Audit
 from divscore.cli.console import progress_bar, warn
 from divscore.cli.engine import Engines
 from divscore.cli.losses import Losses, called_by_folders, with_gaps
 from divscore.cli.passes import open_collection, sketch_source, whole_source
-from divscore.cli.sketch import sketch_files
-from divscore.control import ControlSet
-from divscore.embedding.encoding import SEVERAL, Encoding
-from divscore.embedding.open import open_any, open_items
-from divscore.embedding.source import EncodedSource
-from divscore.engines import Engine
+from divscore.cli.sketch_command import sketch_files
+from divscore.control.controlset import ControlSet
+from divscore.control.sample import LabelledSample
 from divscore.errors import FileError, InputError
-from divscore.missing import Gaps
-from divscore.passes.audits import audit_many
-from divscore.result import Audit
-from divscore.sample import LabelledSample
-from divscore.sketch import Sketch
-from divscore.sketchfile import is_sketch, open_sketches
-from divscore.sources import VectorSource
+from divscore.jobs.auditing import audit_many
+from divscore.jobs.encode import SEVERAL, Encoding
+from divscore.jobs.engine import Engine
+from divscore.jobs.opening import open_any, open_items
+from divscore.jobs.source import EncodedSource
+from divscore.sketch.sketch import Sketch
+from divscore.sketch.sketchfile import is_sketch, open_sketches
 from divscore.sources.folder import is_picture
 from divscore.sources.items import ItemSource
 from divscore.sources.recognise import recognise
-from divscore.wording import named
+from divscore.sources.table import VectorSource
+from divscore.text import named
 
 __all__ = ["Audited", "audits_of", "expanded", "look_ahead", "to_fit_on", "told_apart"]
 

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 import click
 
 from divscore.errors import DivscoreError
+from divscore.text import brief, printable, without_secrets
 from divscore.wholefile import write_whole
-from divscore.wording import brief, printable, without_secrets
 
 __all__ = [
     "clean_errors",

@@ -7,15 +7,15 @@ import sys
 import click
 
 from divscore.cli.console import clean_errors, say
-from divscore.control import ControlSet
-from divscore.controlfile import is_control, load_control
-from divscore.publishing.check import Verdict, check_published
-from divscore.publishing.folder import is_published
+from divscore.control.controlfile import is_control, load_control
+from divscore.control.controlset import ControlSet
+from divscore.publishing.edition import is_published
 from divscore.publishing.objections import WHOLE
 from divscore.publishing.soundness import soundness
+from divscore.publishing.verify import Verdict, check_published
 from divscore.report.table import columns
-from divscore.sources.pool import read_pool
-from divscore.wording import printable
+from divscore.sources.labelled import read_pool
+from divscore.text import printable
 
 __all__ = ["check"]
 

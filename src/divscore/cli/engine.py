@@ -10,13 +10,14 @@ from typing import Self
 import click
 
 from divscore.cli.console import warn
-from divscore.embedding.encoding import Encoding
-from divscore.embedding.source import EncodedSource
-from divscore.engines import ClusterEngine, Engine
-from divscore.sources import VectorSource
+from divscore.jobs.cluster import ClusterEngine
+from divscore.jobs.encode import Encoding
+from divscore.jobs.engine import Engine
+from divscore.jobs.source import EncodedSource
 from divscore.sources.cuts import divisible
-from divscore.sources.location import WHOLE, Location
 from divscore.sources.open import parts_of
+from divscore.sources.places import WHOLE, Location
+from divscore.sources.table import VectorSource
 
 __all__ = ["Engines", "cluster_option", "tell_dividing", "workers_option"]
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from divscore.control import ControlSet
-from divscore.embedding.contents import read_picture
-from divscore.embedding.encoding import Encoding
-from divscore.embedding.pool import open_labelled
+from divscore.control.controlset import ControlSet
 from divscore.errors import DivscoreError
+from divscore.jobs.contents import read_picture
+from divscore.jobs.encode import Encoding
+from divscore.jobs.pool import open_labelled
 from divscore.report.context import Example, Examples
 from divscore.sources.items import ItemSource
-from divscore.wording import printable
+from divscore.text import printable
 
 __all__ = ["find_examples"]
 

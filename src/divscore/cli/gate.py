@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from divscore.audit.missing import Gaps
+from divscore.audit.result import Audit
 from divscore.cli.console import warn
-from divscore.missing import Gaps
 from divscore.report.listing import verdict
-from divscore.result import Audit
-from divscore.wording import FEW, listed, named
+from divscore.text import FEW, listed, named
 
 __all__ = ["Gate", "first_names"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from divscore.embedding.source import EncodedSource
-from divscore.missing import Gaps, Missing
-from divscore.result import Audit
-from divscore.sources.block import VectorSource
+from divscore.audit.missing import Gaps, Missing
+from divscore.audit.result import Audit
+from divscore.jobs.source import EncodedSource
 from divscore.sources.hive import HiveSource
-from divscore.sources.location import Location, folder_values
 from divscore.sources.open import parts_of
+from divscore.sources.places import Location, folder_values
+from divscore.sources.table import VectorSource
 from divscore.sources.tableitems import TableItems
 
 __all__ = ["Losses", "called_by_folders", "with_gaps"]

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from divscore import __version__
-from divscore.wording import printable
+from divscore.text import printable
 
 __all__ = ["TYPED", "main"]
 
@@ -18,20 +18,29 @@ TYPED = "divscore.typed"  # where a command finds the words that were typed
 
 # Command → (module, what `divscore --help` says), so that help needs none of the modules.
 COMMANDS = {
-    "audit": ("divscore.cli.audit", "Audit images, texts or vectors against a control set."),
-    "compare": ("divscore.cli.compare", "Which estimator, control set and number of labels suit your items?"),
-    "control": ("divscore.cli.control", "Choose, show, check and publish control sets."),
-    "demo": ("divscore.cli.demo", "Audit three lists of first names that come with divscore."),
-    "diff": ("divscore.cli.diff", "What changed between two audits, and is that beyond doubt?"),
-    "embed": ("divscore.cli.embed", "Turn images or texts into vectors once; goes on after an interruption."),
-    "encoders": ("divscore.cli.embed", "List what turns items into vectors, and what is ready."),
-    "merge": ("divscore.cli.sketch", "Join sketches of parts into one."),
-    "plan": ("divscore.cli.plan", "How many labels for an interval of a wanted width?"),
+    "audit": ("divscore.cli.audit_command", "Audit images, texts or vectors against a control set."),
+    "compare": (
+        "divscore.cli.compare_command",
+        "Which estimator, control set and number of labels suit your items?",
+    ),
+    "control": ("divscore.cli.control_command", "Choose, show, check and publish control sets."),
+    "demo": ("divscore.cli.demo_command", "Audit three lists of first names that come with divscore."),
+    "diff": ("divscore.cli.diff_command", "What changed between two audits, and is that beyond doubt?"),
+    "embed": (
+        "divscore.cli.embed_command",
+        "Turn images or texts into vectors once; goes on after an interruption.",
+    ),
+    "encoders": ("divscore.cli.embed_command", "List what turns items into vectors, and what is ready."),
+    "merge": ("divscore.cli.sketch_command", "Join sketches of parts into one."),
+    "plan": ("divscore.cli.plan_command", "How many labels for an interval of a wanted width?"),
     "reproduce": (
-        "divscore.cli.reproduce",
+        "divscore.cli.reproduce_command",
         "Regenerate the paper's figures from its data, with ours beside.",
     ),
-    "sketch": ("divscore.cli.sketch", "Reduce a collection to some kilobytes that can be audited later."),
+    "sketch": (
+        "divscore.cli.sketch_command",
+        "Reduce a collection to some kilobytes that can be audited later.",
+    ),
 }
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from divscore.cli.console import warn
-from divscore.experiments.folder import already_there, results_folder
+from divscore.paper.folder import already_there, results_folder
 
 __all__ = ["open_output"]
 

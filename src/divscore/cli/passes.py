@@ -10,26 +10,27 @@ from typing import Any
 
 import numpy as np
 
+from divscore.audit.missing import Gaps, Missing
 from divscore.cli.console import progress_bar, warn
-from divscore.cli.encoding import watched
 from divscore.cli.engine import tell_dividing
+from divscore.cli.options import watched
 from divscore.cli.skipped import count_skipped, skipped_in
-from divscore.control import ControlSet
-from divscore.embedding.encoding import Encoding
-from divscore.embedding.itempart import unopened
-from divscore.embedding.open import open_any
-from divscore.embedding.source import EncodedSource
-from divscore.engines import Engine, tabulate_blocks
+from divscore.control.controlset import ControlSet
 from divscore.errors import DivscoreError, FileError, InputError, MismatchError
-from divscore.missing import Gaps, Missing
-from divscore.passes import Sketched
-from divscore.passes import sketch_source as run_pass
-from divscore.passes.partial import RowWatch, tried
-from divscore.sources import VectorSource
-from divscore.sources.delimited import DelimitedSource
+from divscore.jobs.blocks import tabulate_blocks
+from divscore.jobs.encode import Encoding
+from divscore.jobs.engine import Engine
+from divscore.jobs.itempart import unopened
+from divscore.jobs.opening import open_any
+from divscore.jobs.partial import RowWatch, tried
+from divscore.jobs.sketching import Sketched
+from divscore.jobs.sketching import sketch_source as run_pass
+from divscore.jobs.source import EncodedSource
+from divscore.sources.labelled import ENCODER_KEY
 from divscore.sources.open import ManySource, parts_of
 from divscore.sources.partition import Partition, UnseenError, partitions_of
-from divscore.sources.pool import ENCODER_KEY
+from divscore.sources.table import VectorSource
+from divscore.sources.textfiles import DelimitedSource
 
 __all__ = ["Whole", "open_collection", "sketch_source", "whole_source"]
 

@@ -7,23 +7,23 @@ from pathlib import Path
 import click
 
 from divscore.cli.console import clean_errors, progress_bar, say, warn
-from divscore.control import ControlSet
-from divscore.embedding.pool import PROJECTION
+from divscore.control.controlset import ControlSet
 from divscore.errors import FileError, InputError
+from divscore.jobs.pool import PROJECTION
 from divscore.publishing.about import About, read_about, write_about
 from divscore.publishing.card import card_section
-from divscore.publishing.check import stated
-from divscore.publishing.folder import Published, is_published
-from divscore.publishing.folder import publish as write_folder
+from divscore.publishing.edition import Published, is_published
+from divscore.publishing.edition import publish as write_folder
 from divscore.publishing.ids import CHOICES, whole_texts
 from divscore.publishing.measure import REPETITIONS, Measured, NotMeasured
 from divscore.publishing.measure import measure as measure_control
 from divscore.publishing.objections import OBJECTIONS
 from divscore.publishing.publication import Publication
 from divscore.publishing.soundness import soundness
-from divscore.sources.pool import read_pool
+from divscore.publishing.verify import stated
+from divscore.sources.labelled import read_pool
+from divscore.text import brief, printable
 from divscore.wholefile import write_whole
-from divscore.wording import brief, printable
 
 __all__ = ["card", "publish"]
 

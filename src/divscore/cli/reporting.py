@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import click
 
+from divscore.audit.missing import Gaps
 from divscore.cli.main import TYPED
-from divscore.missing import Gaps
 from divscore.report.context import Context, Examples, Input
-from divscore.wording import public
+from divscore.text import public
 
 __all__ = ["report_context", "typed_command"]
 

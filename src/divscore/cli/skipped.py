@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from divscore.cli.console import warn
-from divscore.embedding.source import EncodedSource
-from divscore.passes import Sketched
-from divscore.sources import VectorSource
+from divscore.jobs.sketching import Sketched
+from divscore.jobs.source import EncodedSource
 from divscore.sources.embedded import read_embedded
 from divscore.sources.open import parts_of
-from divscore.wording import named
+from divscore.sources.table import VectorSource
+from divscore.text import named
 
 __all__ = ["count_skipped", "skipped_in"]
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.encoders.digest import digest_of, short
+from divscore.digest import digest_of, short
 from divscore.encoders.encoding import Encoded
 from divscore.errors import FileError, InputError, MissingExtraError
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from divscore.encoders.digest import digest_of, short
+from divscore.digest import digest_of, short
 from divscore.errors import FileError, MissingExtraError
 
 __all__ = ["ModelFiles", "find_graph", "outside_weights"]

@@ -65,7 +65,7 @@ ENCODERS: dict[str, About] = {
         costly=False,
     ),
     "onnx": About(
-        "divscore.encoders.onnxmodel",
+        "divscore.encoders.onnx",
         "load",
         ("image", "text"),
         "any ONNX model with an embedding output: CLIP, DINOv2, ArcFace …",

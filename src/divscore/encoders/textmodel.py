@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.encoders.digest import digest_of, short
+from divscore.digest import digest_of, short
 from divscore.encoders.encoding import Encoded
 from divscore.encoders.imageconfig import whole
 from divscore.encoders.onnxfile import ModelFiles

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.encoders.digest import digest_of, short
+from divscore.digest import digest_of, short
 from divscore.encoders.hub import HubModel, locate
-from divscore.encoders.imagemodel import ImageModel, Pixels
+from divscore.encoders.images import ImageModel, Pixels
 from divscore.encoders.outputs import Output
 from divscore.encoders.preprocess import NORMALISATIONS, Normalisation, Preprocess
 from divscore.encoders.session import Session

@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.encoders.digest import short
+from divscore.digest import short
 from divscore.encoders.encoding import Encoded
 from divscore.encoders.stopwords import STOPWORDS
 from divscore.encoders.tweets import clean

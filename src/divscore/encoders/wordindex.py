@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.encoders.digest import digest_of
+from divscore.digest import digest_of
 from divscore.errors import FileError
 
 __all__ = ["Data", "Row", "WordVectors", "Words"]

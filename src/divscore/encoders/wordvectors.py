@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from divscore.encoders.wordindex import Data, Words, WordVectors
 from divscore.encoders.wordlists import open_list
 from divscore.errors import FileError
-from divscore.sources.plainpickle import Record, read_plain
+from divscore.sources.pickles import Record, read_plain
 
 __all__ = ["WordVectors", "open_vectors"]
 

@@ -1,1 +1,1 @@
-"""One file a method."""
+"""Sketches to estimates: one file a method, intervals, and the checks that travel with them."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from divscore.interval import Estimate, Interval, bounds, disparity
-from divscore.sample import LabelledSample
+from divscore.control.sample import LabelledSample
+from divscore.estimators.interval import Estimate, Interval, bounds, disparity
 
 __all__ = ["clopper_pearson", "iid"]
 

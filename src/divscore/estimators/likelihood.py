@@ -12,7 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from divscore.interval import (
+from divscore.control.similarity import FloatArray
+from divscore.estimators.interval import (
     SHARED_BOOTSTRAP,
     Estimate,
     Interval,
@@ -21,12 +22,11 @@ from divscore.interval import (
     disparity,
     from_replicates,
 )
-from divscore.mixture import excess_variance, mixture_shares
-from divscore.mixturefit import mixture_fit
-from divscore.scorer import Scorer
-from divscore.separation import separable
-from divscore.similarity import FloatArray
-from divscore.sketch import Sketch
+from divscore.estimators.mixture import excess_variance, mixture_shares
+from divscore.estimators.mixturefit import mixture_fit
+from divscore.estimators.separation import separable
+from divscore.sketch.scorer import Scorer
+from divscore.sketch.sketch import Sketch
 
 __all__ = ["likelihood"]
 

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.control import ControlSet
+from divscore.control.controlset import ControlSet
+from divscore.control.similarity import FloatArray, as_matrix, unit_rows
 from divscore.errors import InputError, VectorError
-from divscore.similarity import FloatArray, as_matrix, unit_rows
 
 __all__ = ["SelfTraining", "self_training"]
 

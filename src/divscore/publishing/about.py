@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from divscore.control import ControlSet
+from divscore.control.controlset import ControlSet
 from divscore.errors import FileError, InputError
-from divscore.wording import printable
+from divscore.text import printable
 
 __all__ = ["ABOUT", "NOT_STATED", "QUESTIONS", "About", "read_about", "write_about"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from divscore.controlcard import plain
+from divscore.control.controlcard import plain
 from divscore.publishing.about import NOT_STATED
 from divscore.publishing.publication import Publication
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from divscore.control import ControlSet
-from divscore.controlcard import plain
+from divscore.control.controlcard import plain
+from divscore.control.controlset import ControlSet
 from divscore.publishing.ids import NUMBER, counterparts, former_names
 
 __all__ = ["CHANGELOG", "changes", "edition_of", "names_examples", "with_entry"]

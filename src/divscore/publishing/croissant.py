@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from divscore import __version__
-from divscore.controlcard import croissant
+from divscore.control.controlcard import croissant
 from divscore.errors import FileError
 from divscore.publishing.card import LIMITS
 from divscore.publishing.header import license_address

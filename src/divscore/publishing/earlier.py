@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from divscore.control import ControlSet
-from divscore.controlfile import load_control
+from divscore.control.controlfile import load_control
+from divscore.control.controlset import ControlSet
 from divscore.errors import DivscoreError, FileError, InputError
 from divscore.publishing.about import ABOUT, About, read_about
 from divscore.publishing.changelog import CHANGELOG, names_examples

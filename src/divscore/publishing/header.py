@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 
-from divscore.controlcard import TABLE
+from divscore.control.controlcard import TABLE
 from divscore.publishing.publication import Publication
-from divscore.wording import printable
+from divscore.text import printable
 
 __all__ = ["header", "license_address"]
 

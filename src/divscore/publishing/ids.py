@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from divscore.control import ControlSet
+from divscore.control.controlset import ControlSet
 
 __all__ = ["CHOICES", "NUMBER", "counterparts", "fingerprints", "former_names", "public_ids", "whole_texts"]
 

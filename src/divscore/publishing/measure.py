@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from divscore.control import ControlSet
+from divscore.control.controlset import ControlSet
 from divscore.errors import InputError
-from divscore.experiments.comparison import Setup, compare, usable_labels
+from divscore.paper.comparison import Setup, compare, usable_labels
 
 __all__ = ["REPETITIONS", "Measured", "NotMeasured", "measure", "measured_from"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from divscore.control import ControlSet
+from divscore.control.controlset import ControlSet
 from divscore.publishing.about import About
 from divscore.publishing.measure import Measured, NotMeasured
 from divscore.publishing.soundness import Soundness

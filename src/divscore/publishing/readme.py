@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from divscore.controlcard import TABLE, plain
+from divscore.control.controlcard import TABLE, plain
 from divscore.publishing.card import LIMITS, counts_table, gammas, prose
 from divscore.publishing.digests import SUMS
 from divscore.publishing.header import header

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from divscore.control import ControlSet
-from divscore.diagnostics import Coverage, control_facts, coverage, left_out_by_chance
-from divscore.scorer import scorer_for
-from divscore.separation import SEPARABLE_P, separation
-from divscore.theory import gamma_control
-from divscore.wording import printable
+from divscore.audit.trust import Coverage, control_facts, coverage, left_out_by_chance
+from divscore.control.controlset import ControlSet
+from divscore.control.theory import gamma_control
+from divscore.estimators.separation import SEPARABLE_P, separation
+from divscore.sketch.scorer import scorer_for
+from divscore.text import printable
 
 __all__ = ["Soundness", "soundness"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from divscore.audit.result import Audit
 from divscore.report.phrases import short
 from divscore.report.picture import Gap, Mark, Picture, disparities
-from divscore.result import Audit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

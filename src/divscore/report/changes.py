@@ -7,12 +7,12 @@ from collections import Counter
 from typing import Any
 
 from divscore import __version__
-from divscore.auditdiff import AuditDiff
-from divscore.auditdocument import AuditDocument, Entry
-from divscore.change import IDENTICAL, Change
-from divscore.interval import Interval
+from divscore.audit.auditdiff import AuditDiff
+from divscore.audit.change import IDENTICAL, Change
+from divscore.audit.document import AuditDocument, Entry
+from divscore.estimators.interval import Interval
 from divscore.report.table import columns
-from divscore.wording import brief
+from divscore.text import brief
 
 __all__ = ["SCHEMA", "change_document", "change_headline", "change_table"]
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from divscore.missing import Gaps
-from divscore.report.document import SCHEMA, document
-from divscore.result import Audit
+from divscore.audit.missing import Gaps
+from divscore.audit.result import Audit
+from divscore.report.auditjson import SCHEMA, document
 
 __all__ = ["SHORT", "Embedded", "compact", "embed", "without_replicates"]
 

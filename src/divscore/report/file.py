@@ -6,9 +6,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from divscore.audit.result import Audit
 from divscore.errors import FileError
 from divscore.report.context import Context
-from divscore.result import Audit
 from divscore.wholefile import check_place, write_whole
 
 __all__ = ["check_target", "write_report"]

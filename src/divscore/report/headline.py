@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from divscore.audit.result import Audit
 from divscore.report.phrases import (
     bare,
     count,
@@ -18,7 +19,6 @@ from divscore.report.phrases import (
     signed,
     without,
 )
-from divscore.result import Audit
 
 __all__ = ["headline", "lead", "noun_of"]
 

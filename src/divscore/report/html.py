@@ -11,14 +11,14 @@ from importlib.resources import files
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from divscore.audit.result import Audit
 from divscore.report.context import Context
 from divscore.report.listing import listing
 from divscore.report.phrases import count
 from divscore.report.picture import disparities, shares
 from divscore.report.summary import summarise
 from divscore.report.svg import NARROW, WIDE, draw, sliver
-from divscore.result import Audit
-from divscore.wording import printable
+from divscore.text import printable
 
 __all__ = ["fragment", "render"]
 

@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from divscore.control import ControlSet
-from divscore.diagnostics import ALARM, MISFIT, coverage, left_out_by_chance
-from divscore.missing import Gaps
-from divscore.report.document import missing_from
+from divscore.audit.missing import Gaps
+from divscore.audit.result import Audit
+from divscore.audit.trust import ALARM, MISFIT, coverage, left_out_by_chance
+from divscore.control.controlset import ControlSet
+from divscore.estimators.separation import SEPARABLE_P
+from divscore.report.auditjson import missing_from
 from divscore.report.headline import noun_of
 from divscore.report.phrases import bare, count, p_value, percent, plain, short
-from divscore.result import Audit
-from divscore.separation import SEPARABLE_P
 
 __all__ = ["Light", "lights"]
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from divscore.audit.result import Audit, Marginal
 from divscore.report.phrases import (
     gap,
     interval_level,
@@ -17,7 +18,6 @@ from divscore.report.phrases import (
     whole,
     without,
 )
-from divscore.result import Audit, Marginal
 
 __all__ = ["Cell", "Column", "Line", "Listing", "listing", "marginal_listing", "verdict"]
 

@@ -6,13 +6,13 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 
+from divscore.audit.result import Audit
+from divscore.report.auditjson import document
 from divscore.report.context import Context
-from divscore.report.document import document
 from divscore.report.embedded import MOST, without_replicates
 from divscore.report.listing import Listing
 from divscore.report.summary import ControlPart, Summary, summarise
-from divscore.result import Audit
-from divscore.wording import printable
+from divscore.text import printable
 
 __all__ = ["escape", "render"]
 

@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from divscore.diagnostics import ALARM, DIFFERS, NO_MIXTURE, NOT_QUITE
-from divscore.missing import NO_GAPS, Gaps
-from divscore.result import Audit
+from divscore.audit.missing import NO_GAPS, Gaps
+from divscore.audit.result import Audit
+from divscore.audit.trust import ALARM, DIFFERS, NO_MIXTURE, NOT_QUITE
 
 __all__ = ["Notice", "notices"]
 

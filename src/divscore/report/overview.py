@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from divscore.auditdiff import AuditDiff
-from divscore.change import Change
+from divscore.audit.auditdiff import AuditDiff
+from divscore.audit.change import Change
+from divscore.audit.result import Audit
 from divscore.report.changes import change_table
 from divscore.report.headline import headline
 from divscore.report.table import table
-from divscore.result import Audit
 
 __all__ = ["ALL", "Overview", "change_overview", "overview"]
 

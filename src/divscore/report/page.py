@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from divscore.audit.result import Audit
 from divscore.errors import InputError
 from divscore.report.context import Context
-from divscore.result import Audit
 
 __all__ = ["render"]
 

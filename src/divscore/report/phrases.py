@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from divscore.interval import Interval, bounds
+from divscore.estimators.interval import Interval, bounds
 from divscore.percent import percent, percent_ends
-from divscore.wording import named, printable
+from divscore.text import named, printable
 
 __all__ = [
     "bare",

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from divscore.interval import Interval
+from divscore.audit.result import Audit
+from divscore.estimators.interval import Interval
 from divscore.report.phrases import (
     gap,
     interval_level,
@@ -19,7 +20,6 @@ from divscore.report.phrases import (
     whole,
     without,
 )
-from divscore.result import Audit
 
 __all__ = ["Gap", "Mark", "Picture", "disparities", "shares"]
 

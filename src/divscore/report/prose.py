@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from divscore.audit.result import Audit
 from divscore.report.phrases import short
-from divscore.result import Audit
 
 __all__ = ["assumptions", "method", "noise_note"]
 

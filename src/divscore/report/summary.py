@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from divscore import __version__
-from divscore.control import ControlSet
-from divscore.diagnostics import control_facts
+from divscore.audit.result import Audit
+from divscore.audit.trust import control_facts
+from divscore.control.controlset import ControlSet
 from divscore.errors import InputError, MismatchError
 from divscore.report.context import Context, Example
 from divscore.report.embedded import Embedded, embed
@@ -20,8 +21,7 @@ from divscore.report.notices import Notice, notices
 from divscore.report.phrases import bare, count, level, plain, short, without
 from divscore.report.picture import Picture, disparities, shares
 from divscore.report.prose import assumptions, method, noise_note
-from divscore.result import Audit
-from divscore.wording import printable
+from divscore.text import printable
 
 __all__ = ["ControlPart", "Shown", "Summary", "Warned", "summarise"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from divscore.interval import Interval
+from divscore.audit.result import Audit
+from divscore.estimators.interval import Interval
 from divscore.percent import percent
 from divscore.report.phrases import interval_level, percents, without
-from divscore.result import Audit
-from divscore.wording import named, printable
+from divscore.text import named, printable
 
 __all__ = ["columns", "table"]
 

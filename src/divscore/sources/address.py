@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from divscore.errors import FileError, MissingExtraError
-from divscore.wording import public, without_secrets
+from divscore.text import public, without_secrets
 
 __all__ = ["file_in", "filesystem_of", "is_pattern", "over_http", "reading_of"]
 

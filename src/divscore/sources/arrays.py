@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.errors import FileError
-from divscore.sources.block import KINDS, Block, Piece, Request, VectorSource, as_float
-from divscore.sources.location import Location, quoted
+from divscore.sources.places import Location, quoted
+from divscore.sources.table import KINDS, Block, Piece, Request, VectorSource, as_float
 
 __all__ = ["NpySource", "NpzSource"]
 

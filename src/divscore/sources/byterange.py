@@ -6,8 +6,8 @@ import io
 from typing import Any, BinaryIO, cast
 
 from divscore.errors import FileError
-from divscore.sources.block import Piece
-from divscore.sources.location import Location
+from divscore.sources.places import Location
+from divscore.sources.table import Piece
 
 __all__ = ["check_records", "open_piece"]
 

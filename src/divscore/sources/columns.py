@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.sources.block import as_float
+from divscore.sources.table import as_float
 from divscore.sources.texts import Texts
 
 __all__ = [

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.sources.block import Piece
-from divscore.sources.location import WHOLE, Location
+from divscore.sources.places import WHOLE, Location
+from divscore.sources.table import Piece
 
 __all__ = ["BOM", "Marks", "divisible", "mark_lines", "mark_table", "pieces_of"]
 

@@ -9,10 +9,10 @@ from divscore.errors import FileError
 from divscore.sources.address import filesystem_of
 from divscore.sources.files import Files
 from divscore.sources.folder import is_picture
-from divscore.sources.location import Location
 from divscore.sources.manifest import MANIFEST, Manifest, read_manifest, read_manifests
 from divscore.sources.open import SUFFIXES
-from divscore.wording import public
+from divscore.sources.places import Location
+from divscore.text import public
 
 __all__ = ["tables_in"]
 

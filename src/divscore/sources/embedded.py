@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from divscore.audit.missing import MOST_ROWS, Missing
 from divscore.errors import FileError
-from divscore.missing import MOST_ROWS, Missing
 from divscore.sources.leftout import read_left_out
 
 __all__ = ["ABOUT_KEY", "KINDS", "MOST_VALUES", "Embedded", "read_embedded"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from divscore.missing import Missing
-from divscore.sources.location import Location
+from divscore.audit.missing import Missing
+from divscore.sources.places import Location
 
 __all__ = ["Files"]
 

@@ -11,9 +11,9 @@ from typing import Any
 from divscore.errors import FileError
 from divscore.sources.address import filesystem_of
 from divscore.sources.items import Items, ItemSource, plain
-from divscore.sources.location import Location, quoted
 from divscore.sources.pictures import IMAGE_SUFFIXES
-from divscore.wording import public
+from divscore.sources.places import Location, quoted
+from divscore.text import public
 
 __all__ = ["FolderItems", "PictureFiles", "is_picture"]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from divscore.sources.block import Block, Piece, VectorSource
+from divscore.sources.table import Block, Piece, VectorSource
 from divscore.sources.texts import Texts
 
 __all__ = ["HiveSource"]

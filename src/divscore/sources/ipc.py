@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from divscore.sources.block import Piece
-from divscore.sources.tables import TableSource
+from divscore.sources.arrow import TableSource
+from divscore.sources.table import Piece
 
 __all__ = ["ArrowSource"]
 

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.errors import FileError
-from divscore.sources.block import Block, Piece, Request, VectorSource
 from divscore.sources.byterange import check_records, open_piece
 from divscore.sources.cuts import BOM, mark_lines, pieces_of
-from divscore.sources.location import Location, NoRowsError
+from divscore.sources.places import Location, NoRowsError
+from divscore.sources.table import Block, Piece, Request, VectorSource
 
 __all__ = ["JsonLinesSource", "vector_or_reason"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from divscore.missing import LONGEST, MOST_ROWS, Missing
-from divscore.wording import brief
+from divscore.audit.missing import LONGEST, MOST_ROWS, Missing
+from divscore.text import brief
 
 __all__ = ["note_left_out", "read_left_out"]
 

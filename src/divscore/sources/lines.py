@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from divscore.sources.block import Block, Piece, Request, VectorSource
 from divscore.sources.byterange import check_records, open_piece
 from divscore.sources.cuts import BOM, mark_lines, pieces_of
-from divscore.sources.location import Location
+from divscore.sources.places import Location
+from divscore.sources.table import Block, Piece, Request, VectorSource
 
 __all__ = ["LinesSource"]
 

@@ -12,10 +12,10 @@ from typing import Any
 from divscore.errors import FileError
 from divscore.sources.address import file_in, filesystem_of, is_pattern, over_http
 from divscore.sources.files import Files
-from divscore.sources.location import Location
 from divscore.sources.manifest import missing_beside
+from divscore.sources.places import Location
 from divscore.sources.sniff import form_of
-from divscore.wording import public
+from divscore.text import public
 
 __all__ = ["is_folder", "locate", "locate_all", "locate_files"]
 

@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from divscore.audit.missing import Gaps, Missing
 from divscore.errors import FileError
-from divscore.missing import Gaps, Missing
 from divscore.sources.leftout import read_left_out
-from divscore.sources.location import Location
-from divscore.wording import public
+from divscore.sources.places import Location
+from divscore.text import public
 
 __all__ = ["FORMAT", "MANIFEST", "Manifest", "missing_beside", "read_manifest", "read_manifests"]
 

@@ -8,20 +8,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import PurePath
 
+from divscore.audit.missing import Missing
 from divscore.errors import FileError
-from divscore.missing import Missing
 from divscore.sources.address import is_pattern
 from divscore.sources.arrays import NpySource, NpzSource
-from divscore.sources.block import PROBLEMS_KEPT, Block, Request, VectorSource
-from divscore.sources.delimited import DelimitedSource
+from divscore.sources.arrow import ParquetSource
 from divscore.sources.hive import HiveSource
 from divscore.sources.ipc import ArrowSource
 from divscore.sources.jsonlines import JsonLinesSource
 from divscore.sources.lines import LinesSource
 from divscore.sources.locate import locate, locate_files
-from divscore.sources.location import Location, NoRowsError, folder_values
-from divscore.sources.tables import ParquetSource
-from divscore.wording import public
+from divscore.sources.places import Location, NoRowsError, folder_values
+from divscore.sources.table import PROBLEMS_KEPT, Block, Request, VectorSource
+from divscore.sources.textfiles import DelimitedSource
+from divscore.text import public
 
 __all__ = [
     "SUFFIXES",

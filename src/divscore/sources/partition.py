@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from divscore.errors import FileError
-from divscore.sources.block import Request, VectorSource
-from divscore.sources.location import Location, UnseenError, unseen
 from divscore.sources.open import open_one, parts_of
+from divscore.sources.places import Location, UnseenError, unseen
+from divscore.sources.table import Request, VectorSource
 
 __all__ = ["Partition", "UnseenError", "check_here", "partitions_of"]
 

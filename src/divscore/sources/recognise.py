@@ -12,7 +12,7 @@ from divscore.sources.files import Files
 from divscore.sources.folder import FolderItems, PictureFiles, is_picture
 from divscore.sources.items import ItemSource
 from divscore.sources.locate import is_folder, locate_files
-from divscore.sources.location import Location
+from divscore.sources.places import Location
 from divscore.sources.tableitems import TableItems, item_column
 
 __all__ = ["ARRAYS", "recognise"]

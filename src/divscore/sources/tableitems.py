@@ -8,13 +8,13 @@ from itertools import islice
 from pathlib import PurePosixPath
 from typing import Literal
 
+from divscore.audit.missing import Missing
 from divscore.errors import FileError
-from divscore.missing import Missing
-from divscore.sources.block import Block, Piece, Request, VectorSource
 from divscore.sources.folder import is_picture
 from divscore.sources.items import Items, ItemSource
-from divscore.sources.location import Location, quoted
 from divscore.sources.open import open_located, parts_of
+from divscore.sources.places import Location, quoted
+from divscore.sources.table import Block, Piece, Request, VectorSource
 
 __all__ = ["TableItems", "item_column"]
 

@@ -1,1 +1,0 @@
-"""divscore inside other people's libraries, and theirs inside divscore."""

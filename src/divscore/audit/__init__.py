@@ -1,0 +1,1 @@
+"""Estimates to audits: the result, its trust, its JSON document, planning, and the change between two audits."""

@@ -1,0 +1,224 @@
+"""AuditDocument: what a stored audit says, read back from JSON `divscore.audit/1` and checked."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from divscore.audit.jsonfields import Fields
+from divscore.audit.missing import MOST_ROWS, NO_GAPS, Gaps
+from divscore.control.similarity import FloatArray
+from divscore.errors import FileError
+from divscore.estimators.interval import SHARED_BOOTSTRAP, Interval, Refits, bounds
+from divscore.text import printable
+
+__all__ = ["AuditDocument", "Entry", "parse_document", "read_document"]
+
+FAMILY, NEWEST = "divscore.audit", 1
+TRUST = ("good", "caution", "poor")
+LARGEST = 1e6  # DivScore is not clipped, but nothing sensible is larger
+FEWEST = 20  # replicates that make an interval
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One collection as it was audited; the disparity is NaN where there was none.
+
+    `missing_parts` is how many parts are, or may be, missing from it; None in documents that do not say whose they are.
+    """
+
+    name: str
+    count: int
+    disparity: float
+    interval: Interval
+    trust: str
+    refits: Refits | None
+    divscore: float = math.nan
+    missing_parts: int | None = None
+
+    @property
+    def on_shared_sample(self) -> bool:
+        """Whether the interval rests on a sample that many collections shared."""
+        return self.interval.method == SHARED_BOOTSTRAP
+
+    @property
+    def told(self) -> bool:
+        """Whether the audit came to an answer at all."""
+        return (
+            self.trust != "poor"
+            and math.isfinite(self.disparity)
+            and not self.interval.method.startswith(("none", "cannot tell"))
+        )
+
+
+@dataclass(frozen=True)
+class AuditDocument:
+    """What an audit was made with, and its collections."""
+
+    version: str
+    attribute: str
+    groups: tuple[str, ...]
+    estimator: str
+    confidence: float
+    seed: int
+    encoder: str | None
+    control: str | None  # the control set's digest
+    collections: tuple[Entry, ...]
+    missing: Gaps = NO_GAPS  # from the whole source
+
+
+def read_document(path: str | Path) -> AuditDocument:
+    """Read what `divscore audit --json FILE` wrote."""
+    where = printable(str(path))
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FileError(f"{where} is not a JSON file: byte {error.start} is not UTF-8") from error
+    except OSError as error:
+        raise FileError(f"cannot read {where}: {error.strerror or error}") from error
+    return parse_document(text, where)
+
+
+def parse_document(text: str, where: str = "the document") -> AuditDocument:
+    """Check a document's text and keep what a comparison needs; `where` names it in errors."""
+    try:
+        found = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        reason = "it is empty" if not text.strip() else str(error)
+        raise FileError(
+            f"{where} is not a whole JSON file ({reason}); write it again with 'divscore audit … --json FILE'"
+        ) from error
+    return _Reader(where).document(found)
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is no number in JSON")
+
+
+class _Reader:
+    """Takes a document apart; every error names the file and the place in it."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def document(self, held: Any) -> AuditDocument:
+        self._check_schema(held)
+        found = Fields(held, self.where)
+        groups = _groups(found)
+        control = found.of("control")
+        listed = found.values("collections")
+        level = found.real("confidence", 0.0, 1.0)
+        collections = tuple(self._entry(c, i, len(groups), level) for i, c in enumerate(listed))
+        if not collections:
+            raise found.wrong("no collections; there is nothing to compare")
+        _check_names(found, collections)
+        return AuditDocument(
+            version=found.text("version"),
+            attribute=found.text("attribute"),
+            groups=groups,
+            estimator=found.text("estimator"),
+            confidence=level,
+            seed=found.whole("seed"),
+            encoder=found.text_or_none("encoder"),
+            control=control.text_or_none("digest"),
+            collections=collections,
+            missing=_missing(found),
+        )
+
+    def _check_schema(self, found: Any) -> None:
+        schema = found.get("schema") if isinstance(found, dict) else None
+        if not isinstance(schema, str):
+            raise self._wrong(
+                f"this is no audit of divscore (no 'schema': '{FAMILY}/{NEWEST}'); write one with "
+                "'divscore audit … --json FILE'"
+            )
+        family, _, number = schema.partition("/")
+        if family != FAMILY:
+            raise self._wrong(
+                f"its schema is '{printable(schema)}', expected '{FAMILY}/{NEWEST}'; give the JSON of two audits"
+            )
+        if number != str(NEWEST):
+            newer = re.fullmatch(r"\d{1,9}", number) and int(number) > NEWEST
+            todo = "it was written by a newer divscore: update this one" if newer else "write it again"
+            raise self._wrong(f"its schema is '{printable(schema)}', expected '{FAMILY}/{NEWEST}'; {todo}")
+
+    def _entry(self, held: Any, number: int, groups: int, level: float) -> Entry:
+        found = Fields(held, self.where, f"collection {number + 1}: ")
+        if "interval_level" in found.held:
+            level = found.real("interval_level", 0.0, 1.0)
+        value = math.nan
+        if found.held.get("disparity", 0) is not None:
+            value = found.real("disparity", -LARGEST, LARGEST)
+        trust = found.text("trust")
+        if trust not in TRUST:
+            raise found.wrong(f"trust '{printable(trust)}' is none of {', '.join(TRUST)}")
+        return Entry(
+            name=found.text("name"),
+            count=found.size("count", 2**63),
+            disparity=value,
+            interval=_interval(found, groups, level),
+            trust=trust,
+            refits=_refits(found.of("replicates"), groups)
+            if "replicates" in found.held and math.isfinite(value)
+            else None,
+            divscore=found.real("divscore", -LARGEST, LARGEST) if found.has("divscore") else math.nan,
+            missing_parts=found.size("missing_parts", MOST_ROWS) if "missing_parts" in found.held else None,
+        )
+
+    def _wrong(self, what: str) -> FileError:
+        return FileError(f"{self.where}: {what}")
+
+
+def _groups(found: Fields) -> tuple[str, ...]:
+    groups = found.values("groups")
+    if len(groups) < 2 or not all(isinstance(g, str) for g in groups) or len(set(groups)) < len(groups):
+        raise found.wrong("'groups' needs two or more different names")
+    return tuple(groups)
+
+
+def _missing(found: Fields) -> Gaps:
+    try:
+        return Gaps.of(found.held.get("missing", {}))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise found.wrong("'missing' does not list what could not be read") from error
+
+
+def _check_names(found: Fields, collections: tuple[Entry, ...]) -> None:
+    most = Counter(entry.name for entry in collections).most_common(1)[0]
+    if most[1] > 1:
+        raise found.wrong(
+            f"{most[1]} collections are named '{printable(most[0])}' and cannot be matched; audit them under "
+            "different names"
+        )
+
+
+def _interval(found: Fields, groups: int, level: float) -> Interval:
+    limits = found.values("interval")
+    if len(limits) != 2:
+        raise found.wrong(f"'interval' needs two numbers, got {len(limits)}")
+    low, high = (found.number(value, "interval", *bounds(groups)) for value in limits)
+    if low > high:
+        raise found.wrong(f"'interval' begins at {low:g}, above its end {high:g}")
+    return Interval(low, high, level, str(found.held.get("interval_method", "")))
+
+
+def _refits(found: Fields, groups: int) -> Refits:
+    series = _series(found, "disparity")
+    pair = _series(found, "pair") if groups > 2 else None
+    if len(series) < FEWEST or (pair is not None and len(pair) != len(series)):
+        raise found.wrong("they are cut short")
+    return Refits(series, found.real("own", 0.0, LARGEST), pair)
+
+
+def _series(found: Fields, key: str) -> FloatArray:
+    values = found.values(key)
+    return np.array(
+        [math.nan if v is None else found.number(v, key, -LARGEST, LARGEST) for v in values], dtype=float
+    )

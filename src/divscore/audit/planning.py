@@ -1,0 +1,130 @@
+"""How many labels for an interval of a wanted width, learnt from a pilot pool."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from divscore.control.controlset import ControlSet
+from divscore.control.similarity import FloatArray
+from divscore.errors import ControlError, InputError
+from divscore.estimators.likelihood import likelihood
+from divscore.estimators.separation import separable
+from divscore.sketch.sketch import Sketch
+
+__all__ = ["Plan", "plan"]
+
+FRACTIONS = (0.4, 0.5, 0.6, 0.7, 0.8)
+ROUNDS = 4
+EXPONENT = 0.6  # from 50 to 200 labels of PPB widths fell with exponents 0.46 to 0.73
+FEWEST = 12  # labelled examples a group in a pilot
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Expected width of the interval as a function of the number of labels: ``width(n) = a · n^−0.6``.
+
+    `points` are the widths measured on parts of the pilot, as (labels, mean width). The extrapolation
+    is only as good as the pilot is typical, and is rough beyond about four times its size.
+    """
+
+    attribute: str
+    labelled: int
+    confidence: float
+    coefficient: float
+    points: tuple[tuple[int, float], ...]
+
+    def width(self, labels: int) -> float:
+        """Width to expect from so many labels, of a collection that is evenly composed."""
+        if labels < 4:
+            raise InputError(f"{labels} labels: at least 4 are needed")
+        return float(min(2.0, self.coefficient * labels**-EXPONENT))
+
+    def labels(self, width: float) -> int:
+        """Labels to expect to need for an interval of this width."""
+        if not 0 < width < 2:
+            raise InputError(f"width {width} must be between 0 and 2 (the whole range of a disparity)")
+        wanted = float((self.coefficient / width) ** (1 / EXPONENT))
+        return max(4, 2 * math.ceil(round(wanted / 2, 6)))
+
+
+def plan(
+    pool: ControlSet,
+    *,
+    confidence: float = 0.95,
+    collection_size: int = 500,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Plan:
+    """Measure interval widths on parts of a labelled pilot pool and fit their fall with the number of labels.
+
+    In each round a balanced part of the pool is the control set and an evenly composed collection of
+    `collection_size` items is drawn, with replacement, from the rest. The median of width · n^0.6 is kept: a
+    fixed direction would give 1/√n, and the direction itself gets better with more labels. Two groups only.
+
+    >>> rng = np.random.default_rng(0)
+    >>> vectors = rng.normal(size=(80, 8)) + 0.6 * np.repeat([[1.0], [-1.0]], 40, axis=0)
+    >>> pilot = ControlSet(vectors, ["a"] * 40 + ["b"] * 40, attribute="letter")
+    >>> outlook = plan(pilot)
+    >>> outlook.labels(outlook.width(200))
+    200
+    """
+    if len(pool.groups) != 2:
+        raise ControlError(f"planning works with two groups; this pool has {len(pool.groups)}")
+    few = [f"{n} '{name}'" for name, n in pool.counts.items() if n < FEWEST]
+    if few:
+        raise ControlError(f"only {' and '.join(few)} in the pilot pool; planning needs {FEWEST} a group")
+    rng = np.random.default_rng([seed, 4])
+    measured: list[tuple[int, float]] = []
+    for at, fraction in enumerate(FRACTIONS * ROUNDS):
+        labels, width = _measure(pool, fraction, confidence, collection_size, rng)
+        measured.append((labels, width))
+        if progress is not None:
+            progress(at + 1, len(FRACTIONS) * ROUNDS)
+    if sum(width < 1.8 for _, width in measured) < 0.6 * len(measured):
+        raise ControlError(
+            f"the pilot's {len(pool)} labelled examples do not separate the groups of {pool.attribute}; no number "
+            "of labels can be promised. Try vectors from another encoder, or a larger pilot"
+        )
+    return Plan(pool.attribute, len(pool), confidence, _typical(measured), _averaged(measured))
+
+
+def _typical(measured: list[tuple[int, float]]) -> float:
+    """Median, so that the parts that could not tell count as wide, not how wide."""
+    return float(np.median([width * n**EXPONENT for n, width in measured]))
+
+
+def _measure(
+    pool: ControlSet, fraction: float, confidence: float, size: int, rng: np.random.Generator
+) -> tuple[int, float]:
+    smallest = min(pool.counts.values())
+    take = max(4, round(fraction * smallest))
+    chosen, held = [], []
+    for group in range(2):
+        rows = rng.permutation(pool.rows(group))
+        chosen.append(rows[:take])
+        held.append(rng.choice(rows[take:], size=size // 2))
+    part = np.concatenate(chosen)
+    names = [pool.groups[g] for g in pool.labels[part]]
+    control = ControlSet(pool.vectors[part], names, attribute=pool.attribute)
+    sketch = Sketch(control, seed=int(rng.integers(2**31)))
+    if not separable(sketch.scorer):
+        return len(part), 2.0
+    sketch.add(_jittered(pool, np.concatenate(held), rng))
+    return len(part), likelihood(sketch, confidence=confidence).interval.width
+
+
+def _jittered(
+    pool: ControlSet, rows: np.ndarray[tuple[int], np.dtype[np.intp]], rng: np.random.Generator
+) -> FloatArray:
+    # Drawn with replacement: repeated items must not share the fate of one hash.
+    units = pool.units[rows]
+    return np.asarray(units + 1e-9 * rng.standard_normal(units.shape))
+
+
+def _averaged(measured: list[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
+    sizes = sorted({n for n, _ in measured})
+    return tuple((n, float(np.mean([w for m, w in measured if m == n]))) for n in sizes)

@@ -1,0 +1,1 @@
+"""Labelled examples: control sets, labelled samples, selection (Algorithm 2), theory, and the folder on disk."""

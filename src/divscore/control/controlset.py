@@ -1,0 +1,259 @@
+"""ControlSet: the labelled examples, and which of them are the representatives."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from divscore.control.similarity import COSINE, FloatArray, PairwiseFunction, Similarity, as_matrix, unit_rows
+from divscore.errors import ControlError, InputError, MismatchError
+
+__all__ = ["CROSS", "ControlSet"]
+
+CROSS = " × "
+MAX_GROUPS = 12
+
+
+class ControlSet:
+    """Labelled examples of every group, some of them marked as representatives.
+
+    `DivScore` (Algorithm 1) reads the representatives; the default estimator calibrates itself on the whole
+    pool, because representatives that were chosen for being typical are not a random sample.
+
+    Parameters
+    ----------
+    vectors : array of shape (n, d)
+        One feature vector an example.
+    groups : sequence of n names
+        The group of each example. Names, never 0/1.
+    attribute : str
+        What the groups are groups of: "gender", "dialect", …
+    order : sequence of names, optional
+        Fixes the sign for two groups: disparity = share(first) − share(second). Sorted names by default.
+    ids : sequence of n strings, optional
+        What to call the examples; their row numbers by default.
+    similarity : "cosine" or callable on two blocks of vectors
+        Eq. 2 by default.
+    encoder : str, optional
+        What made the vectors; a collection encoded by something else is refused.
+    hand_picked : bool
+        Whether the whole pool was chosen by hand rather than drawn at random. Results then carry a warning.
+    left_out : mapping of group to number, optional
+        Labelled examples that could not be turned into vectors, because no face was found in them, say.
+
+    >>> import numpy as np
+    >>> pool = ControlSet(np.eye(4), ["b", "a", "a", "b"], attribute="letter")
+    >>> pool.groups, pool.counts
+    (('a', 'b'), {'a': 2, 'b': 2})
+    """
+
+    def __init__(
+        self,
+        vectors: Any,
+        groups: Iterable[str],
+        *,
+        attribute: str,
+        order: Sequence[str] | None = None,
+        ids: Iterable[str] | None = None,
+        similarity: Similarity | PairwiseFunction | str = COSINE,
+        encoder: str | None = None,
+        hand_picked: bool = False,
+        left_out: Mapping[str, int] | None = None,
+    ) -> None:
+        matrix = as_matrix(vectors, "the control set's vectors").copy()
+        matrix.setflags(write=False)
+        self.vectors: NDArray[Any] = matrix
+        self.attribute = _name(attribute, "attribute")
+        names = [_group_name(g) for g in groups]
+        self.groups: tuple[str, ...] = _ordered(names, order)
+        self.ids: tuple[str, ...] = _unique_ids(ids, len(names))
+        self.similarity = Similarity.of(similarity)
+        self.encoder = encoder
+        self.hand_picked = hand_picked
+        self.left_out: dict[str, int] = {name: int(n) for name, n in (left_out or {}).items() if n}
+        self.method = "all"
+        _check_rows(matrix, names, self.ids)
+        position = {name: i for i, name in enumerate(self.groups)}
+        self.labels: NDArray[np.intp] = np.array([position[n] for n in names], dtype=np.intp)
+        self.representative: NDArray[np.bool_] = np.ones(len(names), dtype=bool)
+        _check_counts(self)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{n} {name}" for name, n in self.counts.items())
+        marked = int(self.representative.sum())
+        return (
+            f"<ControlSet {self.attribute}: {counts}; {marked} representatives, {self.dimension} dimensions>"
+        )
+
+    @property
+    def dimension(self) -> int:
+        """Length of the vectors."""
+        return int(self.vectors.shape[1])
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Labelled examples in each group."""
+        return {name: int((self.labels == i).sum()) for i, name in enumerate(self.groups)}
+
+    @cached_property
+    def units(self) -> FloatArray:
+        """The examples scaled to length one."""
+        return unit_rows(self.vectors)
+
+    @cached_property
+    def digest(self) -> str:
+        """A fingerprint of everything that a result depends on."""
+        text = repr((self.attribute, self.groups, self.similarity.name, self.encoder, self.vectors.shape))
+        state = hashlib.sha256(text.encode())
+        for array in (self.vectors.astype(np.float64), self.labels.astype(np.int64), self.representative):
+            state.update(np.ascontiguousarray(array).tobytes())
+        return state.hexdigest()
+
+    def group_of(self, name: str) -> int:
+        """Position of a group, or a clear error."""
+        if name not in self.groups:
+            raise InputError(f"unknown group '{name}'; this control set has {_listed(self.groups)}")
+        return self.groups.index(name)
+
+    def rows(self, group: int, *, representatives: bool = False) -> NDArray[np.intp]:
+        """Row numbers of one group's examples."""
+        mask = self.labels == group
+        return np.flatnonzero(mask & self.representative if representatives else mask)
+
+    def with_representatives(self, rows: Iterable[int], method: str = "chosen") -> ControlSet:
+        """Mark other representatives; the pool stays whole."""
+        mask = np.zeros(len(self), dtype=bool)
+        mask[np.fromiter(rows, dtype=np.intp)] = True
+        for group, name in enumerate(self.groups):
+            marked = int((mask & (self.labels == group)).sum())
+            if marked < 2:
+                raise ControlError(
+                    f"group '{name}' would have {marked} representative{'s' * (marked != 1)}; "
+                    "each group needs at least two"
+                )
+        return self._copy(representative=mask, method=method)
+
+    def with_order(self, order: Sequence[str]) -> ControlSet:
+        """Present the groups in another order: the sign of a two-group disparity follows it."""
+        names = np.array(self.groups, dtype=object)[self.labels]
+        groups = _ordered(list(names), order)
+        position = {name: i for i, name in enumerate(groups)}
+        return self._copy(groups=groups, labels=np.array([position[n] for n in names], dtype=np.intp))
+
+    def with_ids(self, ids: Iterable[str]) -> ControlSet:
+        """Call the examples something else; the fingerprint stays, no result depends on it."""
+        names = _unique_ids(ids, len(self))
+        _check_rows(self.vectors, list(names), names)
+        return self._copy(ids=names)
+
+    def cross(self, other: ControlSet) -> ControlSet:
+        """Intersect two attributes labelled on the same vectors: groups named ``female × darker``."""
+        if len(self) != len(other) or not np.array_equal(self.vectors, other.vectors):
+            raise MismatchError("only control sets over the same vectors can be crossed")
+        names = [
+            f"{self.groups[a]}{CROSS}{other.groups[b]}"
+            for a, b in zip(self.labels, other.labels, strict=True)
+        ]
+        order = [f"{a}{CROSS}{b}" for a in self.groups for b in other.groups]
+        return ControlSet(
+            self.vectors,
+            names,
+            attribute=f"{self.attribute}{CROSS}{other.attribute}",
+            order=[name for name in order if name in set(names)],
+            ids=self.ids,
+            similarity=self.similarity,
+            encoder=self.encoder,
+            hand_picked=self.hand_picked or other.hand_picked,
+        )
+
+    def _copy(self, **changes: Any) -> ControlSet:
+        clone = object.__new__(ControlSet)
+        clone.__dict__.update({k: v for k, v in self.__dict__.items() if k != "digest"})
+        clone.__dict__.update(changes)
+        return clone
+
+
+def _name(value: object, what: str) -> str:
+    text = str(value).strip()
+    if not text:
+        raise InputError(f"the {what} needs a name")
+    return text
+
+
+def _group_name(value: object) -> str:
+    if value is None:
+        raise ControlError("a labelled example has no group (None); label it or leave it out")
+    if isinstance(value, (bool, int, float, np.number, np.bool_)):
+        raise ControlError(
+            f"groups must be names, got the number {value!r}; say what it stands for, "
+            "for example ['female' if z == 0 else 'male' for z in groups]"
+        )
+    text = _name(value, "group")
+    if text in {"0", "1"}:
+        raise ControlError(f"groups must be names, got '{text}'; say what it stands for, e.g. 'female'")
+    return text
+
+
+def _ordered(names: list[str], order: Sequence[str] | None) -> tuple[str, ...]:
+    present = sorted(set(names))
+    if not present:
+        raise ControlError("the control set is empty; it needs labelled examples of at least two groups")
+    if len(present) == 1:
+        raise ControlError(
+            f"all {len(names)} labelled examples are of group '{present[0]}'; at least two groups are needed"
+        )
+    if len(present) > MAX_GROUPS:
+        raise ControlError(
+            f"{len(present)} groups; divscore handles at most {MAX_GROUPS}: {_listed(present)}"
+        )
+    if order is None:
+        return tuple(present)
+    wanted = tuple(str(name).strip() for name in order)
+    if sorted(wanted) != present:
+        raise ControlError(f"order names {_listed(wanted)}, but the examples are of {_listed(present)}")
+    return wanted
+
+
+def _unique_ids(ids: Iterable[str] | None, count: int) -> tuple[str, ...]:
+    if ids is None:
+        return tuple(str(i) for i in range(count))
+    texts = tuple(str(i) for i in ids)
+    if len(set(texts)) < len(texts):
+        seen: set[str] = set()
+        twice = next(t for t in texts if t in seen or seen.add(t))  # type: ignore[func-returns-value]
+        raise ControlError(f"id '{twice}' is given to more than one labelled example; ids must be unique")
+    return texts
+
+
+def _check_rows(matrix: NDArray[Any], names: list[str], ids: tuple[str, ...]) -> None:
+    if not len(matrix) == len(names) == len(ids):
+        raise ControlError(
+            f"{len(matrix)} vectors, {len(names)} group names and {len(ids)} ids; expected one of each an example"
+        )
+    finite = np.isfinite(matrix).all(axis=1)
+    bad = np.flatnonzero(~finite | ~matrix.any(axis=1))
+    if bad.size:
+        kind = "NaN or infinite numbers" if not finite[bad[0]] else "only zeros"
+        more = f" ({bad.size} such examples)" if bad.size > 1 else ""
+        raise ControlError(
+            f"labelled example '{ids[bad[0]]}' (row {bad[0]}) has {kind}{more}; mend it or leave it out"
+        )
+
+
+def _check_counts(control: ControlSet) -> None:
+    few = [(name, n) for name, n in control.counts.items() if n < 2]
+    if few:
+        name, n = few[0]
+        raise ControlError(f"group '{name}' has {n} labelled example; every group needs at least two")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)

@@ -1,0 +1,273 @@
+"""Which labelled examples represent their groups: at random, adaptively (Algorithm 2), or by a DPP."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from divscore.control.controlset import ControlSet
+from divscore.control.similarity import FloatArray
+from divscore.errors import ControlError, InputError
+from divscore.estimators.divscore import divscore, item_similarity, similarity_sums, within_between
+
+__all__ = ["choose_alpha", "element_gamma", "select_adaptive", "select_dpp", "select_random"]
+
+ALPHAS = (0.0, 0.1, 0.3, 1.0, 3.0)
+PREVALENCES = tuple(f / 10 for f in range(1, 10))
+DRAWS = 100
+# As large as a real collection: in small ones sampling noise dominates and favours the widest u − l.
+RESAMPLE = 500
+
+Rows = NDArray[np.intp]
+
+
+def select_random(pool: ControlSet, size: int, *, balanced: bool = True, seed: int = 0) -> ControlSet:
+    """Draw `size` representatives at random: as many of each group, or as the pool has them.
+
+    Balanced: size // k a group, what is left over to the first groups. Proportional (``balanced=False``): a
+    draw without replacement from the whole pool, repeated while a group has fewer than two.
+
+    >>> pool = ControlSet(np.eye(10), ["a"] * 4 + ["b"] * 6, attribute="letter")
+    >>> control = select_random(pool, 5, seed=1)
+    >>> [len(control.rows(group, representatives=True)) for group in (0, 1)]
+    [3, 2]
+    """
+    rng = np.random.default_rng(seed)
+    k = len(pool.groups)
+    if balanced:
+        quotas = [size // k + (group < size % k) for group in range(k)]
+        _check_quotas(pool, quotas, size)
+        picks = [rng.choice(pool.rows(g), size=n, replace=False) for g, n in enumerate(quotas)]
+        return pool.with_representatives(np.concatenate(picks), method="random balanced")
+    if not 2 * k <= size <= len(pool):
+        raise InputError(f"size {size}: must be from {2 * k} (two a group) to {len(pool)} (the whole pool)")
+    for _ in range(DRAWS):
+        rows = rng.choice(len(pool), size=size, replace=False)
+        if np.bincount(pool.labels[rows], minlength=k).min() >= 2:
+            return pool.with_representatives(rows, method="random proportional")
+    rare = min(pool.counts, key=lambda name: pool.counts[name])
+    raise ControlError(
+        f"{DRAWS} random draws of {size} left a group with fewer than two: '{rare}' has {pool.counts[rare]} "
+        f"of {len(pool)} examples; take a larger size or balanced=True"
+    )
+
+
+def select_adaptive(
+    pool: ControlSet, size: int, *, alpha: float | Literal["auto"] = 1.0, seed: int = 0
+) -> ControlSet:
+    r"""Choose typical but not redundant representatives, size // k a group (Algorithm 2).
+
+    Each group i takes, one after the other, the example that maximises
+
+    .. math:: \gamma_i^{(x)} - \alpha \max_{y \in T_i} sim(x, y)
+
+    with γ_i^(x) as in `element_gamma`, redundancy 0 for the first pick and ties to the lowest index: the same
+    pool always gives the same set. O(size · n · d). ``alpha="auto"`` asks `choose_alpha`, and only that uses
+    `seed`. The chosen examples are no random sample of their groups.
+
+    >>> vectors = [[1, 0], [1, 0], [2, 1], [0, 1], [0, 1], [-1, 1]]
+    >>> pool = ControlSet(vectors, ["a", "a", "a", "b", "b", "b"], attribute="letter")
+    >>> np.flatnonzero(select_adaptive(pool, 4, alpha=0).representative).tolist()
+    [0, 1, 3, 5]
+    >>> np.flatnonzero(select_adaptive(pool, 4, alpha=10).representative).tolist()
+    [0, 2, 3, 5]
+    """
+    if isinstance(alpha, str):
+        if alpha != "auto":
+            raise InputError(f"alpha '{alpha}': give a number ≥ 0 or 'auto'")
+        alpha = choose_alpha(pool, size, seed=seed)
+    weight = _checked_alpha(alpha)
+    rows = _greedy(pool, size, lambda rows, gamma, n: _mmr(pool, rows, gamma, n, weight))
+    return pool.with_representatives(rows, method=f"adaptive, α = {weight:g}")
+
+
+def select_dpp(pool: ControlSet, size: int, *, seed: int = 0) -> ControlSet:
+    """Choose representatives by a determinantal point process, size // k a group (named in Section 5).
+
+    Greedy maximum of log det L over the group's subsets, with L = diag(q) S diag(q), S the similarity halved
+    (for cosine an example then has 1 with itself) and quality q_x = exp(γ_i^(x) / 2σ), σ the group's standard
+    deviation of γ: the sum of γ/σ plus the log volume that the examples span. The incremental Cholesky
+    factors of Chen, Zhang & Zhou (2018) make a pick O(n (d + picks)). Deterministic, ties to the lowest
+    index: `seed` has no effect and is there for the common signature.
+    Once the examples left add no volume, the largest γ follow.
+
+    >>> vectors = [[1, 0], [1, 0], [2, 1], [0, 1], [0, 1], [-1, 1]]
+    >>> pool = ControlSet(vectors, ["a", "a", "a", "b", "b", "b"], attribute="letter")
+    >>> np.flatnonzero(select_dpp(pool, 4).representative).tolist()
+    [0, 2, 3, 5]
+    """
+    rows = _greedy(pool, size, lambda rows, gamma, n: _map_inference(pool, rows, gamma, n))
+    return pool.with_representatives(rows, method="dpp")
+
+
+def element_gamma(pool: ControlSet) -> FloatArray:
+    r"""γ_i^(x) of every labelled example x, i its group (Algorithm 2, line 4).
+
+    .. math:: \gamma_i^{(x)} = \frac{1}{|U_i| - 1} \sum_{y \in U_i \setminus x} sim(x, y)
+              - \frac{1}{|U \setminus U_i|} \sum_{y \in U \setminus U_i} sim(x, y)
+
+    For two groups U ∖ U_i is the paper's U_{1−i}; with more it is all examples of all other groups.
+    O(n d) for cosine.
+
+    >>> pool = ControlSet([[1, 0], [1, 0], [0, 1], [0, 1]], ["a", "a", "b", "b"], attribute="letter")
+    >>> element_gamma(pool)
+    array([1., 1., 1., 1.])
+    """
+    n = len(pool)
+    sums = similarity_sums(pool, np.arange(n))
+    own = sums[np.arange(n), pool.labels]
+    size = np.bincount(pool.labels)[pool.labels]
+    sums[np.arange(n), pool.labels] = 0.0
+    gamma: FloatArray = own / (size - 1) - sums.sum(axis=1) / (n - size)
+    return gamma
+
+
+def choose_alpha(
+    pool: ControlSet, size: int, *, candidates: Sequence[float] = ALPHAS, folds: int = 5, seed: int = 0
+) -> float:
+    """Choose α of Algorithm 2 by cross-validation on the labelled pool.
+
+    In each fold the set is selected on the other folds, and Algorithm 1 scores resamples of the held-out fold
+    (with replacement) that hold a share f = 0.1, …, 0.9 of a group. The α of smallest mean
+    |score − disparity| wins, ties to the smaller. Where the training folds are too small for `size`, every
+    group gives as many as the smallest has.
+
+    >>> rng = np.random.default_rng(0)
+    >>> means = np.repeat([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], 20, axis=0)
+    >>> pool = ControlSet(means + rng.normal(size=(40, 3)) / 2, ["a"] * 20 + ["b"] * 20, attribute="letter")
+    >>> choose_alpha(pool, 10) in (0, 0.1, 0.3, 1, 3)
+    True
+    """
+    alphas = sorted(_checked_alpha(alpha) for alpha in candidates)
+    smallest = min(pool.counts.values())
+    if not alphas or folds < 2:
+        raise InputError("choosing α takes at least one candidate and two folds")
+    _check_quotas(pool, [size // len(pool.groups)] * len(pool.groups), size)
+    if smallest < 3:
+        raise ControlError(f"a group of {smallest} examples is too small to choose α on; give a number")
+    rng = np.random.default_rng(seed)
+    fold = _deal(pool, min(folds, smallest), rng)
+    errors = np.zeros(len(alphas))
+    for held in range(int(fold.max()) + 1):
+        errors += _fold_errors(pool, fold, held, size, alphas, rng)
+    return alphas[int(errors.argmin())]
+
+
+def _fold_errors(
+    pool: ControlSet, fold: Rows, held: int, size: int, alphas: list[float], rng: np.random.Generator
+) -> FloatArray:
+    """Sum of |score − disparity| over the resamples of one held-out fold, for each α."""
+    names = np.array(pool.groups, dtype=object)
+    rows, test = np.flatnonzero(fold != held), np.flatnonzero(fold == held)
+    training = ControlSet(
+        pool.vectors[rows],
+        names[pool.labels[rows]],
+        attribute=pool.attribute,
+        order=pool.groups,
+        similarity=pool.similarity,
+    )
+    draws = _resamples(pool.labels[test], len(pool.groups), rng)
+    errors = np.zeros(len(alphas))
+    available = min(size, len(pool.groups) * min(training.counts.values()))
+    for a, alpha in enumerate(alphas):
+        control = select_adaptive(training, available, alpha=alpha)
+        reference = within_between(control)
+        similarity = item_similarity(pool.vectors[test], control)
+        for drawn, truth in draws:
+            error = abs(divscore(similarity[drawn].mean(axis=0), reference).score - truth)
+            errors[a] += error if math.isfinite(error) else math.inf
+    return errors
+
+
+def _deal(pool: ControlSet, folds: int, rng: np.random.Generator) -> Rows:
+    """Fold of every example, every group spread evenly."""
+    fold = np.empty(len(pool), dtype=np.intp)
+    for group in range(len(pool.groups)):
+        rows = rng.permutation(pool.rows(group))
+        fold[rows] = np.arange(len(rows)) % folds
+    return fold
+
+
+def _resamples(labels: Rows, k: int, rng: np.random.Generator) -> list[tuple[Rows, float]]:
+    """Draw collections of artificial prevalence, each with its true disparity."""
+    draws = []
+    for lead in range(k if k > 2 else 1):
+        for f in PREVALENCES:
+            shares = np.full(k, (1 - f) / (k - 1))
+            shares[lead] = f
+            counts = np.maximum(np.rint(RESAMPLE * shares).astype(int), 1)
+            rows = [rng.choice(np.flatnonzero(labels == g), size=counts[g]) for g in range(k)]
+            actual = counts / counts.sum()
+            truth = actual[0] - actual[1] if k == 2 else actual.max() - actual.min()
+            draws.append((np.concatenate(rows), float(truth)))
+    return draws
+
+
+def _greedy(pool: ControlSet, size: int, pick: Callable[[Rows, FloatArray, int], Rows]) -> Rows:
+    """Let `pick` choose size // k rows of every group, given the group's rows and their γ."""
+    quota = size // len(pool.groups)
+    _check_quotas(pool, [quota] * len(pool.groups), size)
+    gamma = element_gamma(pool)
+    groups = [pool.rows(group) for group in range(len(pool.groups))]
+    return np.concatenate([rows[pick(rows, gamma[rows], quota)] for rows in groups])
+
+
+def _similarity_with(pool: ControlSet, rows: Rows, chosen: int) -> FloatArray:
+    if pool.similarity.collapses:
+        similarity: FloatArray = 1.0 + np.vecdot(pool.units[rows], pool.units[chosen])
+        return similarity
+    vectors = pool.vectors[rows].astype(np.float64)
+    return pool.similarity.pairs(vectors, pool.vectors[[chosen]].astype(np.float64))[:, 0]
+
+
+def _mmr(pool: ControlSet, rows: Rows, gamma: FloatArray, quota: int, alpha: float) -> Rows:
+    """Positions that Algorithm 2 (lines 6–8) takes of one group, in the order of picking."""
+    redundancy = np.zeros(len(rows))
+    free = np.ones(len(rows), dtype=bool)
+    picked = np.empty(quota, dtype=np.intp)
+    for step in range(quota):
+        best = int(np.where(free, gamma - alpha * redundancy, -np.inf).argmax())
+        picked[step], free[best] = best, False
+        redundancy = np.maximum(redundancy, _similarity_with(pool, rows, int(rows[best])))
+    return picked
+
+
+def _map_inference(pool: ControlSet, rows: Rows, gamma: FloatArray, quota: int) -> Rows:
+    """Positions of the greedy MAP subset of one group; `volume` is each example's squared Cholesky pivot."""
+    spread = float(gamma.std()) or 1.0
+    quality = np.exp((gamma - gamma.max()) / (2 * spread))
+    volume = quality**2
+    floor = 1e-10 * float(volume.max())
+    factors = np.zeros((quota, len(rows)))
+    free = np.ones(len(rows), dtype=bool)
+    picked = np.empty(quota, dtype=np.intp)
+    for step in range(quota):
+        gain = np.where(free, volume, -np.inf)
+        best = int(gain.argmax() if gain.max() > floor else np.where(free, gamma, -np.inf).argmax())
+        picked[step], free[best] = best, False
+        pivot = math.sqrt(max(float(volume[best]), floor))
+        kernel = quality[best] * quality * _similarity_with(pool, rows, int(rows[best])) / 2
+        factors[step] = (kernel - factors[:step, best] @ factors[:step]) / pivot
+        volume = np.maximum(volume - factors[step] ** 2, 0.0)
+    return picked
+
+
+def _checked_alpha(alpha: float) -> float:
+    if not (alpha >= 0 and math.isfinite(alpha)):
+        raise InputError(f"alpha = {alpha}: the weight of redundancy must be a number ≥ 0")
+    return float(alpha)
+
+
+def _check_quotas(pool: ControlSet, quotas: list[int], size: int) -> None:
+    k = len(pool.groups)
+    for (name, count), quota in zip(pool.counts.items(), quotas, strict=True):
+        if quota < 2:
+            raise InputError(f"size {size} gives group '{name}' {quota}; {k} groups take at least {2 * k}")
+        if quota > count:
+            raise InputError(
+                f"size {size} asks for {quota} of group '{name}', which has {count} examples; take a smaller size"
+            )

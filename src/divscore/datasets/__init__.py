@@ -1,1 +1,0 @@
-"""Collections that are published, and the one that comes with divscore."""

@@ -1,0 +1,107 @@
+"""Interval, disparity, and the result every estimator returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from divscore.control.similarity import FloatArray
+
+__all__ = ["BOOTSTRAP", "SHARED_BOOTSTRAP", "Estimate", "Interval", "Refits", "disparity", "from_replicates"]
+
+# How intervals are made; the second where many collections share one sample.
+BOOTSTRAP = "bayesian bootstrap"
+SHARED_BOOTSTRAP = "bayesian bootstrap, shared sample"
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A confidence interval: its limits, its level, and how it was made."""
+
+    low: float
+    high: float
+    level: float
+    method: str
+
+    @property
+    def width(self) -> float:
+        """Distance of the limits."""
+        return self.high - self.low
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+    def mirrored(self) -> Interval:
+        """Negate the quantity."""
+        return Interval(-self.high, -self.low, self.level, self.method)
+
+
+@dataclass(frozen=True)
+class Refits:
+    """The disparity by every refit of the control set: the part of its error that two audits may share.
+
+    Replicate b of two audits with one control set and one seed comes of the same refit, so that their difference
+    is free of what both have in common. NaN where a refit does not tell the groups apart. With more than two groups
+    `pair` follows the two groups that are the largest and the smallest; `own` is the standard error that the
+    collection's items add, which no other collection shares.
+    """
+
+    disparity: FloatArray  # (B,)
+    own: float
+    pair: FloatArray | None = None  # (B,)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Shares of the groups in the control set's order, the disparity, and an interval for each."""
+
+    shares: FloatArray
+    share_intervals: tuple[Interval, ...]
+    disparity: float
+    interval: Interval
+    replicates: FloatArray | None = None  # (B, k) shares that could have been, where the method makes them
+    refits: Refits | None = None
+
+
+def disparity(shares: FloatArray) -> FloatArray:
+    """Two groups: share(first) − share(second). More: largest share − smallest (the paper's footnote)."""
+    if shares.shape[-1] == 2:
+        return np.asarray(shares[..., 0] - shares[..., 1])
+    return np.asarray(shares.max(axis=-1) - shares.min(axis=-1))
+
+
+def bounds(groups: int) -> tuple[float, float]:
+    """Smallest and largest possible disparity."""
+    return (-1.0, 1.0) if groups == 2 else (0.0, 1.0)
+
+
+def _normal_quantile(probability: float) -> float:
+    return NormalDist().inv_cdf(probability)
+
+
+def from_replicates(
+    value: float, replicates: FloatArray, level: float, limits: tuple[float, float], drawn: int | None = None
+) -> Interval:
+    """Union of the percentile and the basic bootstrap interval, clipped to what is possible.
+
+    `drawn` is the number of independent replicates, where each stands there several times.
+    """
+    tail = (1.0 - level) / 2
+    # Both ends are interpolated from the outside in, so that mirrored replicates give exactly the mirrored interval.
+    ordered = np.sort(replicates)
+    reached = max(tail, 2 / ((drawn or len(ordered)) + 1))
+    below, between = divmod(reached * (len(ordered) - 1), 1)
+    at = int(below)
+    low = float(ordered[at] + between * (ordered[at + 1] - ordered[at]))
+    high = float(ordered[-1 - at] - between * (ordered[-1 - at] - ordered[-2 - at]))
+    if tail < reached:
+        # Farther out than the replicates reach: their spread is drawn out as a normal tail.
+        stretch = _normal_quantile(tail) / _normal_quantile(reached)
+        middle = (float(ordered[(len(ordered) - 1) // 2]) + float(ordered[len(ordered) // 2])) / 2
+        low, high = middle + stretch * (low - middle), middle + stretch * (high - middle)
+    low, high = min(low, 2 * value - high), max(high, 2 * value - low)
+    return Interval(
+        min(max(low, limits[0]), limits[1]), max(min(high, limits[1]), limits[0]), level, BOOTSTRAP
+    )

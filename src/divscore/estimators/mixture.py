@@ -1,0 +1,101 @@
+"""Shares of a mixture by maximum likelihood, from counts of cells."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from divscore.control.similarity import FloatArray
+
+__all__ = ["excess_variance", "mixture_share", "mixture_shares"]
+
+
+def mixture_share(ratio: FloatArray, counts: FloatArray) -> FloatArray:
+    """Share p of the first of two groups that maximises ``Σ n_c log(p r_c + 1 − p)``, for many rows at once.
+
+    `ratio` and `counts` are (…, cells). The derivative in p is monotone, so Newton's method inside a shrinking
+    bracket finds the root that the EM algorithm would creep up to; a derivative of one sign means p is 0 or 1.
+
+    >>> float(mixture_share(np.array([9.0, 1 / 9]), np.array([30.0, 10.0])).round(6))
+    0.8125
+    """
+    gain = ratio - 1.0
+    # Where the slope has one sign all the way, the answer is an end and the bracket shrinks to it at once.
+    low = np.where((counts * gain / ratio).sum(axis=-1) >= 0, 1.0, 0.0)
+    high = np.where((counts * gain).sum(axis=-1) <= 0, 0.0, 1.0)
+    share = (low + high) / 2
+    # Memory that is used again: with thousands of collections to audit, fresh pages would cost more than the sums.
+    pull, term = np.empty((2, *np.broadcast_shapes(gain.shape, counts.shape)))
+    for _ in range(60):
+        np.multiply(share[..., None], gain, out=term)
+        np.divide(gain, np.add(1.0, term, out=term), out=pull)
+        slope = np.multiply(counts, pull, out=term).sum(axis=-1)
+        bend = np.multiply(counts, np.square(pull, out=pull), out=term).sum(axis=-1)
+        inside = low < high
+        low, high = np.where(inside & (slope > 0), share, low), np.where(inside & (slope <= 0), share, high)
+        leap = share + slope / np.maximum(bend, 1e-300)
+        # Newton where it stays inside the bracket or has arrived, bisection where it would leave it.
+        after = np.where(((leap > low) & (leap < high)) | (leap == share), leap, (low + high) / 2)
+        done = np.abs(after - share).max() < 1e-13
+        share = after
+        if done:
+            break
+    return np.where(share < 1e-9, 0.0, np.where(share > 1 - 1e-9, 1.0, share))
+
+
+def mixture_shares(likelihoods: FloatArray, counts: FloatArray) -> FloatArray:
+    """Shares (…, k) that maximise ``Σ n_c log Σ_g p_g L_cg``, for likelihoods (…, cells, k).
+
+    Two groups by `mixture_share`; more by EM with squared extrapolation (SQUAREM, Varadhan and Roland 2008), which
+    keeps EM's certainty of climbing: a leap that does not climb is dropped. EM multiplies a share by its slope, and
+    the largest slope minus one bounds how far the mean log likelihood is from its top; it ends at 1e-9.
+    """
+    k = likelihoods.shape[-1]
+    if k == 2:
+        share = mixture_share(likelihoods[..., 0] / likelihoods[..., 1], counts)
+        return np.stack([share, 1.0 - share], axis=-1)
+    weights = counts / counts.sum(axis=-1, keepdims=True)
+
+    def em(p: FloatArray) -> FloatArray:
+        mixed = (likelihoods @ p[..., None])[..., 0]
+        return np.asarray(p * ((weights / mixed)[..., None, :] @ likelihoods)[..., 0, :])
+
+    def height(p: FloatArray) -> FloatArray:
+        return np.asarray(
+            (weights * np.log((likelihoods @ p[..., None])[..., 0])).sum(axis=-1, keepdims=True)
+        )
+
+    p = np.full((*counts.shape[:-1], k), 1.0 / k)
+    for _ in range(500):
+        first = em(p)
+        second = em(first)
+        if (second <= first * (1 + 1e-9)).all():
+            return second
+        r, v = first - p, second - 2 * first + p
+        length = np.sqrt(
+            (r**2).sum(axis=-1, keepdims=True) / np.maximum((v**2).sum(axis=-1, keepdims=True), 1e-300)
+        )
+        step = np.clip(length, 1.0, 1e3)
+        leap = np.maximum(p + 2 * step * r + step**2 * v, 0.1 * second)
+        leap = em(leap / leap.sum(axis=-1, keepdims=True))
+        p = np.where(height(leap) >= height(second), leap, second)
+    return p
+
+
+def excess_variance(likelihoods: FloatArray, counts: FloatArray, shares: FloatArray) -> FloatArray:
+    """Covariance (k, k) of the estimated shares that this collection's own items leave, given its composition.
+
+    The estimate of a population's shares varies by the inverse information over N, of which the multinomial
+    part is the composition changing from sample to sample; the audit asks for the composition of *this*
+    collection, so only the excess counts. Clipped to be positive semi-definite.
+    """
+    n = counts.sum()
+    mixed = likelihoods @ shares
+    scores = (likelihoods[:, :-1] - likelihoods[:, -1:]) / mixed[:, None]
+    information = (scores * (counts / n)[:, None]).T @ scores
+    q = len(shares) - 1
+    inverse = np.linalg.pinv(information + 1e-9 * np.eye(q))
+    multinomial = np.diag(shares[:-1]) - np.outer(shares[:-1], shares[:-1])
+    values, vectors = np.linalg.eigh((inverse - multinomial) / n)
+    first = vectors @ np.diag(np.clip(values, 0.0, 1.0)) @ vectors.T
+    contrast = np.vstack([np.eye(q), -np.ones(q)])
+    return np.asarray(contrast @ first @ contrast.T)

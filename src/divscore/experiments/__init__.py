@@ -1,1 +1,0 @@
-"""The paper's experiments, with our estimators beside the paper's on the same draws."""

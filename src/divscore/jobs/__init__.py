@@ -1,0 +1,1 @@
+"""What every surface calls: engines, encoding, caching, embedding, sketching and auditing a source."""

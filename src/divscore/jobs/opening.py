@@ -1,0 +1,78 @@
+"""Open whatever a user names: vectors as they are, items through an encoder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from divscore.errors import FileError
+from divscore.jobs.encode import Encoding
+from divscore.jobs.source import EncodedSource
+from divscore.sources.items import ItemSource
+from divscore.sources.open import open_located
+from divscore.sources.places import folder_values
+from divscore.sources.recognise import recognise
+from divscore.sources.table import Request, VectorSource
+from divscore.sources.tableitems import TableItems
+
+__all__ = ["open_any", "open_items"]
+
+
+def open_any(
+    path: str | os.PathLike[str],
+    encoding: Encoding,
+    *,
+    column: str | None = None,
+    extra: Sequence[str] = (),
+    taken: Sequence[str] = (),
+    form: str = "",
+    strict: bool = False,
+) -> VectorSource:
+    """Open a collection: a file of vectors, or items that are encoded while they are read."""
+    found = recognise(
+        path,
+        column=column,
+        extra=tuple(extra),
+        taken=taken,
+        form=form,
+        strict=strict,
+        forced=encoding.forced and encoding.followed is None,
+    )
+    if isinstance(found, ItemSource):
+        encoding.fit(found)
+        return EncodedSource(found, encoding, strict=strict)
+    if encoding.shortens:
+        raise FileError(
+            f"{found.found[0].label} holds vectors; --pca shortens what is encoded, not vectors that are there"
+        )
+    request = Request(column, tuple(dict.fromkeys(extra)), strict)
+    return open_located(found.found, request, os.fspath(path), found.unopened)
+
+
+def open_items(
+    path: str | os.PathLike[str],
+    *,
+    column: str | None = None,
+    extra: Sequence[str] | None = (),
+    form: str = "",
+    strict: bool = False,
+) -> ItemSource:
+    """Open a collection of items, vectors refused; `extra` None takes every column of text and numbers."""
+    found = recognise(path, column=column, extra=extra or (), form=form, strict=strict, forced=True)
+    if not isinstance(found, ItemSource):
+        raise FileError(f"{found.found[0].label} holds vectors, not items; there is nothing to encode")
+    if extra is None:
+        every = [name for name, kind in found.columns.items() if kind in {"text", "number", "bool", "date"}]
+        every += [name for name in _folder_columns(found) if name not in found.columns]
+        return open_items(
+            path, column=getattr(found, "column", column), extra=every, form=form, strict=strict
+        )
+    return found
+
+
+def _folder_columns(source: ItemSource) -> list[str]:
+    """Columns that the folders of all files of a table name."""
+    if not isinstance(source, TableItems):
+        return []
+    first, *others = map(folder_values, source.locations)
+    return [name for name in first if all(name in each for each in others)]

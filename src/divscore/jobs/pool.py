@@ -1,0 +1,194 @@
+"""Labelled examples: a saved control set, or vectors, texts or pictures with the names of their groups."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from divscore.control.controlfile import is_control
+from divscore.control.controlset import CROSS, ControlSet
+from divscore.errors import ControlError, FileError
+from divscore.jobs.encode import Encoding
+from divscore.jobs.projection import Projection
+from divscore.jobs.source import EncodedSource
+from divscore.sources.folder import FolderItems
+from divscore.sources.items import ItemSource
+from divscore.sources.labelled import GROUP, attributes_of, groups_of, guess_attribute, read_pool
+from divscore.sources.locate import is_folder, locate_all
+from divscore.sources.open import open_located
+from divscore.sources.places import Location
+from divscore.sources.recognise import ARRAYS, recognise
+from divscore.sources.table import Request, VectorSource
+from divscore.sources.tableitems import TableItems
+
+__all__ = ["PROJECTION", "open_labelled", "open_pool"]
+
+PROJECTION = "projection.npz"  # inside the folder of a control set
+LABELS = "labels.csv"
+Watch = Callable[[EncodedSource], AbstractContextManager[None]]
+
+
+def open_pool(
+    path: str | os.PathLike[str],
+    encoding: Encoding,
+    *,
+    attribute: str | None = None,
+    column: str | None = None,
+    order: Sequence[str] | None = None,
+    form: str = "",
+    likely_column: str | None = None,
+    fit_with: Sequence[ItemSource] = (),
+    watch: Watch = lambda source: nullcontext(),
+) -> ControlSet:
+    """Read labelled examples: a saved control set, or vectors, texts or pictures with the names of their groups.
+
+    Pictures lie in one sub-folder a group, or beside a ``labels.csv``. The column named `likely_column` holds the
+    items if it is there. `encoding` then follows the examples: what it encodes next is comparable with them.
+    Examples that cannot be encoded are left out and counted by group in ``ControlSet.left_out``.
+    """
+    if not is_control(path):
+        path = _with_labels(path)
+        column = column or _item_column_named(path, likely_column, form)
+        items = _pool_items(path, encoding, attribute, column, form)
+        if items is not None:
+            encoding.fit(items.source, *fit_with)
+            return _encoded_pool(items, encoding, order, watch)
+    control = read_pool(path, attribute=attribute, column=column, order=order)
+    saved = Path(path) / PROJECTION
+    encoding.expect(control.encoder, Projection.load(saved) if saved.is_file() else None)
+    return control
+
+
+def open_labelled(
+    path: str | os.PathLike[str],
+    encoding: Encoding,
+    *,
+    attribute: str | None = None,
+    likely_column: str | None = None,
+) -> ItemSource | None:
+    """The items themselves that `open_pool` encoded; None where it read vectors or a saved control set."""
+    if is_control(path):
+        return None
+    path = _with_labels(path)
+    column = _item_column_named(path, likely_column, "")
+    items = _pool_items(path, encoding, attribute, column, "")
+    return None if items is None else items.source
+
+
+class _PoolItems:
+    """Items of a pool, and which columns tell their groups."""
+
+    def __init__(self, source: ItemSource, names: Sequence[str], labels: VectorSource | None) -> None:
+        self.source = source
+        self.names = names  # the attributes
+        self.labels = labels
+
+
+def _pool_items(
+    path: str | os.PathLike[str], encoding: Encoding, attribute: str | None, column: str | None, form: str
+) -> _PoolItems | None:
+    if is_folder(path):
+        folders = FolderItems(os.fspath(path), ["folder"])
+        if folders.problems:
+            raise ControlError(f"{folders.problems[0]}; a group would be missing: mend it")
+        for run in folders:
+            _by_folder(folders.path, run.ids, folders.name)
+        return _PoolItems(folders, [attribute or GROUP], None)
+    guessed = attribute.replace("*", "×").split("×") if attribute else [GROUP]
+    taken = [name.strip() for name in guessed]
+    found = recognise(path, column=column, taken=taken, form=form, forced=encoding.forced)
+    if not isinstance(found, ItemSource):
+        return None
+    if not isinstance(found, TableItems):
+        raise ControlError(
+            f"{os.fspath(path)} names pictures, which do not say their groups; name the folder with one sub-folder a "
+            f"group, or a table such as {LABELS} with the columns file and group"
+        )
+    request = Request(vectors=False)
+    table = open_located(found.locations, request, os.fspath(path))
+    if attribute:
+        names = attributes_of(table, attribute)
+    else:
+        names = [guess_attribute(table, found.locations, request, besides=[found.column])]
+    if found.unopened:
+        raise FileError(f"{found.unopened[0].reason}; labelled examples would be missing")
+    items = TableItems(found.locations, found.column, extra=names, strict=False, pattern=os.fspath(path))
+    return _PoolItems(items, names, table)
+
+
+def _encoded_pool(
+    items: _PoolItems, encoding: Encoding, order: Sequence[str] | None, watch: Watch
+) -> ControlSet:
+    source = EncodedSource(items.source, encoding, single=True)
+    with watch(source):
+        blocks = list(source)
+    if not blocks:
+        raise ControlError(
+            f"{source.path}: none of the labelled examples could be encoded; {'; '.join(source.problems[:3])}"
+        )
+    vectors = np.concatenate([block.vectors for block in blocks])
+    ids = [name for block in blocks for name in block.ids]
+    columns = {
+        name: [text for block in blocks for text in block.values[name]] for name in source.request.extra
+    }
+    identity = source.metadata["divscore.encoder"]
+    single = order if len(items.names) == 1 else None
+    sets = []
+    for name in items.names:
+        groups: list[Any] = (
+            _by_folder(source.path, ids, source.name)
+            if items.labels is None
+            else groups_of(items.labels, name, columns[name])
+        )
+        sets.append(ControlSet(vectors, groups, attribute=name, order=single, ids=ids, encoder=identity))
+    control = reduce(ControlSet.cross, sets)
+    if order is not None and len(sets) > 1:
+        control = control.with_order(order)
+    control.left_out = _left_out(source, control, items.labels is None)
+    encoding.expect(identity)
+    return control
+
+
+def _by_folder(path: str, ids: Sequence[str], root: str) -> list[str]:
+    """The group of a picture is the sub-folder it lies in."""
+    for name in ids:
+        if "/" not in name:
+            raise ControlError(
+                f"{path}: {name} lies beside the sub-folders; labelled pictures need one sub-folder a group, such as "
+                f"{root}/female and {root}/male, or a {LABELS} with the columns file and group"
+            )
+    return [name.split("/", 1)[0] for name in ids]
+
+
+def _left_out(source: EncodedSource, control: ControlSet, folders: bool) -> dict[str, int]:
+    counts = dict.fromkeys(control.groups, 0)
+    for (_, values), number in source.skips.items():
+        group = values[0].split("/", 1)[0] if folders else CROSS.join(values)
+        counts[group] = counts.get(group, 0) + number
+    return {name: number for name, number in counts.items() if number}
+
+
+def _item_column_named(path: str | os.PathLike[str], name: str | None, form: str) -> str | None:
+    """The collection's column of items, where the labelled examples have one of the same name."""
+    if name is None or is_folder(path):
+        return None
+    found = locate_all(path, form)
+    if found[0].suffix in ARRAYS:
+        return None
+    columns = open_located(found[:1], Request(vectors=False)).columns
+    return name if columns.get(name) in {"text", "picture"} else None
+
+
+def _with_labels(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """The table inside a folder of labelled pictures, where there is one."""
+    text = os.fspath(path)
+    if text == "-" or not is_folder(text):
+        return path
+    inside = f"{text.rstrip('/')}/{LABELS}"
+    return inside if Location(inside, inside).exists() else path

@@ -1,0 +1,195 @@
+"""QuaPy: divscore as one of its quantifiers, and its quantifiers on a control set.
+
+``from divscore.paper.quapy import LikelihoodQuantifier`` gives a subclass of QuaPy's BaseQuantifier. It is made when
+it is first asked for, because QuaPy takes seconds to import and is an extra: ``pip install 'divscore[quapy]'``.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from divscore.audit.audit import audit
+from divscore.audit.result import Audit
+from divscore.control.controlset import ControlSet
+from divscore.control.similarity import FloatArray, as_matrix, unit_rows
+from divscore.errors import InputError, MissingExtraError
+from divscore.estimators.divscore import divscore, item_similarity, within_between
+
+__all__ = ["AuditingQuantifier", "fit_quantifier", "quapy_estimate"]
+
+LikelihoodQuantifier: Any  # made by __getattr__
+ESTIMATORS = ("likelihood", "divscore")
+# EMQ says so of most samples that it finds hard; its answer is used all the same.
+KNOWN_WARNINGS = ("the method has reached the maximum number of iterations",)
+
+
+class AuditingQuantifier:
+    """What LikelihoodQuantifier does, apart from being QuaPy's: prevalence of classes by a divscore audit.
+
+    Parameters
+    ----------
+    estimator : "likelihood" or "divscore"
+        The default estimator, or the paper's Algorithm 1 with all training items as representatives.
+    confidence : float
+        Level of the intervals.
+    seed : int
+        Of the intervals' bootstrap.
+    similarity : "cosine" or callable on two blocks of vectors
+        What `ControlSet` takes.
+
+    Prevalences are in the order of `classes_`, the sorted labels, as QuaPy has them. Where the audit cannot tell,
+    because the classes do not differ or the sample has fewer than five items, they are uniform, the intervals [0, 1].
+    """
+
+    def __init__(
+        self,
+        estimator: str = "likelihood",
+        confidence: float = 0.95,
+        seed: int = 0,
+        similarity: Any = "cosine",
+    ) -> None:
+        self.estimator = estimator
+        self.confidence = confidence
+        self.seed = seed
+        self.similarity = similarity
+
+    def fit(self, X: Any, y: Any) -> AuditingQuantifier:
+        """Take labelled items as the control set; any labels will do, and sparse matrices too."""
+        if self.estimator not in ESTIMATORS:
+            raise InputError(
+                f"unknown estimator '{self.estimator}'; a quantifier can use {' or '.join(ESTIMATORS)}"
+            )
+        labels = np.asarray(y)
+        self.classes_, codes = np.unique(labels, return_inverse=True)
+        # Groups of a control set have names, classes are often numbers.
+        names = [f"class {label}" for label in self.classes_.tolist()]
+        self.control_ = ControlSet(
+            _dense(X),
+            [names[code] for code in codes.tolist()],
+            attribute="class",
+            order=names if len(names) > 1 else None,
+            similarity=self.similarity,
+        )
+        return self
+
+    def predict(self, X: Any) -> FloatArray:
+        """Prevalence of each class in a sample."""
+        result = self.audit(X)
+        shares = np.array(list(result.shares.values()))
+        if self.estimator == "divscore" and len(shares) > 2 and np.isfinite(result.disparity):
+            shares = _several(_dense(X), self.control_)
+        return shares if np.isfinite(shares).all() else np.full(len(shares), 1 / len(shares))
+
+    def interval(self, X: Any) -> FloatArray:
+        """Lower and upper limit of each class's prevalence, one row a class."""
+        return np.array([(i.low, i.high) for i in self.audit(X).share_intervals.values()])
+
+    def audit(self, X: Any) -> Audit:
+        """The whole result for a sample: disparity, interval, trust and warnings; groups are named "class …"."""
+        if not hasattr(self, "control_"):
+            raise InputError("the quantifier has no labelled items yet; call fit(X, y) first")
+        return audit(
+            _dense(X), self.control_, estimator=self.estimator, confidence=self.confidence, seed=self.seed
+        )
+
+
+def fit_quantifier(
+    quantifier: Any, control: ControlSet, *, seed: int | None = None
+) -> Callable[[Any], FloatArray]:
+    """Fit a copy of one of QuaPy's quantifiers on all labelled examples, scaled to length one.
+
+    Returns a function from a collection's vectors to the shares of the control set's groups, in their order. QuaPy
+    may draw from numpy's global random state; with a `seed` it finds that state seeded, and the caller finds it as
+    it was.
+    """
+    base = _quapy()
+    if not isinstance(quantifier, base):
+        raise InputError(
+            f"{type(quantifier).__name__} is no quantifier of QuaPy; give an instance, for example EMQ()"
+        )
+    folds = getattr(quantifier, "val_split", None)
+    fewest = min(control.counts, key=lambda name: control.counts[name])
+    if isinstance(folds, int) and control.counts[fewest] < folds:
+        raise InputError(
+            f"{type(quantifier).__name__} needs {folds} labelled examples of every group for its {folds} folds, "
+            f"'{fewest}' has {control.counts[fewest]}; label more, or give it another val_split"
+        )
+    fitted = copy.deepcopy(quantifier)
+    with _guarded(seed):
+        fitted.fit(control.units, control.labels)
+    return lambda collection: _shares(fitted, collection, control, seed)
+
+
+def quapy_estimate(quantifier: Any, control: ControlSet, collection: Any) -> FloatArray:
+    """Shares of the control set's groups in a collection, by any of QuaPy's quantifiers.
+
+    It sees what divscore's own estimators see: all labelled examples, and all vectors scaled to length one; zero and
+    non-finite vectors of the collection are left out. For many collections fit once, with `fit_quantifier`.
+    """
+    return fit_quantifier(quantifier, control)(collection)
+
+
+@contextmanager
+def _guarded(seed: int | None) -> Iterator[None]:
+    """Silence warnings that are known; seed numpy's global random state, if asked to, and put it back."""
+    state = np.random.get_state()  # noqa: NPY002 - QuaPy's, not ours
+    with warnings.catch_warnings():
+        for message in KNOWN_WARNINGS:
+            warnings.filterwarnings("ignore", message)
+        if seed is None:
+            yield
+            return
+        np.random.seed(seed)  # noqa: NPY002
+        try:
+            yield
+        finally:
+            np.random.set_state(state)  # noqa: NPY002
+
+
+def _shares(fitted: Any, collection: Any, control: ControlSet, seed: int | None) -> FloatArray:
+    rows = as_matrix(_dense(collection), "the collection's vectors")
+    usable = rows[np.isfinite(rows).all(axis=1) & rows.any(axis=1)]
+    if not len(usable):
+        raise InputError(f"none of the {len(rows)} items of the collection has a usable vector")
+    with _guarded(seed):
+        shares = np.asarray(fitted.predict(unit_rows(usable)), dtype=np.float64)
+    if shares.shape != (len(control.groups),):
+        raise InputError(f"{type(fitted).__name__} gave shares of shape {shares.shape} for {control.groups}")
+    return shares
+
+
+def _several(X: NDArray[Any], control: ControlSet) -> FloatArray:
+    """The s_i of Algorithm 1 as shares: they do not sum to one, so what is positive of them is scaled to."""
+    usable = X[np.isfinite(X).all(axis=1) & X.any(axis=1)]
+    s = np.array(divscore(item_similarity(usable, control).mean(axis=0), within_between(control)).s)
+    positive = np.maximum(s, 0.0)
+    return positive / positive.sum() if positive.sum() > 0 else np.full(len(s), np.nan)
+
+
+def _dense(X: Any) -> NDArray[Any]:
+    return np.asarray(X.toarray() if hasattr(X, "toarray") else X)
+
+
+def _quapy() -> Any:
+    try:
+        from quapy.method.base import BaseQuantifier
+    except ImportError as error:
+        raise MissingExtraError(
+            f"QuaPy cannot be imported ({error}); install it with: pip install 'divscore[quapy]'"
+        ) from error
+    return BaseQuantifier
+
+
+def __getattr__(name: str) -> Any:
+    if name != "LikelihoodQuantifier":
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    about = {"__doc__": AuditingQuantifier.__doc__, "__module__": __name__}
+    made = globals()[name] = type(name, (AuditingQuantifier, _quapy()), about)
+    return made

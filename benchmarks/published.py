@@ -94,7 +94,7 @@ def _train(data: Path, model: Path) -> None:
     import pyarrow.parquet as pq
     from gensim.models import Word2Vec
 
-    from divscore.encoders.tweets import clean
+    from divscore.encoders.ngrams import clean
     from divscore.encoders.word2vec import words
 
     texts = pq.read_table(data, columns=["text"])["text"].to_pylist()

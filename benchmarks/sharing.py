@@ -31,7 +31,7 @@ from workers import each
 
 from divscore import ControlSet
 from divscore.audit.audit import audit
-from divscore.jobs.blocks import tabulate_blocks
+from divscore.jobs.sketching import tabulate_blocks
 
 FEW = 50
 SIZES = (30, 100, 200, 480)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.util
 import inspect
 import json
 import re
@@ -97,14 +98,20 @@ def signature(name: str) -> str:
 
 def resolve(name: str) -> Any:
     """Find what a dotted name stands for; `divscore.audit` is the function, not the module of the same name."""
-    first, *rest = name.split(".")
-    found: Any = importlib.import_module(first)
-    for part in rest:
-        if inspect.ismodule(found) and not hasattr(found, part):
-            found = importlib.import_module(f"{found.__name__}.{part}")
-        else:
-            found = inspect.getattr_static(found, part)
+    words = name.split(".")
+    found: Any = importlib.import_module(words[0])
+    cut = 1
+    while cut < len(words) - 1 and _is_module(".".join(words[: cut + 1])):
+        cut += 1
+        found = importlib.import_module(".".join(words[:cut]))
+    for part in words[cut:]:
+        found = inspect.getattr_static(found, part)
     return found.__func__ if isinstance(found, (classmethod, staticmethod)) else found
+
+
+def _is_module(name: str) -> bool:
+    parent = importlib.import_module(name.rpartition(".")[0])
+    return hasattr(parent, "__path__") and importlib.util.find_spec(name) is not None
 
 
 def _call(title: str, found: Callable[..., Any]) -> str:

@@ -13,10 +13,9 @@ import numpy as np
 from divscore import ControlSet, Sketch
 from divscore.audit.audit import audit
 from divscore.jobs.auditing import audit_many
-from divscore.jobs.blocks import tabulate_blocks
 from divscore.jobs.cluster import ClusterEngine
 from divscore.jobs.engine import Engine
-from divscore.jobs.sketching import sketch_source
+from divscore.jobs.sketching import sketch_source, tabulate_blocks
 from divscore.sources.open import open_many
 
 FILES, ROWS, DIMENSION = 2, 17_000, 300  # more than 32,768 rows, from which on sums are taken over strips

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from divscore.percent import percent, percent_ends
+from divscore.text import percent, percent_ends
 
 shares = st.floats(0, 1)
 

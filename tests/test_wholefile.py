@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from divscore.errors import FileError
-from divscore.wholefile import check_place, write_whole
+from divscore.files import check_place, write_whole
 
 
 def test_an_earlier_file_stays_until_the_new_one_is_whole(tmp_path):

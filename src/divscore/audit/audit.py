@@ -10,8 +10,7 @@ import numpy as np
 
 from divscore.audit.result import Audit, marginals
 from divscore.audit.trust import about_skipped, control_facts, diagnose, trust_of, warnings_for
-from divscore.control.controlset import ControlSet
-from divscore.control.sample import LabelledSample
+from divscore.control.controlset import ControlSet, LabelledSample
 from divscore.control.similarity import FloatArray, as_matrix
 from divscore.control.theory import theorem
 from divscore.errors import InputError, MismatchError

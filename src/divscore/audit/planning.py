@@ -11,8 +11,8 @@ import numpy as np
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray
 from divscore.errors import ControlError, InputError
+from divscore.estimators.checks import separable
 from divscore.estimators.likelihood import likelihood
-from divscore.estimators.separation import separable
 from divscore.sketch.sketch import Sketch
 
 __all__ = ["Plan", "plan"]

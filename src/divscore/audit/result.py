@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from divscore.audit.missing import NO_GAPS, Gaps
 from divscore.audit.trust import Diagnostics, control_facts
 from divscore.control.controlset import CROSS, ControlSet
 from divscore.estimators.interval import Estimate, Interval, Refits
 from divscore.estimators.likelihood import summarise
-from divscore.percent import percent, percent_ends
-from divscore.text import printable
+from divscore.sketch.missing import NO_GAPS, Gaps
+from divscore.text import percent, percent_ends, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -122,7 +121,7 @@ class Audit:
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the disparity with its interval and the DivScore on matplotlib axes, new ones by default."""
-        from divscore.report.axes import forest
+        from divscore.report.picture import forest
 
         return forest([self], ax)
 

@@ -10,11 +10,16 @@ import numpy as np
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import Similarity
 from divscore.control.theory import Separability, gamma_control_own, separability, theorem
-from divscore.estimators.checks import GroupMoments, group_moments, relevance
+from divscore.estimators.checks import (
+    GroupMoments,
+    group_moments,
+    relevance,
+    score_fit,
+    separable,
+    separation,
+)
 from divscore.estimators.divscore import Reference, within_between
-from divscore.estimators.mixturefit import mixture_fit
-from divscore.estimators.scorefit import score_fit
-from divscore.estimators.separation import separable, separation
+from divscore.estimators.mixture import mixture_fit
 from divscore.sketch.sketch import Sketch
 from divscore.text import printable
 

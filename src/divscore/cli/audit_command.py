@@ -2,37 +2,257 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import click
+import numpy as np
 
 from divscore.audit.audit import ESTIMATORS
-from divscore.audit.missing import NO_GAPS
 from divscore.audit.result import Audit
 from divscore.cli.collections import audits_of, expanded, look_ahead, to_fit_on, told_apart
 from divscore.cli.console import clean_errors, json_option, say, stops_cleanly, warn, write_json
-from divscore.cli.engine import Engines, cluster_option, workers_option
-from divscore.cli.examples import find_examples
-from divscore.cli.gate import Gate, first_names
-from divscore.cli.options import encoding_options, read_control
-from divscore.cli.reporting import report_context
-from divscore.errors import InputError
-from divscore.jobs.encode import Encoding
-from divscore.jobs.samples import SAMPLES
-from divscore.percent import percent
-from divscore.report.auditjson import as_text, document
-from divscore.report.file import check_target, write_report
-from divscore.report.notices import notices
-from divscore.report.overview import ALL, overview
+from divscore.cli.main import TYPED
+from divscore.cli.options import Engines, cluster_option, encoding_options, read_control, workers_option
+from divscore.control.controlset import ControlSet
+from divscore.errors import DivscoreError, InputError
+from divscore.files import check_place
+from divscore.jobs.encode import Encoding, read_picture
+from divscore.jobs.pool import open_labelled
+from divscore.jobs.sketching import SAMPLES
+from divscore.report.auditjson import as_text, check_target, document, write_report
+from divscore.report.changes import ALL, overview
+from divscore.report.context import Context, Example, Examples, Input
 from divscore.report.prose import noise_note
-from divscore.report.table import table
-from divscore.text import named, printable
-from divscore.wholefile import check_place
+from divscore.report.summary import notices
+from divscore.report.table import table, verdict
+from divscore.sketch.missing import NO_GAPS, Gaps
+from divscore.sources.items import ItemSource
+from divscore.text import FEW, listed, named, percent, printable, public
 
-__all__ = ["audit"]
+__all__ = ["Gate", "audit", "find_examples", "first_names", "report_context", "typed_command"]
+
+
+# Gate: which collections `audit --max-disparity` lets pass, and the exit code that says so.
+
+CODES = {"yes": 0, "no": 1}  # all else is 3: it cannot be told
+STOPPED = {1: "beyond", 3: "not surely within"}  # what is said of a collection, by exit code
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A limit, the collections that have to keep it, and all that is missing from their sources.
+
+    A part may be missing of a collection that could not be audited at all, and then no audit tells of it.
+    """
+
+    limit: float
+    audits: Sequence[Audit]
+    missing: Gaps
+
+    @property
+    def code(self) -> int:
+        """0 fine, 1 beyond the limit, 3 inconclusive; the gravest of several collections."""
+        if 1 in self._codes:
+            return 1
+        return 3 if 3 in self._codes or self.missing.count else 0
+
+    def tell(self) -> None:
+        """Say which collections are not let pass; of many, the first ones, and how many there are."""
+        names: dict[int, list[str]] = {code: [] for code in STOPPED}
+        for audit, code in zip(self.audits, self._codes, strict=True):
+            if code:
+                names[code].append(audit.name)
+        for audit, code in zip(self.audits, self._codes, strict=True):
+            if code and len(names[code]) <= FEW:
+                inside = -self.limit <= audit.interval.low and audit.interval.high <= self.limit
+                lacking = (
+                    ", as parts of it may be missing" if code == 3 and audit.missing.count and inside else ""
+                )
+                warn(f"{named(audit.name)}: {STOPPED[code]} the limit of ±{self.limit:g}{lacking}")
+        many = [code for code in STOPPED if len(names[code]) > FEW]
+        for code in many:
+            warn(f"{first_names(names[code])}: {STOPPED[code]} the limit of ±{self.limit:g}")
+        if many:
+            lie = "lies" if len(names[1]) == 1 else "lie"
+            beyond = f"{len(names[1]):,} of {len(self.audits):,} collections {lie} beyond ±{self.limit:g}"
+            warn(f"{beyond}; {len(names[3]):,} cannot be told")
+        if self._for_what_is_missing:
+            warn(
+                "parts of the source are missing, so that it cannot be told whether the limit is kept; mend or "
+                "remove them"
+            )
+
+    @cached_property
+    def _codes(self) -> list[int]:
+        """Of each collection."""
+        return [CODES.get(verdict(audit, self.limit), 3) for audit in self.audits]
+
+    @property
+    def _for_what_is_missing(self) -> bool:
+        """Whether all that is known to be whole would pass."""
+        whole = [
+            code for audit, code in zip(self.audits, self._codes, strict=True) if not audit.missing.count
+        ]
+        return self.code == 3 and bool(self.missing.count) and not any(whole)
+
+
+def first_names(names: Sequence[str]) -> str:
+    """The first of many collections, and how many more there are."""
+    return listed([named(name) for name in names])
+
+
+# Find the representatives' own texts and pictures again, for a report that is to show them.
+
+SIDE = 64  # pixels of a small picture's longer side
+MOST = 24  # examples of one group
+QUALITY = 72
+
+
+def find_examples(
+    path: str,
+    control: ControlSet,
+    encoding: Encoding,
+    *,
+    attribute: str | None,
+    likely_column: str | None,
+) -> Examples:
+    """Texts or small pictures of labelled examples that are representatives, or the reason why there are none.
+
+    They are taken from the labelled source alone. A saved control set knows names and vectors, and a file that bears
+    such a name may be anything: a picture that nobody labelled, or one that is none of the reader's business.
+    """
+    wanted = _wanted(control)
+    try:
+        source = open_labelled(path, encoding, attribute=attribute, likely_column=likely_column)
+        if source is None:
+            return Examples(
+                remark="The representatives cannot be shown: the control set holds vectors and names, not what was "
+                "labelled. To show them, give the labelled folder or table itself as --control."
+            )
+        contents = _contents(source, wanted)
+    except (DivscoreError, OSError, ValueError) as error:
+        told = printable(str(error))
+        return Examples(
+            remark=f"The representatives cannot be shown: they could not be read a second time ({told})."
+        )
+    if source.kind == "text":
+        shown = [Example(group, text=str(contents[n])) for n, group in wanted.items() if contents.get(n)]
+        return Examples(shown, _left(control, len(shown), len(wanted) - len(shown)))
+    return _pictures(control, wanted, contents)
+
+
+def _contents(source: ItemSource, wanted: Mapping[str, str]) -> dict[str, str | bytes]:
+    """What the wanted examples are, by id; not those whose id another item bears too, one that was not encoded."""
+    found: dict[str, str | bytes] = {}
+    twice = set()
+    for run in source:
+        for name, each in zip(run.ids, run.contents, strict=True):
+            if name in found:
+                twice.add(name)
+            elif name in wanted:
+                found[name] = each
+    return {name: each for name, each in found.items() if name not in twice}
+
+
+def _wanted(control: ControlSet) -> dict[str, str]:
+    """Representatives by id, with their groups; of many, some from all over the list, which may be sorted."""
+    wanted: dict[str, str] = {}
+    for group, name in enumerate(control.groups):
+        rows = control.rows(group, representatives=True)
+        some = np.linspace(0, len(rows) - 1, min(len(rows), MOST)).round().astype(int)
+        wanted.update((control.ids[row], name) for row in rows[some])
+    return wanted
+
+
+def _pictures(
+    control: ControlSet, wanted: Mapping[str, str], contents: Mapping[str, str | bytes]
+) -> Examples:
+    shown, lost = [], 0
+    for name, group in wanted.items():
+        try:
+            shown.append(Example(group, picture=thumbnail(read_picture(contents[name]))))
+        except (DivscoreError, KeyError):
+            lost += 1
+        except ImportError:
+            return Examples(remark="Pictures cannot be shown: Pillow is not installed (pip install pillow).")
+    return Examples(shown, _left(control, len(shown), lost))
+
+
+def thumbnail(data: bytes) -> bytes:
+    """A small JPEG of a picture, made anew from its pixels: nothing else that its file told is in it."""
+    from PIL import Image
+
+    from divscore.sources.pictures import decode
+
+    small = Image.fromarray(decode(data, enough=SIDE))
+    small.thumbnail((SIDE, SIDE))
+    stream = io.BytesIO()
+    small.save(stream, "JPEG", quality=QUALITY, optimize=True)
+    return stream.getvalue()
+
+
+def _left(control: ControlSet, shown: int, lost: int) -> str:
+    total = int(control.representative.sum())
+    said = [f"{shown:,} of {total:,} representatives are shown, at most {MOST} of each group."]
+    if shown == total:
+        said = [f"All {total:,} representatives are shown."]
+    if lost:
+        said.append(f"{lost:,} could not be read again.")
+    return printable(" ".join([*said, "They are labelled examples, not items of a collection."]))
+
+
+# What the command line tells a report: the command as it was typed, and digests of what it read.
+
+MOST_BYTES = 256 << 20  # a file up to this size is read again for its digest, in a second or less
+
+
+def report_context(
+    collections: Sequence[str],
+    control: str,
+    sample: str | None,
+    *,
+    limit: float | None,
+    examples: Examples | None,
+    missing: Gaps,
+) -> Context:
+    """All that a report tells besides the audits."""
+    read = [*(("Collection", path) for path in collections), ("Control set", control)]
+    if sample:
+        read.append(("Labelled sample", sample))
+    return Context(
+        command=typed_command(),
+        limit=limit,
+        inputs=[Input(role, public(path), _digest(path)) for role, path in read],
+        examples=examples,
+        missing=missing,
+    )
+
+
+def typed_command() -> str:
+    """The command line as it was typed, without passwords and signatures in addresses."""
+    context = click.get_current_context(silent=True)
+    words = context.meta.get(TYPED, ()) if context else ()
+    return shlex.join(["divscore", *map(public, words)])
+
+
+def _digest(path: str) -> str:
+    """SHA-256 of a local file that is not too large; nothing for folders, streams, patterns and remote ones."""
+    try:
+        if not os.path.isfile(path) or os.path.getsize(path) > MOST_BYTES:
+            return ""
+        with open(path, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except (OSError, ValueError):
+        return ""
+
 
 EXAMPLES = """
 \b

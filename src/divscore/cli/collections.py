@@ -11,30 +11,86 @@ from typing import Any
 import numpy as np
 
 from divscore.audit.audit import audit
-from divscore.audit.missing import Gaps
 from divscore.audit.result import Audit
 from divscore.cli.console import progress_bar, warn
-from divscore.cli.engine import Engines
-from divscore.cli.losses import Losses, called_by_folders, with_gaps
+from divscore.cli.options import Engines
 from divscore.cli.passes import open_collection, sketch_source, whole_source
 from divscore.cli.sketch_command import sketch_files
-from divscore.control.controlset import ControlSet
-from divscore.control.sample import LabelledSample
+from divscore.control.controlset import ControlSet, LabelledSample
 from divscore.errors import FileError, InputError
 from divscore.jobs.auditing import audit_many
-from divscore.jobs.encode import SEVERAL, Encoding
+from divscore.jobs.encode import SEVERAL, EncodedSource, Encoding
 from divscore.jobs.engine import Engine
 from divscore.jobs.opening import open_any, open_items
-from divscore.jobs.source import EncodedSource
+from divscore.sketch.missing import Gaps, Missing
 from divscore.sketch.sketch import Sketch
 from divscore.sketch.sketchfile import is_sketch, open_sketches
-from divscore.sources.folder import is_picture
-from divscore.sources.items import ItemSource
+from divscore.sources.arrow import HiveSource
+from divscore.sources.items import ItemSource, TableItems, is_picture
+from divscore.sources.open import parts_of
+from divscore.sources.places import Location, folder_values
 from divscore.sources.recognise import recognise
 from divscore.sources.table import VectorSource
 from divscore.text import named
 
-__all__ = ["Audited", "audits_of", "expanded", "look_ahead", "to_fit_on", "told_apart"]
+__all__ = [
+    "Audited",
+    "Losses",
+    "audits_of",
+    "called_by_folders",
+    "expanded",
+    "look_ahead",
+    "to_fit_on",
+    "told_apart",
+    "with_gaps",
+]
+
+
+# Which collections are concerned by what could not be read.
+
+
+class Losses:
+    """Parts of a source that are missing, by collection where the names of their folders tell.
+
+    Only if collections are called by folders, that is: a file that has the column itself may hold anybody's rows.
+
+    >>> lost = Losses([Missing("feed/country=SE/0.parquet", "damaged"), Missing("feed/1.parquet", "empty")], "country")
+    >>> [len(lost.of(name).listed) for name in ("SE", "SA")], lost.known
+    ([2, 1], {'SE'})
+    """
+
+    def __init__(self, missing: Sequence[Missing], by: str | None) -> None:
+        anyones: list[Missing] = []
+        known: dict[str, list[Missing]] = {}
+        for each in missing:
+            value = folder_values(Location(each.part, each.part)).get(by) if by else None
+            (anyones if value is None else known.setdefault(value, [])).append(each)
+        self._anyones = Gaps.among(anyones)
+        self._known = {name: Gaps.among(mine) for name, mine in known.items()}
+
+    @property
+    def known(self) -> set[str]:
+        """Collections of which a part is known to be missing."""
+        return set(self._known)
+
+    def of(self, name: str) -> Gaps:
+        """What is, or may be, missing from a collection."""
+        mine = self._known.get(name)
+        return self._anyones if mine is None else mine + self._anyones
+
+
+def called_by_folders(source: VectorSource, by: str | None) -> bool:
+    """Whether all files of a source have a column from the names of their folders alone."""
+    items = source.items if isinstance(source, EncodedSource) else None
+    parts = items.parts if isinstance(items, TableItems) else parts_of(source)
+    return all(isinstance(part, HiveSource) and by in part.values for part in parts)
+
+
+def with_gaps(found: Audit, missing: Gaps) -> Audit:
+    """Say what is, or may be, missing from a collection; it cannot be trusted as if nothing were."""
+    trust = "caution" if missing.count and found.trust == "good" else found.trust
+    return replace(found, warnings=(*missing.warning, *found.warnings), missing=missing, trust=trust)
+
 
 MANY = 100  # collections, whose audits take a second or more
 WORTH_SHARING = 1_000  # collections whose audits take longer than processes take to start

@@ -7,23 +7,23 @@ from contextlib import ExitStack
 
 import click
 
-from divscore.cli.console import clean_errors, progress_bar, say, stops_cleanly, warn
-from divscore.cli.engine import workers_option
-from divscore.cli.options import encoding_options, read_control
-from divscore.cli.output import open_output
+from divscore.cli.console import clean_errors, open_output, progress_bar, say, stops_cleanly, warn
+from divscore.cli.options import encoding_options, read_control, workers_option
 from divscore.errors import InputError
 from divscore.jobs.encode import Encoding
-from divscore.paper.advice import advice
-from divscore.paper.comparison import Comparison, Setup, usable_labels
-from divscore.paper.comparison import compare as make_comparison
-from divscore.paper.comparisonresults import (
+from divscore.paper.comparison import (
     FILES,
     IN_FILES_ONLY,
+    Comparison,
+    Setup,
+    advice,
     comparison_document,
     comparison_table,
+    usable_labels,
     write_comparison,
 )
-from divscore.paper.tables import Table, shown
+from divscore.paper.comparison import compare as make_comparison
+from divscore.paper.results import Table, shown
 from divscore.report.table import columns
 from divscore.text import printable
 

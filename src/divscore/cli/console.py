@@ -10,26 +10,30 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from divscore.errors import DivscoreError
+from divscore.files import write_whole
+from divscore.paper.results import already_there, results_folder
 from divscore.text import brief, printable, without_secrets
-from divscore.wholefile import write_whole
 
 __all__ = [
     "clean_errors",
     "json_option",
+    "open_output",
     "progress_bar",
     "say",
     "stops_cleanly",
     "warn",
     "write_json",
 ]
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 LINE_SECONDS = 30.0
@@ -212,3 +216,16 @@ def _rate(rate: float | None) -> str:
     if not rate:
         return "–/s"
     return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
+
+
+# `--out`: a folder that is found fit before a command's work, which may take hours, begins.
+
+
+@contextmanager
+def open_output(path: str, files: Sequence[str], *inner: str) -> Iterator[Path]:
+    """Make ready a folder for some files, and folders in it; say which of the files are there and will be replaced."""
+    with results_folder(path, *inner) as place:
+        there = already_there(place, files)
+        if there:
+            warn(f"{place} has {', '.join(there)} already; replaced when the run is done")
+        yield place

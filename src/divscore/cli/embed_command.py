@@ -9,28 +9,22 @@ from typing import Any
 
 import click
 
-from divscore.audit.missing import Gaps
 from divscore.cli.console import clean_errors, progress_bar, say, stops_cleanly, warn
-from divscore.cli.engine import cluster_option, tell_dividing, workers_option
-from divscore.cli.options import WORDS, encoding_options
+from divscore.cli.options import WORDS, cluster_option, encoding_options, tell_dividing, workers_option
 from divscore.encoders.registry import DEFAULTS, ENCODERS
 from divscore.errors import InputError
 from divscore.files import refuse_address
 from divscore.jobs.cluster import ClusterEngine
-from divscore.jobs.embed import EmbedResult, check_file
+from divscore.jobs.embed import EmbedResult, Journal, check_file, place_of, refuse_other_file
 from divscore.jobs.embed import embed as run_embed
 from divscore.jobs.encode import Encoding
 from divscore.jobs.engine import Engine
-from divscore.jobs.journal import Journal
 from divscore.jobs.opening import open_items
-from divscore.jobs.parts import PartsResult, check_parts, embed_parts
-from divscore.jobs.partsfolder import PartsFolder
-from divscore.jobs.place import place_of
-from divscore.jobs.predecessor import refuse_other_file
+from divscore.jobs.parts import PartsFolder, PartsResult, check_parts, embed_parts
 from divscore.jobs.projection import Projection
 from divscore.report.table import columns
-from divscore.sources.items import ItemSource
-from divscore.sources.tableitems import TableItems
+from divscore.sketch.missing import Gaps
+from divscore.sources.items import ItemSource, TableItems
 
 __all__ = ["embed", "encoders"]
 

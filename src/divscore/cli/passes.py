@@ -10,29 +10,90 @@ from typing import Any
 
 import numpy as np
 
-from divscore.audit.missing import Gaps, Missing
 from divscore.cli.console import progress_bar, warn
-from divscore.cli.engine import tell_dividing
-from divscore.cli.options import watched
-from divscore.cli.skipped import count_skipped, skipped_in
+from divscore.cli.options import tell_dividing, watched
 from divscore.control.controlset import ControlSet
 from divscore.errors import DivscoreError, FileError, InputError, MismatchError
-from divscore.jobs.blocks import tabulate_blocks
-from divscore.jobs.encode import Encoding
+from divscore.jobs.embed import unopened
+from divscore.jobs.encode import EncodedSource, Encoding
 from divscore.jobs.engine import Engine
-from divscore.jobs.itempart import unopened
 from divscore.jobs.opening import open_any
-from divscore.jobs.partial import RowWatch, tried
-from divscore.jobs.sketching import Sketched
+from divscore.jobs.sketching import RowWatch, Sketched, tabulate_blocks, tried
 from divscore.jobs.sketching import sketch_source as run_pass
-from divscore.jobs.source import EncodedSource
+from divscore.sketch.missing import Gaps, Missing
 from divscore.sources.labelled import ENCODER_KEY
-from divscore.sources.open import ManySource, parts_of
-from divscore.sources.partition import Partition, UnseenError, partitions_of
+from divscore.sources.manifest import read_embedded
+from divscore.sources.open import ManySource, Partition, UnseenError, partitions_of, parts_of
 from divscore.sources.table import VectorSource
 from divscore.sources.textfiles import DelimitedSource
+from divscore.text import named
 
-__all__ = ["Whole", "open_collection", "sketch_source", "whole_source"]
+__all__ = ["Whole", "count_skipped", "open_collection", "sketch_source", "skipped_in", "whole_source"]
+
+
+# Items that have no vector: how many, of which collection.
+
+
+def count_skipped(source: VectorSource, found: Sketched, by: str | None) -> None:
+    """Tell each collection how many of its items have no vector."""
+    sketches = found.sketches
+    if isinstance(source, EncodedSource) and by:
+        for name, sketch in sketches.items():
+            for kind, number in source.skipped(name).items():
+                sketch.skip(kind, number)
+        lost = source.items.unreadable
+        for name in sorted({values[0] for _, values in source.skips} - set(sketches)):
+            number = sum(source.skipped(name).values())
+            warn(f"{named(name)}: none of its {number:,} items has a vector; left out")
+    elif by and (known := _skipped_by(source, by)) is not None:
+        for name, kinds in known.items():
+            if name in sketches:
+                for kind, number in kinds.items():
+                    sketches[name].skip(kind, number)
+            else:
+                warn(f"{named(name)}: none of its {sum(kinds.values()):,} items has a vector; left out")
+        lost = found.unreadable
+    elif not by and len(sketches) == 1:
+        only = next(iter(sketches.values()))
+        for kind, number in skipped_in(source, found.unreadable).items():
+            only.skip(kind, number)
+        only.skip("unreadable", sum(each.rows or 0 for each in found.missing))
+        return
+    else:
+        lost = sum(skipped_in(source, found.unreadable).values())
+    if lost:
+        # Which collection such a row belonged to is not known; it is said once, for all.
+        warn(f"{source.path}: {lost:,} items have no vector and were left out")
+
+
+def skipped_in(source: VectorSource, unreadable: int) -> dict[str, int]:
+    """Items of a whole source that have no vector, by kind, also those that `embed` left out of its file."""
+    if isinstance(source, EncodedSource):
+        return source.skipped()
+    counts = {"unreadable": unreadable, "empty": 0}
+    for part in parts_of(source):
+        about = read_embedded(part.metadata, part.label)
+        for kind, number in about.skipped.items() if about else ():
+            counts[kind] += number
+    return counts
+
+
+def _skipped_by(source: VectorSource, by: str) -> dict[str, dict[str, int]] | None:
+    """What `embed` noted of the items without a vector, by the values of a column; None where it did not."""
+    found: dict[str, dict[str, int]] = {}
+    for part in parts_of(source):
+        about = read_embedded(part.metadata, part.label)
+        if about is None:
+            continue
+        noted = about.skipped_by.get(by, {})
+        if about.lost != sum(sum(kinds.values()) for kinds in noted.values()):
+            return None
+        for name, kinds in noted.items():
+            mine = found.setdefault(name, {})
+            for kind, number in kinds.items():
+                mine[kind] = mine.get(kind, 0) + number
+    return found
+
 
 LISTED = 20
 FEW_NUMBERS = 8

@@ -9,10 +9,8 @@ from typing import Any
 
 import click
 
-from divscore.cli.console import clean_errors, progress_bar, say, stops_cleanly, warn
-from divscore.cli.engine import workers_option
-from divscore.cli.options import encoding_options
-from divscore.cli.output import open_output
+from divscore.cli.console import clean_errors, open_output, progress_bar, say, stops_cleanly, warn
+from divscore.cli.options import encoding_options, workers_option
 from divscore.errors import InputError
 from divscore.jobs.encode import Encoding
 from divscore.paper.results import FIGURES, PAGES, Results, write_results

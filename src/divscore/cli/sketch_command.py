@@ -11,15 +11,13 @@ from pathlib import Path
 import click
 
 from divscore.cli.console import clean_errors, stops_cleanly, warn
-from divscore.cli.engine import Engines, cluster_option, workers_option
-from divscore.cli.options import encoding_options, read_control
+from divscore.cli.options import Engines, cluster_option, encoding_options, read_control, workers_option
 from divscore.cli.passes import open_collection, sketch_source
 from divscore.errors import FileError
-from divscore.files import refuse_address
+from divscore.files import check_place, refuse_address
 from divscore.jobs.encode import Encoding
 from divscore.sketch.sketchfile import is_sketch, merge_sketches, subtract_sketches, write_sketches
 from divscore.text import FEW, brief, listed
-from divscore.wholefile import check_place
 
 __all__ = ["merge", "sketch", "sketch_files"]
 

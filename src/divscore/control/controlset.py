@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -11,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.control.similarity import COSINE, FloatArray, PairwiseFunction, Similarity, as_matrix, unit_rows
-from divscore.errors import ControlError, InputError, MismatchError
+from divscore.errors import ControlError, InputError, MismatchError, VectorError
 
-__all__ = ["CROSS", "ControlSet"]
+__all__ = ["CROSS", "ControlSet", "LabelledSample"]
+
 
 CROSS = " × "
 MAX_GROUPS = 12
@@ -257,3 +259,40 @@ def _check_counts(control: ControlSet) -> None:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"'{name}'" for name in names)
+
+
+# LabelledSample: random items of the collection itself that a person has labelled.
+
+
+@dataclass(frozen=True)
+class LabelledSample:
+    """Unit vectors and group positions of labelled items drawn at random from the collection under audit."""
+
+    units: FloatArray
+    labels: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, vectors: Any, groups: Iterable[str], control: ControlSet) -> LabelledSample:
+        """Check a sample against the control set whose groups it uses; a group may be missing from it."""
+        matrix = as_matrix(vectors, "the labelled sample's vectors")
+        labels = np.array([control.group_of(str(name)) for name in groups], dtype=np.intp)
+        if len(matrix) != len(labels):
+            raise InputError(f"{len(matrix)} vectors and {len(labels)} group names in the labelled sample")
+        if not len(labels):
+            raise InputError("the labelled sample is empty; label some random items of the collection")
+        if matrix.shape[1] != control.dimension:
+            raise VectorError(
+                f"the labelled sample's vectors have {matrix.shape[1]} dimensions, the control set's "
+                f"{control.dimension}; both must come from the same encoder"
+            )
+        bad = np.flatnonzero(~np.isfinite(matrix).all(axis=1) | ~matrix.any(axis=1))
+        if bad.size:
+            raise VectorError(f"row {bad[0]} of the labelled sample is zero or not finite; leave it out")
+        return cls(unit_rows(matrix), labels)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def counts(self, groups: int) -> NDArray[np.intp]:
+        """Labelled items in each group."""
+        return np.bincount(self.labels, minlength=groups)

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.digest import digest_of, short
-from divscore.encoders.encoding import Encoded
+from divscore.encoders.registry import Encoded
 from divscore.errors import FileError, InputError, MissingExtraError
+from divscore.files import digest_of, short
 
 __all__ = ["OPTIONS", "FaceEncoder", "load"]
 

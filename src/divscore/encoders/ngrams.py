@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
@@ -9,11 +11,11 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.encoders.encoding import Encoded
-from divscore.errors import InputError
-from divscore.halt import heed
+from divscore.encoders.registry import Encoded
+from divscore.errors import InputError, heed
 
-__all__ = ["OPTIONS", "NgramEncoder", "load"]
+__all__ = ["OPTIONS", "NgramEncoder", "clean", "load"]
+
 
 OPTIONS: dict[str, str] = {"dimension": "length of the vectors, 16 to 4096 (default 512)"}
 DIMENSIONS = range(16, 4097)
@@ -167,3 +169,24 @@ def _separators() -> NDArray[np.bool_]:
 
 
 SEPARATES = _separators()
+
+
+# What is taken out of tweets before their words are looked up.
+
+ADDRESS = re.compile(r"(?:https?://|www\.)\S+", re.IGNORECASE)
+RETWEET = re.compile(r"^[\W_]*RT\b(?!['’])")
+MENTION = re.compile(r"(?<!\w)@\w+")
+HASHTAG = re.compile(r"#(?=\w)")
+DIGITS = re.compile(r"(?<![\w'’])\d+(?![\w'’])")
+
+
+def clean(text: str) -> str:
+    """Decode HTML entities; drop web addresses, @mentions, a leading RT, the sign of hashtags, and bare digits.
+
+    >>> clean("RT @maya: 2 many &amp; 2nite http://t.co/x1 #TooLate").split()
+    [':', 'many', '&', '2nite', 'TooLate']
+    """
+    text = ADDRESS.sub(" ", html.unescape(text))
+    text = RETWEET.sub(" ", text)
+    text = HASHTAG.sub("", MENTION.sub(" ", text))
+    return DIGITS.sub(" ", text)

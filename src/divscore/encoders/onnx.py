@@ -10,13 +10,20 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from divscore.encoders.encoding import Encoder
-from divscore.encoders.hub import HubModel, folder_of, locate
-from divscore.encoders.imageconfig import CONFIG, ImageConfig
-from divscore.encoders.images import ImageModel, Pixels
-from divscore.encoders.onnxfile import ModelFiles, find_graph, outside_weights
-from divscore.encoders.outputs import Choice, measured
-from divscore.encoders.session import Port, Session
+from divscore.encoders.images import CONFIG, ImageConfig, ImageModel, Pixels
+from divscore.encoders.registry import Encoder
+from divscore.encoders.session import (
+    Choice,
+    HubModel,
+    ModelFiles,
+    Port,
+    Session,
+    find_graph,
+    folder_of,
+    locate,
+    measured,
+    outside_weights,
+)
 from divscore.encoders.textmodel import INPUTS, TextStyle, text_model
 from divscore.errors import InputError
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from divscore.encoders.encoding import Encoder
 from divscore.encoders.onnx import OPTIONS as ALL
 from divscore.encoders.onnx import model_files
+from divscore.encoders.registry import Encoder
 from divscore.encoders.session import Session
 from divscore.encoders.textmodel import TextStyle, text_model
 from divscore.errors import InputError

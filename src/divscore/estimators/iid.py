@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from divscore.control.sample import LabelledSample
+from divscore.control.controlset import LabelledSample
 from divscore.estimators.interval import Estimate, Interval, bounds, disparity
 
 __all__ = ["clopper_pearson", "iid"]

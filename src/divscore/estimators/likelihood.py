@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from divscore.control.similarity import FloatArray
+from divscore.estimators.checks import separable
 from divscore.estimators.interval import (
     SHARED_BOOTSTRAP,
     Estimate,
@@ -22,9 +23,7 @@ from divscore.estimators.interval import (
     disparity,
     from_replicates,
 )
-from divscore.estimators.mixture import excess_variance, mixture_shares
-from divscore.estimators.mixturefit import mixture_fit
-from divscore.estimators.separation import separable
+from divscore.estimators.mixture import excess_variance, mixture_fit, mixture_shares
 from divscore.sketch.scorer import Scorer
 from divscore.sketch.sketch import Sketch
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from divscore.control.similarity import FloatArray
+from divscore.sketch.sketch import Sketch
 
-__all__ = ["excess_variance", "mixture_share", "mixture_shares"]
+__all__ = ["MixtureFit", "excess_variance", "mixture_fit", "mixture_share", "mixture_shares"]
 
 
 def mixture_share(ratio: FloatArray, counts: FloatArray) -> FloatArray:
@@ -99,3 +102,30 @@ def excess_variance(likelihoods: FloatArray, counts: FloatArray, shares: FloatAr
     first = vectors @ np.diag(np.clip(values, 0.0, 1.0)) @ vectors.T
     contrast = np.vstack([np.eye(q), -np.ones(q)])
     return np.asarray(contrast @ first @ contrast.T)
+
+
+# MixtureFit: a sketch read as a mixture of the control set's groups.
+
+
+@dataclass(frozen=True)
+class MixtureFit:
+    """Occupied cells as scores with counts and likelihoods, and the shares under which they are most likely.
+
+    Groups are in the scorer's order; `named` gives the shares in the control set's.
+    """
+
+    scores: FloatArray  # (m, k − 1)
+    counts: FloatArray  # (m,)
+    likelihoods: FloatArray  # (m, k)
+    shares: FloatArray  # (k,)
+    named: FloatArray  # (k,)
+
+
+def mixture_fit(sketch: Sketch) -> MixtureFit:
+    """Fit the shares to a sketch's scores."""
+    scorer = sketch.scorer
+    cells, items = sketch.cells.table()
+    scores, counts = scorer.grid.decode(cells), items.astype(float)
+    likelihoods = scorer.calibration.likelihoods(scores)
+    shares = mixture_shares(likelihoods, counts)
+    return MixtureFit(scores, counts, likelihoods, shares, shares[np.argsort(scorer.order)])

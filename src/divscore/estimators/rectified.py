@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from divscore.control.sample import LabelledSample
+from divscore.control.controlset import LabelledSample
 from divscore.control.similarity import FloatArray
 from divscore.errors import InputError
 from divscore.estimators.iid import clopper_pearson
 from divscore.estimators.interval import Estimate, Interval, bounds, disparity
-from divscore.estimators.mixturefit import mixture_fit
+from divscore.estimators.mixture import mixture_fit
 from divscore.sketch.sketch import Sketch
 
 __all__ = ["rectified"]

@@ -14,10 +14,9 @@ from divscore.errors import MismatchError
 from divscore.jobs.engine import Engine
 from divscore.jobs.sketching import check_sendable, packed
 from divscore.sketch.codes import CodeRows
+from divscore.sketch.many import SharedSample
 from divscore.sketch.scorer import Scorer, keep_scorer, scorer_for
-from divscore.sketch.sharedsample import SharedSample
-from divscore.sketch.sketch import Sketch
-from divscore.sketch.state import SketchState
+from divscore.sketch.sketch import Sketch, SketchState
 from divscore.text import named
 
 __all__ = ["audit_many"]

@@ -4,29 +4,597 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import json
 import os
+import struct
+import uuid
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any, BinaryIO, Literal, Self
 
-from divscore.audit.missing import Missing
-from divscore.errors import FileError
+import numpy as np
+from numpy.typing import NDArray
+
+from divscore.errors import DivscoreError, FileError, heed
 from divscore.files import refuse_address
-from divscore.jobs.arrowfile import IDENTITY, VECTOR, Layout
-from divscore.jobs.contents import KEY_BYTES, fingerprint, signature
-from divscore.jobs.encode import Encoding
-from divscore.jobs.itempart import unopened
-from divscore.jobs.journal import Journal
-from divscore.jobs.lost import Lost
-from divscore.jobs.pipeline import Pipeline, chunks
-from divscore.jobs.place import origin_of, place_of
-from divscore.jobs.predecessor import refuse_other_file
-from divscore.sources.embedded import KINDS
-from divscore.sources.items import Items, ItemSource
-from divscore.sources.leftout import note_left_out
+from divscore.jobs.cache import READ, Outcome
+from divscore.jobs.encode import KEY_BYTES, Encoding, Pipeline, chunks, fingerprint, signature
+from divscore.sketch.missing import Missing
+from divscore.sources.items import Items, ItemSource, PictureFiles, TableItems
+from divscore.sources.labelled import ENCODER_KEY
+from divscore.sources.manifest import ABOUT_KEY, KINDS, note_left_out
+from divscore.sources.open import check_here, open_one
+from divscore.sources.places import Location, filesystem_of
+from divscore.sources.table import BLOCK_BYTES, Piece, Request
+from divscore.text import brief
 
-__all__ = ["EmbedResult", "check_file", "embed"]
+__all__ = [
+    "IDENTITY",
+    "VECTOR",
+    "EmbedResult",
+    "ItemPartition",
+    "Journal",
+    "Layout",
+    "Lost",
+    "Predecessor",
+    "check_file",
+    "embed",
+    "item_partitions",
+    "lock",
+    "origin_of",
+    "place_of",
+    "places_of",
+    "refuse_other_file",
+    "unopened",
+]
+
+
+# Journal: the finished chunks of an embedding job, one after the other, so that a killed job can go on.
+#
+# A record is its length, a checksum, the signature of the chunk's items, and an Arrow record batch. A record that was
+# cut off by a kill is the last one and is dropped at the next start.
+
+MAGIC = b"divscore.journal/1\n"
+RECORD = struct.Struct("<QI16s")
+
+
+class Journal:
+    """Append-only file of record batches with a header that says which job it belongs to."""
+
+    def __init__(self, path: Path, header: dict[str, Any]) -> None:
+        self.path = path
+        self.header = header
+        self.marks: list[
+            tuple[int, bytes]
+        ] = []  # where each whole record starts, and the signature of its items
+        self.replaced = False  # whether an unfinished job of another kind was there
+        self._end = 0
+        self._stream = self._open()
+
+    @classmethod
+    def header_of(cls, path: Path) -> dict[str, Any] | None:
+        """Read the header of a journal that an earlier start left, if it is whole."""
+        try:
+            with open(path, "rb") as stream:
+                if stream.read(len(MAGIC)) != MAGIC:
+                    return None
+                line = stream.readline()
+            found = json.loads(line) if line.endswith(b"\n") else None
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    @classmethod
+    def has_records(cls, path: Path) -> bool:
+        """Whether a journal with a whole header keeps anything beside it."""
+        with open(path, "rb") as stream:
+            stream.seek(len(MAGIC))
+            stream.readline()
+            return os.fstat(stream.fileno()).st_size > stream.tell() + RECORD.size
+
+    def append(self, signature: bytes, payload: bytes) -> None:
+        """Add a finished chunk; once this returns, a kill of the process cannot lose it."""
+        start = self._end
+        self._stream.write(RECORD.pack(len(payload), zlib.crc32(payload), signature))
+        self._stream.write(payload)
+        self._stream.flush()
+        self._end += RECORD.size + len(payload)
+        self.marks.append((start, signature))
+
+    def cut(self, records: int) -> None:
+        """Keep the first records only."""
+        if records < len(self.marks):
+            self._end = self.marks[records][0]
+            self._stream.truncate(self._end)
+            self._stream.seek(self._end)
+            del self.marks[records:]
+
+    def payloads(self) -> Iterator[bytes]:
+        """Every record's content."""
+        self._stream.flush()
+        with open(self.path, "rb") as stream:
+            for start, _ in self.marks:
+                heed()
+                stream.seek(start)
+                length, checksum, _ = RECORD.unpack(stream.read(RECORD.size))
+                payload = stream.read(length)
+                if zlib.crc32(payload) != checksum:
+                    raise FileError(f"{self.path} was changed while it was in use; start the job again")
+                yield payload
+
+    def close(self) -> None:
+        """Close the file and leave it there."""
+        self._stream.close()
+
+    def _open(self) -> BinaryIO:
+        stream = os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+        try:
+            lock(stream, self.path)
+            found = self.header_of(self.path)
+            if found == self.header:
+                self._read_marks(stream)
+            else:
+                self.replaced = found is not None
+                stream.truncate(0)
+                stream.write(MAGIC + json.dumps(self.header).encode() + b"\n")
+                stream.flush()
+                self._end = stream.tell()
+            stream.truncate(self._end)
+            stream.seek(self._end)
+        except BaseException:
+            stream.close()
+            raise
+        return stream
+
+    def _read_marks(self, stream: BinaryIO) -> None:
+        size = os.fstat(stream.fileno()).st_size
+        stream.seek(len(MAGIC))
+        stream.readline()
+        self._end = stream.tell()
+        while self._end + RECORD.size <= size:
+            length, checksum, signature = RECORD.unpack(stream.read(RECORD.size))
+            if self._end + RECORD.size + length > size or zlib.crc32(stream.read(length)) != checksum:
+                return
+            self.marks.append((self._end, signature))
+            self._end += RECORD.size + length
+
+
+def lock(stream: BinaryIO, path: Path) -> None:
+    """Two jobs must not write one journal or folder; the lock goes with the process, however it ends."""
+    try:
+        import fcntl
+    except ImportError:  # Windows, where an open file cannot be replaced anyway
+        return
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise FileError(
+            f"{path} is in use by another job; wait for it, or give another name to write"
+        ) from error
+
+
+# Vectors as Arrow: record batches for the journal, and the finished file.
+
+VECTOR, IDENTITY = "embedding", "id"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Columns of a job: an id, the source's own columns as text, and the vector.
+
+    The journal also has the items without a vector, and why; the finished file has only vectors.
+    """
+
+    columns: tuple[str, ...]
+    dimension: int
+
+    def schema(self, *, finished: bool, metadata: dict[str, str] | None = None) -> Any:
+        """Arrow schema of the journal's batches or of the finished file."""
+        import pyarrow as pa
+
+        numbers = pa.list_(pa.field("item", pa.float32(), nullable=False), self.dimension)
+        texts = [pa.field(name, pa.string(), nullable=False) for name in (IDENTITY, *self.columns)]
+        own = [pa.field("item", pa.int32()), pa.field("found", pa.int32())]
+        own += [pa.field("kind", pa.string()), pa.field("reason", pa.string())]
+        vector = pa.field(VECTOR, numbers, nullable=not finished)
+        return pa.schema([*([] if finished else own), *_renamed(texts, finished), vector], metadata=metadata)
+
+    def batch(self, piece: Items, outcome: Outcome, vectors: NDArray[np.float32]) -> bytes:
+        """One chunk as the bytes of a record batch: a row a vector, and a row for each item that has none."""
+        import pyarrow as pa
+
+        lost = np.array([item for item, kind in enumerate(outcome.kinds) if kind != READ], dtype=np.intp)
+        owner = np.concatenate([outcome.owner, lost])
+        order = np.argsort(owner, kind="stable")
+        position = np.concatenate([np.arange(len(vectors)), np.full(len(lost), -1)])[order]
+        owner = owner[order]
+        filled = vectors[np.maximum(position, 0)] if len(vectors) else np.zeros((len(owner), self.dimension))
+        numbers = pa.array(np.ascontiguousarray(filled, dtype=np.float32).ravel())
+        schema = self.schema(finished=False)
+        vector = pa.FixedSizeListArray.from_arrays(
+            numbers, type=schema.field(VECTOR).type, mask=pa.array(position < 0)
+        )
+        texts = [_texts([values[item] for item in owner.tolist()]) for values in self._sequences(piece)]
+        kinds = [outcome.kinds[item] for item in owner.tolist()]
+        reasons = [outcome.reasons[item] for item in owner.tolist()]
+        own = [
+            pa.array(owner, pa.int32()),
+            pa.array(outcome.found[owner], pa.int32()),
+            _texts(kinds),
+            _texts(reasons),
+        ]
+        batch = pa.RecordBatch.from_arrays([*own, *texts, vector], schema=schema)
+        return bytes(batch.serialize())
+
+    def tally(self, payloads: Iterable[bytes], on_lost: Callable[[list[str]], None]) -> Counter[str]:
+        """Count items, vectors, items with several faces, and skipped ones by kind; hand out the skipped."""
+        counts: Counter[str] = Counter()
+        for batch in self._read(payloads):
+            item = batch.column("item").to_numpy()
+            first = np.flatnonzero(np.diff(item, prepend=-1))
+            counts["items"] += len(first)
+            counts["several"] += int((batch.column("found").to_numpy()[first] > 1).sum())
+            kinds = batch.column("kind").to_pylist()
+            counts["vectors"] += kinds.count(READ)
+            for row, kind in enumerate(kinds) if kinds.count(READ) < len(kinds) else ():
+                if kind != READ:
+                    counts[kind] += 1
+                    texts = [batch.column(name)[row].as_py() for name in self._stored()]
+                    on_lost([texts[0], kind, batch.column("reason")[row].as_py(), *texts[1:]])
+        return counts
+
+    def write(self, target: Path, payloads: Iterable[bytes], encoder: str, about: dict[str, Any]) -> None:
+        """Write the finished file: it appears whole or not at all."""
+        import pyarrow as pa
+
+        metadata = {ENCODER_KEY: encoder, ABOUT_KEY: json.dumps(about)}
+        schema = self.schema(finished=True, metadata=metadata)
+        fresh = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+        enough = max(1, BLOCK_BYTES // (4 * self.dimension))
+        try:
+            with pa.OSFile(os.fspath(fresh), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+                waiting: list[Any] = []
+                for batch in self._read(payloads):
+                    waiting.append(self._vectors_of(batch, schema))
+                    if sum(each.num_rows for each in waiting) >= enough:
+                        _put(writer, waiting, schema)
+                        waiting = []
+                _put(writer, waiting, schema)
+            descriptor = os.open(fresh, os.O_RDONLY)
+            os.fsync(descriptor)
+            os.close(descriptor)
+            fresh.replace(target)
+        finally:
+            fresh.unlink(missing_ok=True)
+
+    def _vectors_of(self, batch: Any, schema: Any) -> Any:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        kept = batch.filter(pc.equal(batch.column("kind"), READ))
+        numbers = kept.column(VECTOR).flatten()
+        vector = pa.FixedSizeListArray.from_arrays(numbers, type=schema.field(VECTOR).type)
+        return pa.RecordBatch.from_arrays(
+            [*(kept.column(name) for name in self._stored()), vector], schema=schema
+        )
+
+    def _read(self, payloads: Iterable[bytes]) -> Iterable[Any]:
+        import pyarrow as pa
+
+        schema = self.schema(finished=False)
+        for payload in payloads:
+            yield pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
+
+    def _stored(self) -> list[str]:
+        return [f"= {name}" for name in (IDENTITY, *self.columns)]
+
+    def _sequences(self, piece: Items) -> list[Sequence[str]]:
+        return [piece.ids, *(piece.values[name] for name in self.columns)]
+
+
+def _renamed(fields: list[Any], finished: bool) -> list[Any]:
+    """In the journal the source's columns are marked, so that none can be taken for the journal's own."""
+    return fields if finished else [field.with_name(f"= {field.name}") for field in fields]
+
+
+def _put(writer: Any, batches: list[Any], schema: Any) -> None:
+    import pyarrow as pa
+
+    if any(batch.num_rows for batch in batches):
+        for whole in pa.Table.from_batches(batches, schema).combine_chunks().to_batches():
+            writer.write_batch(whole)
+
+
+def _texts(values: Sequence[str]) -> Any:
+    import pyarrow as pa
+
+    try:
+        return pa.array(values, pa.string())
+    except UnicodeEncodeError:
+        # A lone half of a surrogate pair, which JSON allows and UTF-8 does not.
+        return pa.array([value.encode("utf-8", "replace").decode() for value in values], pa.string())
+
+
+# Lost: items without a vector by the values of each column.
+
+MOST_VALUES = 1000
+
+
+class Lost:
+    """Items without a vector by the values of each column, for audits --by that column later."""
+
+    def __init__(self, columns: tuple[str, ...]) -> None:
+        self._columns = columns
+        self._by: dict[str, Counter[tuple[str, str]]] = {name: Counter() for name in columns}
+
+    def add(self, kind: str, values: list[str]) -> None:
+        """Count one, given its values."""
+        for name, value in zip(self._columns, values, strict=True):
+            found = self._by.get(name)
+            if found is not None:
+                found[value, kind] += 1
+                if len(found) > MOST_VALUES:
+                    del self._by[name]  # nearly every item its own: no column to audit by
+
+    def counts(self) -> dict[str, dict[str, dict[str, int]]]:
+        """Numbers by column, value and kind."""
+        told: dict[str, dict[str, dict[str, int]]] = {}
+        for name, found in self._by.items():
+            for (value, kind), number in found.items():
+                told.setdefault(name, {}).setdefault(value, {})[kind] = number
+        return told
+
+
+# Where items lie: what a job calls its source to know it again, and the files and folders that it must not touch.
+
+
+def place_of(source: ItemSource) -> str:
+    """What a job calls its source, to know it again."""
+    return source.path if "://" in source.path else os.path.normpath(source.path)
+
+
+def origin_of(source: ItemSource) -> str:
+    """Tells sources of the same name apart without saying where they lie."""
+    local = "://" not in source.path and source.path != "-"
+    place = os.path.abspath(source.path) if local else source.path
+    return hashlib.blake2b(place.encode("utf-8", "surrogateescape"), digest_size=KEY_BYTES).hexdigest()
+
+
+def places_of(source: ItemSource) -> Iterator[str]:
+    """Files and folders that the items come from, as far as they are here."""
+    found: Sequence[Location] = ()
+    if isinstance(source, TableItems):
+        found = source.locations
+    elif isinstance(source, PictureFiles):
+        found = source.found
+    for path in (source.path, *(location.url for location in found)):
+        if "://" not in path and os.path.exists(path):
+            yield path
+
+
+# Predecessor: whose vectors lie already where a job is to write, so that no others are replaced unasked.
+
+SHOWN = 200  # letters of a name in a message
+
+
+@dataclass(frozen=True)
+class Predecessor:
+    """What vectors are of and by, as far as it is known."""
+
+    source: str
+    encoder: str
+    variant: str | None = None
+    origin: str | None = None
+
+    @classmethod
+    def in_header(cls, header: Mapping[str, Any]) -> Self:
+        """What a journal or a manifest says."""
+        told = [header.get(key) for key in ("source", "encoder", "variant")]
+        source, encoder, variant = (each if isinstance(each, str) else "" for each in told)
+        return cls(source, encoder, variant)
+
+    @classmethod
+    def in_file(cls, path: Path) -> Self | None:
+        """What a finished file says; None where `embed` did not write it."""
+        try:
+            metadata = open_one(Location(str(path), str(path)), Request(vectors=False)).metadata
+            about = json.loads(metadata[ABOUT_KEY])
+            return cls(about["source"], metadata[ENCODER_KEY], about.get("variant"), about.get("origin"))
+        except (DivscoreError, ValueError, TypeError, KeyError, AttributeError):
+            return None
+
+    def differs(self, new: Predecessor) -> bool:
+        """Whether this is of another source or by another encoder; what one of both does not say is no difference."""
+        if (self.source, self.encoder) != (new.source, new.encoder):
+            return True
+        both = ((self.variant, new.variant), (self.origin, new.origin))
+        return any(None not in (mine, its) and mine != its for mine, its in both)
+
+    def unlike(self, new: Predecessor) -> str:
+        """What this is of and by, and what of that is different with others."""
+        encoder, other = self._named_encoder, new._named_encoder
+        if (self.source, encoder) == (new.source, other):
+            return f"another source that is called {brief(self.source, SHOWN)} as well, by {encoder}"
+        told = f"{brief(self.source, SHOWN)} by {encoder}, not"
+        if self.source != new.source:
+            told += f" of {brief(new.source, SHOWN)}"
+        return told if encoder == other else f"{told} by {other}"
+
+    @property
+    def _named_encoder(self) -> str:
+        return brief(self.encoder, SHOWN) + (f" ({brief(self.variant, SHOWN)})" if self.variant else "")
+
+
+def refuse_other_file(target: Path, source: ItemSource, encoding: Encoding) -> None:
+    """Refuse a name under which vectors of another source or by another encoder lie, finished or not."""
+    encoder, variant = encoding.identity(source.kind), encoding.encoder(source.kind).variant
+    if target.is_file() and target.stat().st_size:
+        new = Predecessor(source.name, encoder, variant, origin_of(source))
+        found = Predecessor.in_file(target)
+        if found is None:
+            raise FileError(
+                f"{target} was not written by 'divscore embed'; give another name, or --overwrite to replace it"
+            )
+        if found.differs(new):
+            raise FileError(
+                f"{target} holds vectors of {found.unlike(new)}; give another name, or --overwrite to replace them"
+            )
+    unfinished = target.with_name(f"{target.name}.part")
+    header = Journal.header_of(unfinished)
+    if header is not None and Journal.has_records(unfinished):
+        begun, new = Predecessor.in_header(header), Predecessor(place_of(source), encoder, variant)
+        if begun.differs(new):
+            raise FileError(
+                f"{unfinished} keeps unfinished vectors of {begun.unlike(new)}; give another name, or --overwrite to "
+                "drop them"
+            )
+
+
+# ItemPartition: some items of a source, described so that any worker can read them.
+
+# Items of a partition, where a file can be divided: minutes of work for the slower encoders. Of text there may be
+# fewer, as no run of it is longer than a piece.
+ROWS = {"image": 1024, "text": 16_384}
+# What object stores and other file systems say of a file's content or time, the surest first.
+MARKS = (
+    "etag",
+    "content-md5",
+    "md5hash",
+    "generation",
+    "lastmodified",
+    "last_modified",
+    "mtime",
+    "updated",
+    "created",
+)
+
+
+@dataclass(frozen=True)
+class ItemPartition:
+    """A run of pictures, listed, or a table, or a run of its rows."""
+
+    source: str  # what the whole source is called
+    kind: Literal["image", "text"]
+    label: str
+    extra: tuple[str, ...]
+    signature: str  # tells whether it is the same as at an earlier start
+    listed: Items | None = None
+    columns: dict[str, str] = field(default_factory=dict)
+    location: Location | None = None
+    column: str = ""
+    piece: Piece | None = None
+    size: int = 0  # bytes of the file when the work was planned
+    strict: bool = False
+
+    @property
+    def rows(self) -> int | None:
+        """How many items, where that is known."""
+        if self.listed is not None:
+            return len(self.listed)
+        return self.piece.rows if self.piece else None
+
+    def __str__(self) -> str:
+        return self.label
+
+    def open(self) -> ItemSource:
+        """Open it, wherever this is."""
+        if self.listed is not None:
+            return _Listed(self, self.listed)
+        assert self.location is not None
+        check_here(self.location, self.size)
+        return TableItems(
+            [self.location],
+            self.column,
+            extra=self.extra,
+            strict=self.strict,
+            pattern=self.location.path,
+            kind=self.kind,
+            piece=self.piece,
+        )
+
+
+class _Listed(ItemSource):
+    """Items that the description itself holds."""
+
+    def __init__(self, partition: ItemPartition, items: Items) -> None:
+        super().__init__(partition.label, partition.source, partition.kind, partition.columns)
+        self.extra, self.rows, self._items = partition.extra, len(items), items
+
+    def __iter__(self) -> Iterator[Items]:
+        yield self._items
+
+
+def item_partitions(source: ItemSource, *, strict: bool = False) -> Iterator[ItemPartition]:
+    """Cut a source of items into partitions, in its order; depends on the source alone."""
+    if isinstance(source, TableItems):
+        for location in source.locations:
+            yield from _of_table(source, location, strict)
+        return
+    for items in source:
+        state = hashlib.blake2b(digest_size=KEY_BYTES)
+        for content, name in zip(items.contents, items.ids, strict=True):
+            state.update(signature(content, source.kind) + name.encode("utf-8", "surrogatepass") + b"\0")
+        label = f"{source.path}, {items.ids[0]} to {items.ids[-1]}"
+        yield ItemPartition(
+            source.name,
+            source.kind,
+            label,
+            source.extra,
+            state.hexdigest(),
+            listed=replace(items, contents=[_anywhere(each) for each in items.contents]),
+            columns=source.columns,
+        )
+
+
+def unopened(source: ItemSource) -> tuple[Missing, ...]:
+    """Files of a source that had to be left out from the start."""
+    return source.unopened if isinstance(source, TableItems) else ()
+
+
+def _of_table(source: TableItems, location: Location, strict: bool) -> Iterator[ItemPartition]:
+    if location.path == "-":
+        raise FileError(
+            "standard input cannot be cut into parts; save it as a file, or, without --cluster, give a name ending in "
+            ".arrow"
+        )
+    version = _version(location)
+    pieces = open_one(location, Request(vectors=False)).pieces(ROWS[source.kind])
+    for piece in pieces if len(pieces) > 1 else [None]:
+        about = (location.url, version, source.column, source.extra, str(piece))
+        yield ItemPartition(
+            source.name,
+            source.kind,
+            f"{location.label}, {piece}" if piece else location.label,
+            source.extra,
+            hashlib.blake2b(repr(about).encode(), digest_size=KEY_BYTES).hexdigest(),
+            location=location.anywhere,
+            column=source.column,
+            piece=piece,
+            size=int(version[0]),
+            strict=strict,
+        )
+
+
+def _anywhere(content: str | bytes) -> str | bytes:
+    """A picture's address for a process that works in another folder."""
+    local = isinstance(content, str) and "://" not in content
+    return os.path.abspath(content) if local else content
+
+
+def _version(location: Location) -> tuple[int | str, ...]:
+    """Changes when the file does; a remote one's size may not, but its store's mark of the content or time does."""
+    if not location.remote:
+        here = os.stat(location.url)
+        return here.st_size, here.st_mtime_ns
+    filesystem, path = filesystem_of(location.url)
+    with location.reading("a remote file"):
+        told = {key.lower(): value for key, value in filesystem.info(path).items()}
+    mark = next((str(told[key]) for key in MARKS if told.get(key)), "")
+    return int(told.get("size") or 0), mark
+
 
 NOT_KEPT = {"path", "resumed", "replaced", "listing", "missing"}
 NOT_STRICT = "mend it or leave it out, or leave out --strict to skip such items"

@@ -17,8 +17,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Self, TypeVar
 
-from divscore.errors import DivscoreError
-from divscore.halt import Halt
+from divscore.errors import DivscoreError, Halt
 from divscore.jobs.processes import LostWorkerError, Processes
 
 __all__ = ["Engine", "KilledWorkersError"]

@@ -6,14 +6,12 @@ import os
 from collections.abc import Sequence
 
 from divscore.errors import FileError
-from divscore.jobs.encode import Encoding
-from divscore.jobs.source import EncodedSource
-from divscore.sources.items import ItemSource
+from divscore.jobs.encode import EncodedSource, Encoding
+from divscore.sources.items import ItemSource, TableItems
 from divscore.sources.open import open_located
 from divscore.sources.places import folder_values
 from divscore.sources.recognise import recognise
 from divscore.sources.table import Request, VectorSource
-from divscore.sources.tableitems import TableItems
 
 __all__ = ["open_any", "open_items"]
 

@@ -2,30 +2,263 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import threading
+import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from divscore.audit.missing import Missing
 from divscore.errors import DivscoreError, FileError
 from divscore.files import refuse_address
-from divscore.jobs.embed import EmbedResult, embed
+from divscore.jobs.embed import (
+    EmbedResult,
+    ItemPartition,
+    Predecessor,
+    embed,
+    item_partitions,
+    lock,
+    place_of,
+    places_of,
+    unopened,
+)
 from divscore.jobs.encode import Encoding
 from divscore.jobs.engine import Engine
-from divscore.jobs.itempart import ItemPartition, item_partitions, unopened
-from divscore.jobs.partsfolder import PartsFolder, about
-from divscore.jobs.place import place_of
 from divscore.jobs.projection import Projection
-from divscore.sources.embedded import KINDS
+from divscore.sketch.missing import Missing
 from divscore.sources.items import ItemSource
-from divscore.sources.partition import UnseenError
+from divscore.sources.manifest import FORMAT, KINDS, MANIFEST, Embedded, note_left_out, read_embedded
+from divscore.sources.open import UnseenError, open_one
+from divscore.sources.places import Location
+from divscore.sources.table import Request
+from divscore.text import printable
 
-__all__ = ["PartsResult", "check_parts", "embed_parts"]
+__all__ = ["PartsFolder", "PartsResult", "about", "check_parts", "embed_parts"]
+
+
+# PartsFolder: the folder of an embedding job, and the manifest that says which files in it are the job's own.
+
+LOCK = ".divscore.lock"
+PART = re.compile(r"part-\d{5,}\.arrow")
+BESIDE = (
+    "",
+    ".skipped.csv",
+    ".part",
+)  # what a job leaves of a part: itself, its list of skipped items, its journal
+LEFTOVER = re.compile(rf"\.({PART.pattern})(\.skipped\.csv)?\.[0-9a-f]+")
+
+Stamp = list[int]  # size and time of a file, which change when another takes its place
+
+
+class PartsFolder:
+    """Files ``part-00000.arrow`` … of a folder that belongs to a job alone.
+
+    Only what a manifest of an earlier job lists is ever removed, and only when its successor is there or the new job is
+    finished. Until then the manifest keeps the earlier parts apart from the new ones, so that a job that is stopped
+    halfway does not take them for its own.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.replaced = False  # whether vectors of another source or by another encoder were there
+        self._header: dict[str, Any] = {}
+        self._parts: Mapping[str, Mapping[str, str]] = {}
+        self._old: set[str] = set()  # parts that an earlier manifest lists
+        self._stale: dict[str, Stamp] = {}  # those of them that are not this job's
+
+    def check(self, source: ItemSource) -> None:
+        """Refuse a folder that is not the job's own, before anything in it is touched."""
+        if self.path.exists() and not self.path.is_dir():
+            raise FileError(
+                f"{self.path} is a file; give the name of a folder, or one that ends in .arrow for a single file"
+            )
+        here = Path(os.path.realpath(self.path))
+        for place in map(Path, map(os.path.realpath, places_of(source))):
+            if here == place or here in place.parents:
+                raise FileError(
+                    f"{self.path} contains the source {source.path}; give a new folder for the vectors"
+                )
+            if place in here.parents:
+                raise FileError(
+                    f"{self.path} lies inside the source {source.path}, and its files would belong to it; give a "
+                    "folder elsewhere for the vectors"
+                )
+        other = self._foreign(_listed(self._read()))
+        if other:
+            raise FileError(
+                f"{self.path} holds files that are not of an embedding job ({printable(other[0])}"
+                f"{f' and {len(other) - 1} more' if other[1:] else ''}); give a new or an empty folder"
+            )
+
+    def refuse_other(self, header: Mapping[str, Any]) -> None:
+        """Refuse a folder in which vectors of another source or by another encoder lie, finished or not."""
+        found = self._read() or {}
+        there = [file for file in sorted(_listed(found)) if any(map(os.path.exists, self._beside(file)))]
+        mine, its = Predecessor.in_header(header), Predecessor.in_header(found)
+        if there and its.differs(mine):
+            raise FileError(
+                f"{self.path} holds {len(there):,} part{'s' if there[1:] else ''} with vectors of {its.unlike(mine)}; "
+                "give another folder, or --overwrite to replace them"
+            )
+
+    def begun_for(self, source: str) -> bool:
+        """Whether a job for this source was begun here."""
+        return (self._read() or {}).get("source") == source
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other jobs out; however this process ends, the folder is free again."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        name = self.path / LOCK
+        while True:
+            stream = os.fdopen(os.open(name, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+            try:
+                lock(stream, self.path)
+                if _is_still(name, stream):
+                    break
+            except BaseException:
+                stream.close()
+                raise
+            stream.close()  # the job before has just removed it
+        try:
+            yield
+        finally:
+            name.unlink(missing_ok=True)
+            stream.close()
+
+    def begin(self, header: Mapping[str, Any], parts: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
+        """Find the parts that an earlier start of the same job finished, with their numbers of items."""
+        self._header, self._parts = {"format": FORMAT, **header}, parts
+        found = self._read() or {}
+        same = all(found.get(key) == value for key, value in self._header.items())
+        self.replaced = bool(found) and not same
+        self._old = _listed(found)
+        signatures = {part["file"]: part.get("signature") for part in found.get("parts", [])} if same else {}
+        kept: dict[str, int] = {}
+        for file in sorted(self._old):
+            stamp = self._stamp(file)
+            own = file in parts and parts[file]["signature"] == signatures.get(file)
+            if stamp is not None and own and stamp != found.get("earlier", {}).get(file):
+                items = _items(self.path / file)
+                if items is not None:
+                    kept[file] = items
+                    continue
+            if stamp is not None:
+                self._stale[file] = stamp
+        self._write(list(parts), earlier=self._stale)
+        return kept
+
+    def made(self) -> list[Path]:
+        """Parts of this job that are there."""
+        return [self.path / file for file in self._parts if self._is_own(file)]
+
+    def finish(self, missing: Sequence[Missing]) -> None:
+        """Say in the manifest that the parts are complete, then remove what is left of earlier jobs."""
+        own = [path.name for path in self.made()]
+        self._write(own, finished=True, missing=note_left_out(missing))
+        for file in self._old.difference(own):
+            for path in self._beside(file)[: 3 if file not in self._parts else 1]:
+                path.unlink(missing_ok=True)
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Remove what workers that were stopped had not finished writing."""
+        for path in self.path.iterdir():
+            left = LEFTOVER.fullmatch(path.name)
+            if left and (left[1] in self._parts or left[1] in self._old):
+                path.unlink(missing_ok=True)
+
+    def _beside(self, file: str) -> list[Path]:
+        return [self.path / f"{file}{ending}" for ending in BESIDE]
+
+    def _is_own(self, file: str) -> bool:
+        stamp = self._stamp(file)
+        return stamp is not None and stamp != self._stale.get(file)
+
+    def _stamp(self, file: str) -> Stamp | None:
+        try:
+            found = os.stat(self.path / file)
+        except FileNotFoundError:
+            return None
+        return [found.st_size, found.st_mtime_ns]
+
+    def _foreign(self, listed: set[str]) -> list[str]:
+        """Names in the folder that no job wrote; hidden ones are let be."""
+        if not self.path.is_dir():
+            return []
+        known = {f"{file}{ending}" for file in listed for ending in BESIDE}
+        known |= {MANIFEST} if self._read() is not None else set()
+        return sorted(
+            name for name in os.listdir(self.path) if name not in known and not name.startswith(".")
+        )
+
+    def _read(self) -> dict[str, Any] | None:
+        """The manifest, if it is one of ours."""
+        try:
+            found = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
+            _listed(found)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return None
+        return found if found.get("format") == FORMAT else None
+
+    def _write(
+        self,
+        files: Sequence[str],
+        *,
+        finished: bool = False,
+        missing: Sequence[Mapping[str, Any]] = (),
+        earlier: Mapping[str, Stamp] | None = None,
+    ) -> None:
+        parts = [{"file": file, **self._parts[file]} for file in files]
+        content = {**self._header, "finished": finished, "missing": list(missing), "parts": parts}
+        if earlier:
+            content["earlier"] = earlier
+        fresh = self.path / f".{MANIFEST}.{uuid.uuid4().hex}"
+        try:
+            fresh.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            fresh.replace(self.path / MANIFEST)
+        finally:
+            fresh.unlink(missing_ok=True)
+
+
+def _is_still(name: Path, stream: BinaryIO) -> bool:
+    try:
+        return os.path.samestat(os.fstat(stream.fileno()), os.stat(name))
+    except FileNotFoundError:
+        return False
+
+
+def about(path: Path) -> Embedded:
+    """What a finished part says of itself."""
+    part = open_one(Location(str(path), str(path)), Request(vectors=False))
+    found = read_embedded(part.metadata, part.label)
+    if found is None:
+        raise FileError(
+            f"{part.label} is no longer the part that was written; let 'divscore embed' start again"
+        )
+    return found
+
+
+def _items(path: Path) -> int | None:
+    """Items of a part; none where it cannot be read, so that it is made anew."""
+    try:
+        return about(path).items
+    except DivscoreError:
+        return None
+
+
+def _listed(manifest: Mapping[str, Any] | None) -> set[str]:
+    """Files that a manifest lists; names that no job gives are left out."""
+    if manifest is None:
+        return set()
+    names = [*(part["file"] for part in manifest.get("parts", [])), *manifest.get("earlier", {}).keys()]
+    return {name for name in names if PART.fullmatch(name)}
 
 
 @dataclass(frozen=True)

@@ -14,18 +14,14 @@ import numpy as np
 from divscore.control.controlfile import is_control
 from divscore.control.controlset import CROSS, ControlSet
 from divscore.errors import ControlError, FileError
-from divscore.jobs.encode import Encoding
+from divscore.jobs.encode import EncodedSource, Encoding
 from divscore.jobs.projection import Projection
-from divscore.jobs.source import EncodedSource
-from divscore.sources.folder import FolderItems
-from divscore.sources.items import ItemSource
+from divscore.sources.items import FolderItems, ItemSource, TableItems
 from divscore.sources.labelled import GROUP, attributes_of, groups_of, guess_attribute, read_pool
-from divscore.sources.locate import is_folder, locate_all
-from divscore.sources.open import open_located
+from divscore.sources.open import is_folder, locate_all, open_located
 from divscore.sources.places import Location
 from divscore.sources.recognise import ARRAYS, recognise
 from divscore.sources.table import Request, VectorSource
-from divscore.sources.tableitems import TableItems
 
 __all__ = ["PROJECTION", "open_labelled", "open_pool"]
 

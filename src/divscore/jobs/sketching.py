@@ -3,27 +3,308 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Any, TypeVar
 
-from divscore.audit.missing import Gaps, Missing
+import numpy as np
+from numpy.typing import NDArray
+
 from divscore.control.controlset import ControlSet
-from divscore.errors import FileError, InputError
+from divscore.errors import DivscoreError, FileError, InputError
 from divscore.jobs.engine import Engine
-from divscore.jobs.partial import Assignment, Partial, sketch_partition
-from divscore.jobs.samples import share_one
-from divscore.sketch.many import Sketches
-from divscore.sketch.scorer import Scorer, scorer_for
-from divscore.sketch.sketch import Sketch
-from divscore.sources.open import ManySource, parts_of
-from divscore.sources.partition import Partition, partitions_of
-from divscore.sources.table import PROBLEMS_KEPT, VectorSource
+from divscore.sketch.many import Sketches, SketchTable
+from divscore.sketch.missing import Gaps, Missing
+from divscore.sketch.scan import Scan, scan
+from divscore.sketch.scorer import Scorer, keep_scorer, scorer_for
+from divscore.sketch.sketch import REPLICATE_ITEMS, Sketch
+from divscore.sources.open import ManySource, Partition, UnseenError, partitions_of, parts_of
+from divscore.sources.places import WHOLE
+from divscore.sources.table import PROBLEMS_KEPT, Texts, VectorSource
 
-__all__ = ["Sketched", "check_sendable", "packed", "sketch_source"]
+__all__ = [
+    "SAMPLES",
+    "Assignment",
+    "Coded",
+    "Partial",
+    "RowWatch",
+    "Sketched",
+    "check_sendable",
+    "coded",
+    "packed",
+    "share_one",
+    "sketch_partition",
+    "sketch_source",
+    "tabulate_blocks",
+    "tried",
+]
+
+
+# Blocks in, sketches out, in this thread or several.
+#
+# Blocks are folded in their order, so the answer does not depend on who computed what.
+
+Coded = tuple[Sequence[str], NDArray[np.intp]]
+
+
+@dataclass(frozen=True)
+class _Job:
+    rows: NDArray[Any]
+    owner: NDArray[np.intp] | None
+    at: NDArray[np.intp]
+    scan: Future[Scan]
+
+
+def tabulate_blocks(
+    blocks: Iterable[tuple[Any, Coded | None]],
+    control: ControlSet,
+    *,
+    name: str = "collection",
+    seed: int = 0,
+    workers: int = 1,
+    seen: int = 0,
+    shared: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Sketches:
+    """Sketch every collection of a stream of blocks in one pass.
+
+    A block is (vectors, (names, codes)): row i belongs to the collection ``names[codes[i]]``; or (vectors, None) if
+    all rows belong to `name`. `seen` rows of the same collections came before, in other passes. With `shared`,
+    one sample of items serves the intervals of all collections.
+    At most `workers` + 1 blocks are held at a time; one worker means this thread.
+    """
+    sketches = Sketches(control, seed=seed, shared=shared)
+    waiting: deque[_Job] = deque()
+    with ThreadPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
+        for job in _jobs(blocks, name, seen, sketches, pool):
+            waiting.append(job)
+            if pool is None or len(waiting) > workers:
+                _finish(sketches, waiting.popleft(), progress)
+        while waiting:
+            _finish(sketches, waiting.popleft(), progress)
+    return sketches
+
+
+def _jobs(
+    blocks: Iterable[tuple[Any, Coded | None]],
+    name: str,
+    seen: int,
+    sketches: Sketches,
+    pool: ThreadPoolExecutor | None,
+) -> Iterator[_Job]:
+    for vectors, coded in blocks:
+        names: Sequence[str] = [name]
+        owner = None
+        if coded is not None:
+            present, owner = _numbered(coded[1])
+            names = coded[0] if len(present) == len(coded[0]) else [coded[0][at] for at in present.tolist()]
+            if len(set(names)) < len(names):  # a dictionary may hold a text twice
+                places = {each: at for at, each in enumerate(dict.fromkeys(names))}
+                owner = np.array([places[each] for each in names], dtype=np.intp)[owner]
+                names = list(places)
+        if not names:
+            continue
+        rows = sketches.checked(vectors)
+        owner = owner if len(names) > 1 else None
+        task = partial(scan, rows, sketches.scorer, owner, len(names), seen=seen, shared=sketches.shared)
+        future = pool.submit(task) if pool is not None else _done(task())
+        seen += len(rows)
+        yield _Job(rows, owner, sketches.positions(names), future)
+
+
+def _numbered(codes: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Codes that occur, in order, and the position of each row's among them."""
+    present = np.flatnonzero(np.bincount(codes))
+    places = np.empty(int(codes.max(initial=-1)) + 1, dtype=np.intp)
+    places[present] = np.arange(len(present))
+    return present, places[codes]
+
+
+def _done(found: Scan) -> Future[Scan]:
+    future: Future[Scan] = Future()
+    future.set_result(found)
+    return future
+
+
+def _finish(sketches: Sketches, job: _Job, progress: Callable[[int], None] | None) -> None:
+    sketches.fold(job.at, job.rows, job.owner, job.scan.result())
+    if progress is not None:
+        progress(len(job.rows))
+
+
+# Partial: what one partition gives, small enough to be sent home.
+
+LARGE_BLOCK = 96 << 20  # with thousands of collections, so that a block has several rows of each
+TRIES = 3  # of a remote file, which may fail for a moment
+WAIT_SECONDS = 0.5
+
+Read = TypeVar("Read")
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What is the same for all partitions of a pass."""
+
+    scorer: Scorer
+    name: str
+    by: str | None = None
+    strict: bool = False
+    verbose: bool = False
+    shared: bool = False  # one sample for the intervals of all collections
+    seen: int = 0  # rows of the whole source, where that is known: decides how sums are rounded
+
+
+@dataclass(frozen=True)
+class Partial:
+    """The numbers of the collections that a partition has rows of, and what could not be read.
+
+    A partition that failed has a reason and no table; where it is `fatal` the whole pass is wrongly set up.
+    """
+
+    table: SketchTable | None = None
+    rows: int = 0
+    unreadable: int = 0
+    problems: tuple[str, ...] = ()
+    failed: str | None = None
+    fatal: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes on its way home."""
+        return 0 if self.table is None else self.table.nbytes
+
+
+def sketch_partition(
+    assignment: Assignment,
+    partition: Partition,
+    *,
+    workers: int = 1,
+    progress: Callable[[int], None] | None = None,
+) -> Partial:
+    """Read one partition, in whichever process or machine; what is wrong with it is told, not raised."""
+    try:
+        return tried(partition, lambda: _sketched(assignment, partition, workers, progress))
+    except DivscoreError as error:
+        return Partial(failed=str(error), fatal=isinstance(error, UnseenError))
+
+
+def tried(partition: Partition, read: Callable[[], Read]) -> Read:
+    """What is read from a partition; a remote one is tried again, and no copy of it is left behind."""
+    for attempt in range(TRIES):
+        try:
+            return read()
+        except DivscoreError as error:
+            lasting = isinstance(error, UnseenError) or not partition.location.remote
+            if lasting or attempt + 1 == TRIES:
+                raise
+            time.sleep(WAIT_SECONDS * 2**attempt)
+        finally:
+            partition.location.release()
+    raise AssertionError
+
+
+def _sketched(
+    assignment: Assignment, partition: Partition, workers: int, progress: Callable[[int], None] | None
+) -> Partial:
+    scorer = assignment.scorer
+    keep_scorer(scorer)  # the first that comes to a process stays, with all that was made from it
+    source = partition.open(LARGE_BLOCK if assignment.shared else None)
+    watch = RowWatch(source, assignment.strict, assignment.verbose)
+    sketches = tabulate_blocks(
+        watch.blocks(assignment.by),
+        scorer.control,
+        name=assignment.name,
+        seed=scorer.seed,
+        workers=workers,
+        seen=assignment.seen,
+        shared=assignment.shared,
+        progress=progress,
+    )
+    problems = tuple([*source.problems, *watch.problems][:PROBLEMS_KEPT])
+    return Partial(sketches.table, watch.rows, source.unreadable, problems)
+
+
+def coded(values: Sequence[str]) -> Coded:
+    """Names and codes of a column of text."""
+    texts = values if isinstance(values, Texts) else Texts.of(values)
+    return texts.names, texts.codes
+
+
+class RowWatch:
+    """Passes blocks on and, where someone wants to know, notes the rows that will be skipped."""
+
+    def __init__(self, source: VectorSource, strict: bool, verbose: bool) -> None:
+        self.source = source
+        self.strict = strict
+        self.verbose = verbose
+        self.rows = 0
+        self.problems: list[str] = []
+
+    def blocks(self, by: str | None) -> Iterator[tuple[Any, Coded | None]]:
+        """Vectors of each block, and whose they are."""
+        piece = self.source.request.piece
+        first = piece.first if piece else 0
+        for block in self.source:
+            if self.strict or self.verbose:
+                start = first + self.rows
+                self._inspect(block.vectors, block.numbers or range(start, start + len(block.vectors)))
+            self.rows += len(block.vectors)
+            yield block.vectors, coded(block.values[by]) if by else None
+
+    def _inspect(self, vectors: Any, numbers: Sequence[int]) -> None:
+        finite = np.isfinite(vectors).all(axis=1)
+        for at in np.flatnonzero(~finite | ~vectors.any(axis=1)).tolist():
+            kind = "only zeros" if finite[at] else "NaN or infinite numbers"
+            message = f"{self.source.path}, row {numbers[at]}: the vector has {kind}"
+            if self.strict:
+                raise FileError(f"{message}; mend or remove it, or leave out --strict to skip such rows")
+            if len(self.problems) < PROBLEMS_KEPT:
+                self.problems.append(message)
+
+
+# Whether the collections of a pass have a sample of their own for their intervals, or share one.
+
+SAMPLES = ("auto", "own", "shared")
+FEWEST_ROWS = 200_000  # below, samples of their own cost two seconds at most
+LOOKED_AT = 3  # parts of which the first may be unreadable
+
+
+def share_one(samples: str, by: str | None, scorer: Scorer, partitions: Sequence[Partition]) -> bool:
+    """Decide it from the files alone, before the work begins.
+
+    "auto" shares where samples would spare nothing: in many rows, with fewer of a collection in the first block than
+    its sample may have.
+    """
+    if samples not in SAMPLES:
+        raise InputError(f"samples must be one of {', '.join(SAMPLES)}, not {samples!r}")
+    if by is None or samples == "own":
+        return False
+    if scorer.groups > 2:
+        if samples == "shared":
+            raise InputError(f"collections can share a sample with two groups only, not {scorer.groups}")
+        return False
+    if samples == "shared":
+        return True
+    # Rows of text are not counted: to parse them takes far longer than samples do.
+    if sum(each.rows or 0 for each in partitions if each.location.suffix not in WHOLE) < FEWEST_ROWS:
+        return False
+    for partition in partitions[:LOOKED_AT]:
+        try:
+            block = next(iter(partition.open()), None)
+        except DivscoreError:
+            continue  # it will be named when it is its turn
+        finally:
+            partition.location.release()
+        if block is not None and len(block.vectors):
+            present = len(np.unique(coded(block.values[by])[1]))
+            return len(block.vectors) < REPLICATE_ITEMS * present
+    return False
 
 
 @dataclass(frozen=True)

@@ -10,27 +10,26 @@ import numpy as np
 
 from divscore.errors import InputError
 from divscore.paper.celeba_data import attribute_collections
-from divscore.paper.claims import CLOSE
-from divscore.paper.draws import Attribute, Labelled, Material, Split, collected
+from divscore.paper.draws import Attribute, Labelled, Material, Settings, Split, collected
 from divscore.paper.figures import collection_figure
 from divscore.paper.labelleddata import LabelledData
 from divscore.paper.methods import Method, same_labels, with_ours
-from divscore.paper.prose import how_counted, in_short, made_of
-from divscore.paper.records import Batch
-from divscore.paper.repeat import batches
+from divscore.paper.records import Batch, Point, points, summaries
 from divscore.paper.results import Claim, Results, Section, claims_table
 from divscore.paper.sections import (
+    CLOSE,
     Found,
     accuracy_table,
     equal_cost,
+    how_counted,
+    in_short,
+    made_of,
     short_table,
     stored_section,
     time_table,
     trust_table,
 )
-from divscore.paper.settings import Settings
-from divscore.paper.summary import Point, points, summaries
-from divscore.paper.sweep import ask, check_collections
+from divscore.paper.sweep import ask, batches, check_collections
 
 __all__ = ["DEFAULTS", "GENDER", "methods", "reproduce", "tasks"]
 

@@ -9,18 +9,16 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from divscore.control.controlset import ControlSet
-from divscore.control.sample import LabelledSample
+from divscore.control.controlset import ControlSet, LabelledSample
 from divscore.control.selection import select_adaptive
+from divscore.estimators.checks import separable
 from divscore.estimators.divscore import divscore, item_similarity, within_between
 from divscore.estimators.iid import iid
 from divscore.estimators.interval import Estimate
 from divscore.estimators.likelihood import cannot_tell, likelihood
 from divscore.estimators.rectified import SMALLEST_SAMPLE, rectified
 from divscore.estimators.self_training import self_training
-from divscore.estimators.separation import separable
-from divscore.paper.draws import Collection, Labelled
-from divscore.paper.settings import Settings
+from divscore.paper.draws import Collection, Labelled, Settings
 from divscore.sketch.sketch import Sketch
 
 __all__ = [

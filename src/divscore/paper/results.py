@@ -2,21 +2,199 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import math
 import os
 import platform
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from divscore.paper.folder import results_folder, write_texts
-from divscore.paper.tables import Table
+from divscore.errors import FileError
+from divscore.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["FIGURES", "PAGES", "Claim", "Results", "Section", "claims_table", "write_results"]
+__all__ = [
+    "FIGURES",
+    "PAGES",
+    "Cell",
+    "Claim",
+    "Results",
+    "Section",
+    "Table",
+    "already_there",
+    "claims_table",
+    "results_folder",
+    "shown",
+    "write_results",
+    "write_texts",
+]
+
+
+# Tables of results: the same rows as CSV, as JSON and as Markdown.
+
+Cell = str | int | float | bool | None
+DIGITS = 6
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under named columns; `name` is that of the CSV file. One that is not `shown` is a CSV only."""
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    shown: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        title: str,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[Any]],
+        *,
+        shown: bool = True,
+    ) -> Table:
+        """Round numbers to six digits, once for all forms; what is not finite is None."""
+        return cls(name, title, tuple(columns), tuple(tuple(_cell(v) for v in row) for row in rows), shown)
+
+    def column(self, name: str) -> list[Cell]:
+        """All values of one column."""
+        at = self.columns.index(name)
+        return [row[at] for row in self.rows]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"title": self.title, "columns": list(self.columns), "rows": [list(row) for row in self.rows]}
+
+    def csv(self) -> str:
+        """As a CSV file; empty cells where there is no number."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows(["" if value is None else value for value in row] for row in self.rows)
+        return text.getvalue()
+
+    def markdown(self) -> str:
+        """As Markdown with aligned columns; it reads well on a terminal too."""
+        cells = [
+            [shown(name) for name in self.columns],
+            *([shown(value) for value in row] for row in self.rows),
+        ]
+        widths = [max(3, *(len(row[i]) for row in cells)) for i in range(len(self.columns))]
+        right = [all(_is_number(row[i]) for row in self.rows) for i in range(len(self.columns))]
+        lines = [
+            "| "
+            + " | ".join(t.rjust(w) if r else t.ljust(w) for t, w, r in zip(row, widths, right, strict=True))
+            + " |"
+            for row in cells
+        ]
+        rule = "|" + "|".join("-" * (w + 1) + "-:"[r] for w, r in zip(widths, right, strict=True)) + "|"
+        return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def shown(value: Cell) -> str:
+    """A cell as people read it: three decimals, one where the number is large, a dash where there is none.
+
+    >>> [shown(v) for v in (0.01849, 61.08, None, 200, "all", True)]
+    ['0.018', '61.1', '–', '200', 'all', 'yes']
+    """
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
+    return printable(str(value)).replace("|", "\\|")
+
+
+def _cell(value: Any) -> Cell:
+    if isinstance(value, (str, bool, int)) or value is None:
+        return value
+    number = float(value)
+    return float(f"{number:.{DIGITS}g}") if math.isfinite(number) else None
+
+
+def _is_number(value: Cell) -> bool:
+    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
+
+
+# The folder of results: found fit to write in before the work begins, and filled file by file when it is done.
+
+
+@contextmanager
+def results_folder(path: str | os.PathLike[str], *inner: str) -> Iterator[Path]:
+    """Make a folder, and folders in it, and try whether it takes files; what fails here fails before hours of work.
+
+    Folders that were made here and are still empty go again if the work fails.
+    """
+    place = Path(path)
+    made: list[Path] = []
+    try:
+        for folder in (place, *(place / name for name in inner)):
+            _make(folder, made)
+            _try(folder)
+        yield place
+    except BaseException:
+        for folder in reversed(made):
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+def already_there(place: Path, names: Sequence[str]) -> list[str]:
+    """Those of some files that the folder has, and that will be replaced; a folder in the place of one is an error."""
+    for name in names:
+        if (place / name).is_dir():
+            raise FileError(
+                f"{place / name} is a folder, where a file of that name is to be written; move it"
+            )
+    return [name for name in names if (place / name).exists()]
+
+
+def write_texts(place: Path, texts: Mapping[str, str]) -> list[Path]:
+    """Write files into a folder, every one whole or not at all."""
+    for name, text in texts.items():
+        partial = place / f".{name}.partial"
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(place / name)
+    return [place / name for name in texts]
+
+
+def _make(folder: Path, made: list[Path]) -> None:
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    nearest = missing[-1].parent if missing else folder
+    if not nearest.is_dir():
+        raise FileError(f"{nearest} is a file; name a folder")
+    for each in reversed(missing):
+        try:
+            each.mkdir()
+            made.append(each)
+        except OSError as error:
+            raise FileError(
+                f"cannot make the folder {each} ({error.strerror}); name one where you may write"
+            ) from error
+
+
+def _try(folder: Path) -> None:
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise FileError(
+            f"cannot write into {folder} ({error.strerror}); name a folder where you may write"
+        ) from error
+
 
 SCHEMA = "divscore.results/1"
 FIGURES = "figures"
@@ -110,7 +288,7 @@ def claims_table(name: str, claims: list[Claim]) -> Table:
 
 def write_results(results: Results, folder: str | os.PathLike[str]) -> list[Path]:
     """Write everything into a folder; every file appears whole or not at all."""
-    from divscore.paper.style import save_figure
+    from divscore.paper.figures import save_figure
 
     document = json.dumps(results.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     texts = dict(zip(PAGES, (results.markdown(), document), strict=True))

@@ -8,27 +8,27 @@ from typing import Any
 
 import numpy as np
 
-from divscore.paper.claims import CLOSE, smaller_sets
-from divscore.paper.draws import Attribute, Labelled, Material, Split, collected, composed
+from divscore.paper.draws import Attribute, Labelled, Material, Settings, Split, collected, composed
 from divscore.paper.figures import FARTHEST_ERROR, error_figure, size_figure, sweep_figure
 from divscore.paper.labelleddata import LabelledData
 from divscore.paper.methods import same_labels, with_ours
-from divscore.paper.prose import how_counted, in_short, made_of
-from divscore.paper.records import Batch
-from divscore.paper.repeat import batches
+from divscore.paper.records import Batch, Point, points, summaries
 from divscore.paper.results import Claim, Results, Section, claims_table
 from divscore.paper.sections import (
+    CLOSE,
     Found,
     accuracy_table,
     equal_cost,
+    how_counted,
+    in_short,
+    made_of,
     short_table,
     size_table,
+    smaller_sets,
     stored_section,
     time_table,
 )
-from divscore.paper.settings import Settings
-from divscore.paper.summary import Point, points, summaries
-from divscore.paper.sweep import ask, composition_sweep, size_methods, size_sweep
+from divscore.paper.sweep import ask, batches, composition_sweep, size_methods, size_sweep
 
 __all__ = ["DEFAULTS", "DIALECT", "STAND_IN", "reproduce", "tasks"]
 

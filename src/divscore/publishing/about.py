@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import reprlib
 import tomllib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -15,7 +17,27 @@ from divscore.control.controlset import ControlSet
 from divscore.errors import FileError, InputError
 from divscore.text import printable
 
-__all__ = ["ABOUT", "NOT_STATED", "QUESTIONS", "About", "read_about", "write_about"]
+__all__ = [
+    "ABOUT",
+    "CHOICES",
+    "NOT_STATED",
+    "NUMBER",
+    "QUESTIONS",
+    "SUMS",
+    "About",
+    "counterparts",
+    "digest_of",
+    "fingerprints",
+    "former_names",
+    "overall",
+    "public_ids",
+    "read_about",
+    "read_sums",
+    "sums_text",
+    "whole_texts",
+    "write_about",
+]
+
 
 ABOUT = "about.toml"
 NOT_STATED = "not stated"
@@ -137,3 +159,140 @@ def _quoted(text: str) -> str:
         return json.dumps(text, ensure_ascii=False)
     inside = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"""\n{inside}\n"""'
+
+
+# What examples are called in public: no folders of somebody's machine, and the same name in every edition.
+
+CHOICES = ("names", "numbers", "keep")
+NUMBER = re.compile(r"example-([0-9]{1,9})")
+SENTENCE = 6  # words; names of files and of people have fewer
+
+
+def public_ids(control: ControlSet, choice: str, earlier: ControlSet | None = None) -> list[str]:
+    """Rename the examples.
+
+    Parameters
+    ----------
+    control : ControlSet
+        With the ids of its owner.
+    choice : "names", "numbers" or "keep"
+        Without the folders before the last slash; "example-0001", "example-0002", …; or as they are.
+    earlier : ControlSet, optional
+        The edition before, whose numbers stay with their examples.
+    """
+    if choice == "keep":
+        return list(control.ids)
+    if choice == "numbers":
+        return _numbers(control, earlier)
+    return _names(control)
+
+
+def fingerprints(control: ControlSet) -> list[str]:
+    """One of each example's vector; equal ones are told apart by their number."""
+    seen: Counter[bytes] = Counter()
+    found = []
+    for row in control.vectors.astype("<f8"):
+        data = row.tobytes()
+        found.append(f"{data.hex()}:{seen[data]}")
+        seen[data] += 1
+    return found
+
+
+def counterparts(new: ControlSet, old: ControlSet) -> list[tuple[int, int]]:
+    """Rows of the examples that are in both editions.
+
+    Vectors of one encoder tell examples apart whatever they are called; of two encoders they tell nothing, and the
+    names must.
+    """
+    comparable = old.encoder == new.encoder and old.dimension == new.dimension
+    mine, theirs = (fingerprints(each) if comparable else each.ids for each in (new, old))
+    rows = {key: row for row, key in enumerate(theirs)}
+    return [(row, rows[key]) for row, key in enumerate(mine) if key in rows]
+
+
+def former_names(old: ControlSet, choice: str) -> list[str]:
+    """What an edition with this `choice` of ids may call the examples of the one before; empty where nothing."""
+    if choice == "keep":
+        return list(old.ids)
+    if choice == "numbers":
+        return [name if NUMBER.fullmatch(name) else "" for name in old.ids]
+    return [_last(name) for name in old.ids]
+
+
+def whole_texts(control: ControlSet) -> int:
+    """How many examples are called by what looks like a whole text."""
+    return sum(len(name.split()) >= SENTENCE for name in control.ids)
+
+
+def _last(name: str) -> str:
+    return name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
+
+
+def _names(control: ControlSet) -> list[str]:
+    names = [_last(name) for name in control.ids]
+    # The same name in several folders: their group tells them apart, which is public anyway.
+    twice = Counter(names)
+    groups = [control.groups[label] for label in control.labels]
+    names = [f"{g}/{n}" if twice[n] > 1 else n for n, g in zip(names, groups, strict=True)]
+    still = Counter(names)
+    taken, found = set(names), []
+    for row, name in enumerate(names):
+        if still[name] > 1 or not name:
+            name = _free(f"example-{row + 1:04}", taken)
+        found.append(name)
+    return found
+
+
+def _numbers(control: ControlSet, earlier: ControlSet | None) -> list[str]:
+    known: dict[str, str] = {}
+    if earlier is not None:
+        known = dict(zip(fingerprints(earlier), earlier.ids, strict=True))
+    kept = [known.get(mark, "") for mark in fingerprints(control)]
+    kept = [name if NUMBER.fullmatch(name) else "" for name in kept]
+    used = [int(found[1]) for name in known.values() if (found := NUMBER.fullmatch(name))]
+    following = iter(range(max(used, default=0) + 1, max(used, default=0) + len(kept) + 1))
+    return [name or f"example-{next(following):04}" for name in kept]
+
+
+def _free(name: str, taken: set[str]) -> str:
+    number, wanted = 1, name
+    while wanted in taken:
+        number += 1
+        wanted = f"{name}-{number}"
+    taken.add(wanted)
+    return wanted
+
+
+# Digests that make edits visible: one a file, and one of them all.
+
+SUMS = "SHA256SUMS"  # in the form that `sha256sum --check` reads
+LINE = re.compile(r"([0-9a-f]{64})  ([^/\\\x00-\x1f]+)")
+
+
+def digest_of(file: Path) -> str:
+    """SHA-256 of a file."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def overall(digests: Mapping[str, str], besides: Iterable[str]) -> str:
+    """SHA-256 of the lines of `SUMS` without the files `besides`, which state it and so cannot be part of it."""
+    left = {name: digest for name, digest in digests.items() if name not in set(besides)}
+    return hashlib.sha256(sums_text(left).encode()).hexdigest()
+
+
+def sums_text(digests: Mapping[str, str]) -> str:
+    """The content of `SUMS`."""
+    return "".join(f"{digests[name]}  {name}\n" for name in sorted(digests))
+
+
+def read_sums(folder: Path) -> dict[str, str] | None:
+    """Digests by name of file; None where the list is missing or not one."""
+    try:
+        lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
+    found = [LINE.fullmatch(line) for line in lines]
+    if not found or not all(found):
+        return None
+    return {match[2]: match[1] for match in found if match}

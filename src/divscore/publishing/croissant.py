@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from divscore import __version__
-from divscore.control.controlcard import croissant
+from divscore.control.controlfile import croissant
 from divscore.errors import FileError
-from divscore.publishing.card import LIMITS
-from divscore.publishing.header import license_address
+from divscore.publishing.card import LIMITS, license_address
 from divscore.publishing.objections import OBJECTIONS
 from divscore.publishing.publication import Publication
 

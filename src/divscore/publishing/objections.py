@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from divscore.publishing.ids import NUMBER
+from divscore.publishing.about import NUMBER
 
 __all__ = [
     "COLUMNS",

@@ -6,20 +6,15 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from divscore.control.controlcard import TABLE
-from divscore.control.controlfile import load_control
+from divscore.control.controlfile import TABLE, load_control
 from divscore.control.controlset import ControlSet
 from divscore.errors import DivscoreError, FileError
-from divscore.publishing.about import ABOUT, About, read_about
-from divscore.publishing.card import counts_row
-from divscore.publishing.changelog import CHANGELOG, edition_of
+from divscore.publishing.about import ABOUT, SUMS, About, digest_of, overall, read_about, read_sums
+from divscore.publishing.card import README, counts_row
 from divscore.publishing.croissant import CROISSANT, PREFIX, SCHEMA, read_description
-from divscore.publishing.digests import SUMS, digest_of, overall, read_sums
-from divscore.publishing.edition import OURS
-from divscore.publishing.measure import Measured, NotMeasured, measured_from
+from divscore.publishing.edition import CHANGELOG, OURS, edition_of
 from divscore.publishing.objections import OBJECTIONS, Objection, read_objections
-from divscore.publishing.publication import group_numbers
-from divscore.publishing.readme import README
+from divscore.publishing.publication import Measured, NotMeasured, group_numbers, measured_from
 
 __all__ = ["Verdict", "check_published", "stated"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from divscore.audit.missing import Gaps
+from divscore.sketch.missing import Gaps
 
 __all__ = ["Context", "Example", "Examples", "Input"]
 

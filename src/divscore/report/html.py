@@ -7,26 +7,30 @@ import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
-
-from jinja2 import Environment, FunctionLoader, StrictUndefined
-from markupsafe import Markup
+from typing import TYPE_CHECKING
 
 from divscore.audit.result import Audit
+from divscore.errors import InputError
 from divscore.report.context import Context
-from divscore.report.listing import listing
-from divscore.report.phrases import count
-from divscore.report.picture import disparities, shares
+from divscore.report.picture import NARROW, WIDE, disparities, draw, shares, sliver
+from divscore.report.prose import count
 from divscore.report.summary import summarise
-from divscore.report.svg import NARROW, WIDE, draw, sliver
+from divscore.report.table import listing
 from divscore.text import printable
 
-__all__ = ["fragment", "render"]
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+__all__ = ["fragment", "render", "render_page"]
+
 
 BARS = 60  # collections whose shares are drawn inside the table
 
 
 def render(audits: Sequence[Audit], context: Context | None = None) -> str:
     """The page: audits of one control set, and what the context adds."""
+    from markupsafe import Markup
+
     summary = summarise(audits, context or Context())
     style, script = _read("report.css"), _read("report.js")
     drawn = [
@@ -53,6 +57,8 @@ def render(audits: Sequence[Audit], context: Context | None = None) -> str:
 
 def fragment(audit: Audit) -> str:
     """The result in a notebook's cell."""
+    from markupsafe import Markup
+
     by_group = len(audit.shares) > 2 and audit.has_shares
     picture = shares(audit) if by_group else disparities([audit], None)
     # Two results side by side must not share ids.
@@ -75,6 +81,8 @@ def fragment(audit: Audit) -> str:
 
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
     return Environment(
         loader=FunctionLoader(_read),
         autoescape=True,
@@ -99,3 +107,31 @@ def _version() -> str:
     from divscore import __version__
 
     return __version__
+
+
+# Page: a report of any number of audits, as text, from Python.
+
+FORMS = ("html", "markdown")
+
+
+def render_page(audits: Sequence[Audit], *, limit: float | None = None, form: str = "html") -> str:
+    """A report for people on audits made with one control set: one self-contained page, or Markdown.
+
+    Parameters
+    ----------
+    audits : sequence of Audit
+        Of one control set, by one estimator.
+    limit : float, optional
+        The largest disparity that is wanted, from 0 to 1; the report says which collections are surely within it.
+    form : "html" or "markdown"
+        What to make.
+    """
+    if form not in FORMS:
+        raise InputError(f"unknown form '{form}'; choose one of {', '.join(FORMS)}")
+    if limit is not None and not 0 <= limit <= 1:
+        raise InputError(f"limit {limit} must be from 0 to 1, for example 0.2")
+    if form == "html":
+        return render(audits, Context(limit=limit))
+    from divscore.report.markdown import render as render_markdown
+
+    return render_markdown(audits, Context(limit=limit))

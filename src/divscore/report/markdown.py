@@ -7,11 +7,10 @@ import re
 from collections.abc import Iterable, Sequence
 
 from divscore.audit.result import Audit
-from divscore.report.auditjson import document
+from divscore.report.auditjson import MOST, document, without_replicates
 from divscore.report.context import Context
-from divscore.report.embedded import MOST, without_replicates
-from divscore.report.listing import Listing
 from divscore.report.summary import ControlPart, Summary, summarise
+from divscore.report.table import Listing
 from divscore.text import printable
 
 __all__ = ["escape", "render"]

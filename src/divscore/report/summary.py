@@ -3,27 +3,410 @@
 from __future__ import annotations
 
 import base64
+import math
 import platform
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from divscore import __version__
 from divscore.audit.result import Audit
-from divscore.audit.trust import control_facts
+from divscore.audit.trust import (
+    ALARM,
+    DIFFERS,
+    MISFIT,
+    NO_MIXTURE,
+    NOT_QUITE,
+    control_facts,
+    coverage,
+    left_out_by_chance,
+)
 from divscore.control.controlset import ControlSet
 from divscore.errors import InputError, MismatchError
+from divscore.estimators.checks import SEPARABLE_P
+from divscore.report.auditjson import Embedded, embed, missing_from
 from divscore.report.context import Context, Example
-from divscore.report.embedded import Embedded, embed
-from divscore.report.headline import headline, lead
-from divscore.report.lights import Light, lights
-from divscore.report.listing import MARGINALS, Listing, listing, marginal_listing
-from divscore.report.notices import Notice, notices
-from divscore.report.phrases import bare, count, level, plain, short, without
 from divscore.report.picture import Picture, disparities, shares
-from divscore.report.prose import assumptions, method, noise_note
+from divscore.report.prose import (
+    assumptions,
+    bare,
+    count,
+    interval_level,
+    level,
+    limits,
+    listed,
+    method,
+    noise_note,
+    p_value,
+    percent,
+    percents,
+    plain,
+    short,
+    signed,
+    without,
+)
+from divscore.report.table import MARGINALS, Listing, listing, marginal_listing
+from divscore.sketch.missing import NO_GAPS, Gaps
 from divscore.text import printable
 
-__all__ = ["ControlPart", "Shown", "Summary", "Warned", "summarise"]
+__all__ = [
+    "ControlPart",
+    "Light",
+    "Notice",
+    "Shown",
+    "Summary",
+    "Warned",
+    "headline",
+    "lead",
+    "lights",
+    "notices",
+    "noun_of",
+    "summarise",
+]
+
+
+# The first sentences of a report: one collection, or what several have in common.
+
+
+def noun_of(audits: Sequence[Audit]) -> str:
+    """What the items of all collections are called."""
+    nouns = {audit.noun for audit in audits}
+    return nouns.pop() if len(nouns) == 1 else "items"
+
+
+def headline(audits: Sequence[Audit]) -> str:
+    """One plain sentence, the interval in it; of several collections, how many lean which way."""
+    if len(audits) == 1:
+        return audits[0].headline
+    told = [a for a in audits if a.trust != "poor"]
+    unknown = len(audits) - len(told)
+    about = short(audits[0].control.attribute)
+    if not told:
+        return f"Cannot tell how {about} is distributed in any of {len(audits):,} collections."
+    if any(without(a.interval) for a in told):
+        return f"{len(told):,} of {len(audits):,} collections have an estimate, by a method that gives no interval."
+    more = sum(a.interval.low > 0 for a in told)
+    less = sum(a.interval.high < 0 for a in told)
+    if len(audits[0].shares) > 2:
+        said = [f"{more:,} {'is' if more == 1 else 'are'} uneven"] if more else []
+    else:
+        first, second = (short(name) for name in audits[0].control.groups)
+        parts = [(more, f"more {first} than {second}"), (less, f"more {second} than {first}")]
+        said = [f"{number:,} {_holds(number)} {what}" for number, what in parts if number]
+    balanced = len(told) - more - less
+    if balanced:
+        said.append(f"{balanced:,} may be balanced")
+    if unknown:
+        said.append(f"{unknown:,} cannot be told")
+    return f"Of {len(audits):,} collections, {listed(said)}."
+
+
+def lead(audits: Sequence[Audit]) -> str:
+    """The figures behind the headline."""
+    if len(audits) == 1:
+        return _lead_of_one(audits[0])
+    total = f"{count(sum(a.count for a in audits), noun_of(audits))} in all."
+    told = [a for a in audits if a.trust != "poor" and math.isfinite(a.disparity)]
+    if not told:
+        return total
+    low, high = min(told, key=lambda a: a.disparity), max(told, key=lambda a: a.disparity)
+    group = low.control.groups[0]
+    if not low.has_shares:
+        ends = [_end(a, plain(a.disparity), limits(a.interval, len(a.shares))) for a in (low, high)]
+        said = "By DivScore, which gives no shares, the gap between the largest and the smallest group runs"
+        return f"{said} from {ends[0]} to {ends[1]}. {total}"
+    if len(low.shares) > 2:
+        ends = [_end(a, f"{100 * a.disparity:.0f}", _points(a)) for a in (low, high)]
+        said = "In percentage points, the gap between the largest and the smallest group runs"
+        return f"{said} from {ends[0]} to {ends[1]} by best estimates. {total}"
+    ends = [_end(a, percent(a.shares[group]), percents(a.share_intervals[group])) for a in (low, high)]
+    return f"The share of {short(group)} runs from {ends[0]} to {ends[1]}; balanced would be 50%. {total}"
+
+
+def _holds(number: int) -> str:
+    return "holds" if number == 1 else "hold"
+
+
+def _end(audit: Audit, value: str, between: str) -> str:
+    spread = "" if without(audit.interval) else f" ({between})"
+    return f"{value} in {short(audit.name, 40)}{spread}"
+
+
+def _points(audit: Audit) -> str:
+    return f"between {100 * audit.interval.low:.0f} and {100 * audit.interval.high:.0f}"
+
+
+def _lead_of_one(audit: Audit) -> str:
+    if audit.trust == "poor":
+        return "The checks below say why. The numbers in brackets are shown for completeness only."
+    if not math.isfinite(audit.disparity):
+        return ""
+    spread = f"{interval_level(audit.interval)} {limits(audit.interval, len(audit.shares))}"
+    if without(audit.interval):
+        spread = "no interval"
+    if not audit.has_shares:
+        nothing = " This is the whole range: the bound rules nothing out."
+        return f"{spread}.{nothing if bare(audit.interval, len(audit.shares)) else ''}"
+    if len(audit.shares) == 2:
+        first, second = (short(name) for name in audit.control.groups)
+        share = percent(audit.shares[audit.control.groups[0]])
+        return (
+            f"Best estimate {share} {first}. Disparity (share of {first} minus share of {second}) "
+            f"{signed(audit.disparity)}, {spread}."
+        )
+    most, least = short(audit.most), short(audit.least)
+    return (
+        f"Largest group {most}, smallest {least}. Disparity (largest share minus smallest) "
+        f"{plain(audit.disparity)}, {spread}."
+    )
+
+
+# Lights: how far to trust a report, one check at a time, as a word, a sentence and a number.
+
+VISIBLE = 0.005  # a shift that two decimals show
+CHANCE = 0.1  # by how much more than random representatives chosen ones may leave out
+LARGEST = 4000  # examples of one group of which all distances are computed
+
+
+@dataclass(frozen=True)
+class Light:
+    """One check: `state` is good, caution, poor or info; `figure` the number, `sentence` what it means."""
+
+    name: str
+    state: str
+    figure: str
+    sentence: str
+
+
+def lights(audits: Sequence[Audit], missing: Gaps | None = None) -> tuple[Light, ...]:
+    """Every check of a report, in the order of the page; `missing` from the source, as a document has it."""
+    direct = audits[0].estimator in ("iid", "rectified")
+    checks = (_separability(audits), _relevance(audits), _score_fit(audits))
+    found = [_for_information(light) if direct else light for light in checks]
+    return (*found, _coverage(audits[0].control), _skipped(audits, missing_from(audits, missing).count))
+
+
+def _for_information(light: Light) -> Light:
+    told = f"{light.sentence} This estimate rests on labels from the collection itself and does not need it."
+    return Light(light.name, "info", light.figure, told)
+
+
+def _separability(audits: Sequence[Audit]) -> Light:
+    found = audits[0].diagnostics
+    figure = f"{found.auc:.0%} told apart, {p_value(found.separability_p)}"
+    if found.separability_p > SEPARABLE_P:
+        state, told = (
+            "poor",
+            "The labelled examples cannot be told apart better than chance: no number means anything.",
+        )
+    elif found.auc < 0.75:
+        state, told = "caution", "The groups overlap much; the interval is wide because of it."
+    else:
+        state, told = (
+            "good",
+            "Without seeing its label, a labelled example is nearly always closer to its own group.",
+        )
+        if found.auc < 0.95:
+            told = "Without seeing its label, a labelled example is mostly closer to its own group."
+    return Light("Separability of the groups", state, figure, f"{told} 50% would be chance.")
+
+
+def _relevance(audits: Sequence[Audit]) -> Light:
+    name = "Domain relevance"
+    if len(audits) == 1:
+        found = audits[0].diagnostics
+        figure = f"{plain(found.relevance, 1)} × the expected distance, {p_value(found.relevance_p)}"
+        if found.relevance_p < ALARM:
+            return Light(
+                name,
+                "caution",
+                figure,
+                "The collection differs from the labelled examples in more than its composition: another source, "
+                "time or place, perhaps. The estimate holds if the difference is the same in all groups.",
+            )
+        return Light(
+            name, "good", figure, "The collection looks as a mixture of the labelled groups should look."
+        )
+    off = [a for a in audits if a.diagnostics.relevance_p < ALARM]
+    worst = max(audits, key=lambda a: _or_less(a.diagnostics.relevance))
+    most = f"{plain(worst.diagnostics.relevance, 1)} × ({short(worst.name, 30)})"
+    figure = f"{len(off):,} of {len(audits):,} differ; at most {most}"
+    if off:
+        return Light(
+            name,
+            "caution",
+            figure,
+            "These collections differ from the labelled examples in more than their composition. Their estimates hold "
+            "if the difference is the same in all groups. About 1 is expected.",
+        )
+    return Light(
+        name,
+        "good",
+        figure,
+        "All collections look as mixtures of the labelled groups should; about 1 is expected.",
+    )
+
+
+def _score_fit(audits: Sequence[Audit]) -> Light:
+    name = "Fit of the scores"
+    bad = [a for a in audits if a.diagnostics.misfit]
+    odd = [a for a in audits if a.diagnostics.score_fit_p < ALARM and not a.diagnostics.misfit]
+    worst = max(audits, key=lambda a: _or_less(a.diagnostics.score_fit))
+    found = worst.diagnostics
+    figure = f"misfit {plain(found.score_fit)}, {p_value(found.score_fit_p)}"
+    if len(audits) > 1:
+        figure = (
+            f"{len(bad) + len(odd):,} of {len(audits):,} do not fit; largest misfit {plain(found.score_fit)} "
+            f"({short(worst.name, 30)})"
+        )
+    scale = f"Beyond {MISFIT} it is “cannot tell”."
+    if bad:
+        whole = len(bad) == len(audits)
+        told = (
+            "The scores look like no mixture of the labelled groups: the control set does not stand for it."
+            if len(audits) == 1
+            else f"The scores of {count(len(bad), 'collections')} look like no mixture of the labelled groups."
+        )
+        return Light(name, "poor" if whole else "caution", figure, f"{told} {scale}")
+    if odd:
+        told = "The scores are not quite those of a mixture of the labelled groups."
+        return Light(name, "caution", figure, f"{told} {scale}")
+    return Light(name, "good", figure, f"The scores look like a mixture of the labelled groups. {scale}")
+
+
+def _coverage(control: ControlSet) -> Light:
+    name = "Coverage of the control set"
+    if control.representative.all():
+        return Light(
+            name,
+            "good",
+            "0% left out",
+            "All labelled examples are representatives, so none of them is left out.",
+        )
+    if max(control.counts.values()) > LARGEST:
+        told = f"Not computed for groups of more than {LARGEST:,} labelled examples."
+        return Light(name, "info", "not computed", told)
+    usual = left_out_by_chance(control)
+    worst = max(coverage(control), key=lambda part: part.uncovered - usual[part.group])
+    figure = f"{percent(worst.uncovered)} of {short(worst.group, 30)} left out, {percent(usual[worst.group])} by chance"
+    if worst.uncovered > usual[worst.group] + CHANCE:
+        told = (
+            "Some labelled examples lie far from every representative, more than with random ones: the choice may "
+            "favour what is typical. It touches the DivScore and what is shown as examples, not the default estimate."
+        )
+        return Light(name, "caution", figure, told)
+    told = "The representatives leave out no larger part of the labelled examples than random ones would."
+    return Light(name, "good", figure, told)
+
+
+def _skipped(audits: Sequence[Audit], parts: int) -> Light:
+    name, noun = "Skipped items", noun_of(audits)
+    lost = sum(sum(a.skipped.values()) for a in audits)
+    total = lost + sum(a.count for a in audits)
+    if parts:
+        told = (
+            "Nothing is known of the items in parts of the source that could not be read; see the warnings."
+        )
+        figure = f"{lost:,} of {count(total, noun)}, and {count(parts, 'parts')} of the source"
+        return Light(name, "caution", figure, told)
+    if not lost:
+        return Light(name, "good", f"0 of {count(total, noun)}", "Every item was counted.")
+    far = [a for a in audits if a.diagnostics.skipped_shift > _allowed(a)]
+    most = max(audits, key=lambda a: a.diagnostics.skipped_shift)
+    where = f" ({short(most.name, 30)})" if len(audits) > 1 else ""
+    figure = f"{lost:,} of {count(total, noun)}; shift at most {plain(most.diagnostics.skipped_shift)}{where}"
+    if far:
+        much = "by more than the interval allows for"
+        if all(bare(a.interval, len(a.shares)) for a in far):
+            much = "by as much, and no interval says whether it would matter"
+        told = f"If all skipped items were of one group, the disparity would move {much}."
+        return Light(name, "caution", figure, told)
+    kept = "stay within what the interval allows for"
+    if all(bare(a.interval, len(a.shares)) for a in audits):
+        kept = "hardly move"
+    told = f"Even if all skipped items were of one group, the disparity would {kept}."
+    return Light(name, "good", figure, told)
+
+
+def _allowed(audit: Audit) -> float:
+    """How far skipped items may move a disparity; where nothing is ruled out, by no more than is printed."""
+    return VISIBLE if bare(audit.interval, len(audit.shares)) else audit.interval.width / 2
+
+
+def _or_less(value: float) -> float:
+    return value if math.isfinite(value) else -math.inf
+
+
+# Notices: the warnings of all collections, those that say the same joined.
+
+GRAVEST = "cannot tell"  # how warnings begin that take the number away
+MANY = 100  # collections, of which tests flag some by chance
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A warning and the collections it is about, none if it is the source; `alike` where their figures differ."""
+
+    text: str
+    names: tuple[str, ...]
+    alike: bool
+
+
+def notices(audits: Sequence[Audit], missing: Gaps | None = None) -> tuple[Notice, ...]:
+    """Warnings, the gravest first; those that differ in their figures only are said once.
+
+    Each audit has its own in that order, so what comes late in any of them is less grave than what never does. Of what
+    is `missing` from the source, parts that no audit names make a warning too: a collection may be lost altogether.
+    """
+    kinds: dict[str, list[tuple[str, str]]] = {}
+    latest: dict[str, int] = {}
+    for audit in audits:
+        for place, warning in enumerate(audit.warnings):
+            kind = re.sub(r"\(.*?\)|[\d.<=]", "", warning)
+            kinds.setdefault(kind, []).append((audit.name, warning))
+            latest[kind] = max(latest.get(kind, 0), place)
+    ordered = sorted(kinds, key=lambda kind: (not kind.startswith(GRAVEST), latest[kind]))
+    found = [
+        Notice(
+            told[0][1] + _by_chance(told[0][1], len(told), audits),
+            tuple(name for name, _ in told),
+            len({text for _, text in told}) > 1,
+        )
+        for told in (kinds[kind] for kind in ordered)
+    ]
+    place = sum(kind.startswith(GRAVEST) for kind in kinds)
+    return (*found[:place], *_of_the_source(audits, missing or NO_GAPS), *found[place:])
+
+
+def _of_the_source(audits: Sequence[Audit], missing: Gaps) -> list[Notice]:
+    if not missing.count:
+        return []
+    lists = {id(audit.missing): audit.missing.listed for audit in audits}.values()
+    named = {part for each in lists for part in each}
+    nobodys = Gaps.among(part for part in missing.listed if part not in named)
+    return [Notice(text, (), False) for text in nobodys.warning]
+
+
+def _by_chance(warning: str, flagged: int, audits: Sequence[Audit]) -> str:
+    """Of many collections, how many a test would flag if nothing were wrong with any.
+
+    Warnings on scores have further conditions, so that the level of their test is the most there can be.
+    """
+    if warning.startswith(DIFFERS):
+        tested, about = [a.diagnostics.relevance_p for a in audits], "about"
+    elif warning.startswith((NO_MIXTURE, NOT_QUITE)):
+        tested, about = [a.diagnostics.score_fit_p for a in audits], "at most about"
+    else:
+        return ""
+    number = sum(map(math.isfinite, tested))
+    if number <= MANY:
+        return ""
+    chance = ALARM * number
+    so = ", so that these may all be" if flagged <= chance else ""
+    return (
+        f" ({flagged:,} of {len(audits):,} collections; {about} {chance:,.0f} would be by chance alone{so})"
+    )
+
 
 NAMED = 12  # collections that a warning names
 FEW = 5  # collections of which no list has an end worth a remark

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from divscore.errors import FileError
 from divscore.sources.places import WHOLE, Location
 from divscore.sources.table import Piece
 
-__all__ = ["BOM", "Marks", "divisible", "mark_lines", "mark_table", "pieces_of"]
+__all__ = [
+    "BOM",
+    "Marks",
+    "check_records",
+    "divisible",
+    "mark_lines",
+    "mark_table",
+    "open_piece",
+    "pieces_of",
+]
+
 
 # Text is parsed at tens of megabytes a second: half a second of work, against some milliseconds to begin a piece.
 PIECE_BYTES = 16 << 20
@@ -155,3 +168,57 @@ def _chosen(marks: Marks, rows: int | None, last: bool) -> list[int]:
     wanted = np.arange(rows, int(marks.records[-1]) + (not last), rows)
     cuts: list[int] = np.searchsorted(marks.records, wanted).tolist()
     return [*cuts, final] if last or not cuts else cuts
+
+
+# ByteRange: some bytes of a text file as a stream of their own.
+
+READ_AT_ONCE = 1 << 20
+
+
+class ByteRange(io.RawIOBase):
+    """The bytes of an open file from `start` to `stop`; nothing before them is read but one byte."""
+
+    def __init__(self, stream: BinaryIO, start: int, stop: int) -> None:
+        self._stream, self._left = stream, stop - start
+        stream.seek(max(0, start - 1))
+        self.whole = start == 0 or stream.read(1) == b"\n"  # whether a line begins here
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Fill a buffer, or what of it there are bytes for."""
+        data = self._stream.read(min(len(buffer), self._left))
+        buffer[: len(data)] = data
+        self._left -= len(data)
+        return len(data)
+
+    def close(self) -> None:
+        """Close the file as well."""
+        self._stream.close()
+        super().close()
+
+
+def open_piece(location: Location, piece: Piece | None) -> BinaryIO:
+    """Open a text file, or some of its records."""
+    if piece is None:
+        return location.open()
+    inside = ByteRange(location.open(), piece.start, piece.stop)
+    if not inside.whole:
+        inside.close()
+        raise _changed(location, f"no row begins at byte {piece.start}")
+    return cast(BinaryIO, io.BufferedReader(inside, READ_AT_ONCE))
+
+
+def check_records(location: Location, piece: Piece | None, read: int) -> None:
+    """Refuse a piece in which the reader found another number of records than was counted when it was cut."""
+    if piece is not None and piece.rows != read:
+        raise _changed(location, f"{piece} hold {read:,} rows, not {piece.rows:,}")
+
+
+def _changed(location: Location, what: str) -> FileError:
+    return FileError(
+        f"{location.label} is not as it was when the work was planned ({what}): it was changed, or another copy lies "
+        "here"
+    )

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from divscore.control.controlfile import is_control, load_control
 from divscore.control.controlset import MAX_GROUPS, ControlSet
 from divscore.errors import FileError, MismatchError
-from divscore.sources.locate import locate_files
-from divscore.sources.open import open_located
+from divscore.sources.open import locate_files, open_located
 from divscore.sources.places import Location, quoted
 from divscore.sources.table import Request, VectorSource
 

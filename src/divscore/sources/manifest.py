@@ -5,18 +5,71 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from divscore.audit.missing import Gaps, Missing
 from divscore.errors import FileError
-from divscore.sources.leftout import read_left_out
+from divscore.sketch.missing import LONGEST, MOST_ROWS, Gaps, Missing
 from divscore.sources.places import Location
-from divscore.text import public
+from divscore.text import brief, public
 
-__all__ = ["FORMAT", "MANIFEST", "Manifest", "missing_beside", "read_manifest", "read_manifests"]
+__all__ = [
+    "ABOUT_KEY",
+    "FORMAT",
+    "KINDS",
+    "MANIFEST",
+    "MOST_VALUES",
+    "Embedded",
+    "Manifest",
+    "missing_beside",
+    "note_left_out",
+    "read_embedded",
+    "read_left_out",
+    "read_manifest",
+    "read_manifests",
+]
+
+
+# What `embed` notes of the files and parts that it had to do without, in a manifest or in a file of vectors.
+
+
+def note_left_out(missing: Iterable[Missing]) -> list[dict[str, Any]]:
+    """What is missing from vectors, for whoever reads them later.
+
+    >>> note_left_out([Missing("posts/1.csv", "damaged"), Missing("posts/2.csv", "damaged", 40)])
+    [{'of': 'posts/1.csv', 'reason': 'damaged'}, {'of': 'posts/2.csv', 'reason': 'damaged', 'rows': 40}]
+    """
+    return [
+        {"of": each.part, "reason": each.reason, **({} if each.rows is None else {"rows": each.rows})}
+        for each in missing
+    ]
+
+
+def read_left_out(listed: Any, vectors: str) -> tuple[Missing, ...] | None:
+    """Parts of the source that are noted as missing from `vectors`; None where `embed` did not write the list.
+
+    Their texts become as short and plain as a message has to be.
+
+    >>> read_left_out([{"of": "posts/1.csv", "reason": "damaged"}], "posts.arrow")
+    (Missing(part='posts/1.csv', reason='posts.arrow was embedded without it: damaged', rows=None),)
+    """
+    found = []
+    for each in listed if isinstance(listed, list) else [None]:
+        told = each if isinstance(each, dict) else {}
+        part, reason, rows = told.get("of"), told.get("reason"), told.get("rows")
+        if not isinstance(part, str) or not isinstance(reason, str):
+            return None
+        if rows is not None and (type(rows) is not int or not 0 <= rows < MOST_ROWS):
+            return None
+        why = brief(reason[:LONGEST], LONGEST)
+        found.append(
+            Missing(brief(part[:LONGEST], LONGEST), f"{vectors} was embedded without it: {why}", rows)
+        )
+    return tuple(found)
+
 
 MANIFEST = "manifest.json"
 FORMAT = "divscore.parts/1"
@@ -136,3 +189,88 @@ def _parts(listed: Any) -> tuple[str, ...] | None:
     if not all(isinstance(name, str) and BESIDE.fullmatch(name) for name in names):
         return None
     return tuple(map(str, names)) if len(set(names)) == len(names) else None
+
+
+# Embedded: what a file that `embed` wrote says about the items that its vectors are made from.
+
+ABOUT_KEY = "divscore.embedding"  # in the metadata of the schema
+KINDS = ("unreadable", "empty")
+MOST_VALUES = 1000  # of a column, with their kinds, that are told apart
+
+ByValue = dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """How many items and vectors, how many items with several; those without, by kind and by the values of columns.
+
+    `missing` are files that could not be opened, so that nothing is known of their items.
+    """
+
+    items: int
+    vectors: int
+    several: int
+    skipped: dict[str, int]
+    skipped_by: dict[str, ByValue]
+    missing: tuple[Missing, ...] = ()
+
+    @property
+    def lost(self) -> int:
+        """Items without a vector."""
+        return sum(self.skipped.values())
+
+
+def read_embedded(metadata: Mapping[str, str], label: str) -> Embedded | None:
+    """What a file's metadata says; None where `embed` did not write it.
+
+    Nothing is believed that `embed` would not have written: items without a vector would be forgotten, or invented.
+    """
+    text = metadata.get(ABOUT_KEY)
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FileError(_damaged_embedded(label)) from error
+    told: dict[str, Any] = found if isinstance(found, dict) else {}
+    counts: dict[str, Any] = {name: told.get(name) for name in ("items", "vectors", "several")}
+    skipped: Any = told.get("skipped")
+    by = told.get("skipped_by")
+    missing = read_left_out(told.get("missing", []), label)
+    if not _numbers(counts, counts) or not _numbers(skipped, KINDS) or not isinstance(by, dict):
+        raise FileError(_damaged_embedded(label))
+    if missing is None:
+        raise FileError(_damaged_embedded(label, "which files it is made without"))
+    about = Embedded(**counts, skipped=skipped, skipped_by=by, missing=missing)
+    possible = about.several <= about.items and 0 <= about.items - about.lost <= about.vectors
+    if not possible or not all(_accounted(values, skipped) for values in by.values()):
+        raise FileError(_damaged_embedded(label))
+    return about
+
+
+def _damaged_embedded(label: str, what: str = "which items have no vector") -> str:
+    return (
+        f"{label} does not say {what} as 'divscore embed' does (its metadata '{ABOUT_KEY}'); it is damaged: let "
+        "'divscore embed' make it again, or remove that metadata, and nothing is known of what it lacks"
+    )
+
+
+def _numbers(told: Any, names: Any) -> bool:
+    """Whether these are counts under these names and no others."""
+    if not isinstance(told, dict) or told.keys() != set(names):
+        return False
+    return all(type(number) is int and 0 <= number < MOST_ROWS for number in told.values())
+
+
+def _accounted(values: Any, skipped: Mapping[str, int]) -> bool:
+    """Whether items are told by the values of a column: as many as have no vector, or fewer."""
+    if not isinstance(values, dict):
+        return False
+    sums: Counter[str] = Counter()
+    pairs = 0
+    for kinds in values.values():
+        if not isinstance(kinds, dict) or not set(KINDS) >= kinds.keys() or not _numbers(kinds, kinds):
+            return False
+        sums.update(kinds)
+        pairs += len(kinds)
+    return pairs <= MOST_VALUES and all(sums[kind] <= skipped[kind] for kind in KINDS)

@@ -2,37 +2,139 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import sys
+import tempfile
+import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import PurePath
+from typing import Any
 
-from divscore.audit.missing import Missing
 from divscore.errors import FileError
-from divscore.sources.address import is_pattern
+from divscore.sketch.missing import Missing
 from divscore.sources.arrays import NpySource, NpzSource
-from divscore.sources.arrow import ParquetSource
-from divscore.sources.hive import HiveSource
-from divscore.sources.ipc import ArrowSource
-from divscore.sources.jsonlines import JsonLinesSource
-from divscore.sources.lines import LinesSource
-from divscore.sources.locate import locate, locate_files
-from divscore.sources.places import Location, NoRowsError, folder_values
+from divscore.sources.arrow import ArrowSource, HiveSource, ParquetSource
+from divscore.sources.manifest import missing_beside
+from divscore.sources.places import (
+    Files,
+    Location,
+    NoRowsError,
+    UnseenError,
+    file_in,
+    filesystem_of,
+    folder_values,
+    form_of,
+    is_pattern,
+    over_http,
+    unseen,
+)
 from divscore.sources.table import PROBLEMS_KEPT, Block, Request, VectorSource
-from divscore.sources.textfiles import DelimitedSource
+from divscore.sources.textfiles import DelimitedSource, JsonLinesSource, LinesSource
 from divscore.text import public
 
 __all__ = [
     "SUFFIXES",
     "TEXT_SUFFIXES",
     "ManySource",
+    "Partition",
+    "UnseenError",
+    "check_here",
+    "is_folder",
+    "locate",
+    "locate_all",
+    "locate_files",
     "open_located",
     "open_many",
     "open_one",
     "open_vectors",
+    "partitions_of",
     "parts_of",
 ]
+
+
+# Find what a user names: one file, the files of a pattern, standard input; and tell a folder.
+
+COPIED_AT_ONCE = 1 << 20
+
+
+def locate(path: str | os.PathLike[str], form: str = "") -> Location:
+    """Find one file; ``-`` is standard input, kept in a temporary file so that it can be read twice."""
+    text = os.fspath(path)
+    if text == "-":
+        return _keep_standard_input(form)
+    location = Location(text, text, form)
+    location.check()
+    return location
+
+
+def locate_all(pattern: str | os.PathLike[str], form: str = "") -> list[Location]:
+    """Find the files of a pattern in sorted order, or the one file of a plain path."""
+    text = os.fspath(pattern)
+    if not _is_pattern(text):
+        return [locate(text, form)]
+    if "://" in text:
+        filesystem, path = filesystem_of(text)
+        with Location(text, text).reading("a remote folder"):
+            found = [filesystem.unstrip_protocol(name) for name in filesystem.glob(path)]
+    else:
+        found = [name for name in glob.glob(text, recursive=True) if os.path.isfile(name)]
+    if not found:
+        raise FileError(f"no file matches '{public(text)}'; check the pattern, and the folder it starts from")
+    # Not checked yet: a bad file is one among others, not the end.
+    return [Location(name, name, form) for name in sorted(found)]
+
+
+def locate_files(pattern: str | os.PathLike[str], form: str = "") -> Files:
+    """The same, and what is missing from the folders in which a pattern found parts that `embed` wrote."""
+    found = locate_all(pattern, form)
+    return Files(found, missing_beside(found) if _is_pattern(os.fspath(pattern)) else ())
+
+
+def _is_pattern(text: str) -> bool:
+    return is_pattern(text) and not os.path.exists(text)
+
+
+def is_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether this is a folder, here or on a remote file system."""
+    text = os.fspath(path)
+    if "://" not in text:
+        return os.path.isdir(text)
+    if is_pattern(text):
+        return False
+    if over_http(text):
+        # To be asked for its links, a file would be fetched whole.
+        return file_in(text).name == "" or text.partition("?")[0].endswith("/")
+    filesystem, inside = filesystem_of(text)
+    with Location(text, text).reading("a remote folder"):
+        return bool(filesystem.isdir(inside))
+
+
+_KEPT: dict[str, tuple[Any, Location]] = {}
+
+
+def _keep_standard_input(form: str) -> Location:
+    stream = sys.stdin.buffer
+    earlier = _KEPT.get("-")
+    if earlier is not None and earlier[0] is stream:
+        return earlier[1]  # it can be read once only, and was
+    head = stream.read(COPIED_AT_ONCE)
+    if not head.strip():
+        raise FileError(
+            "standard input is empty; expected CSV with a header line, JSON lines, or lines of text"
+        )
+    handle, url = tempfile.mkstemp(prefix="divscore-", suffix=form or form_of(head))
+    with os.fdopen(handle, "wb") as copy:
+        while head:
+            copy.write(head)
+            head = stream.read(COPIED_AT_ONCE)
+    location = Location("-", url)
+    weakref.finalize(location, os.unlink, url)
+    _KEPT["-"] = stream, location
+    return location
+
 
 SUFFIXES: dict[str, type[VectorSource]] = {
     ".npy": NpySource,
@@ -204,3 +306,56 @@ def _request(column: str | None, extra: Sequence[str], strict: bool, batch_rows:
     if batch_rows < 1:
         raise FileError(f"blocks of {batch_rows} rows were asked for; expected at least 1")
     return Request(column, tuple(dict.fromkeys(extra)), strict, batch_rows)
+
+
+# Partition: a file, or a run of its rows, described so that any worker can read it.
+
+
+@dataclass(frozen=True)
+class Partition:
+    """What to read where; how files are cut into partitions depends on the files alone, never on the workers."""
+
+    location: Location
+    request: Request
+    rows: int | None
+    size: int  # bytes of the file when the work was planned
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        piece = self.request.piece
+        return f"{self.location.label}, {piece}" if piece else self.location.label
+
+    def __str__(self) -> str:
+        return self.label
+
+    def open(self, block_bytes: int | None = None) -> VectorSource:
+        """Open it for reading, wherever this is, perhaps in larger blocks than usual."""
+        check_here(self.location, self.size)
+        request = self.request if block_bytes is None else replace(self.request, block_bytes=block_bytes)
+        return open_one(self.location, request)
+
+
+def check_here(location: Location, size: int) -> None:
+    """Refuse a file that is not there for this worker, or has another size than when the work was planned."""
+    if not location.remote and not os.path.exists(location.url):
+        raise UnseenError(unseen(location.label))
+    found = location.size()
+    if found != size:
+        raise FileError(
+            f"{location.label} has {found:,} bytes, and had {size:,} when the work was planned: it was "
+            "changed, or another copy lies here"
+        )
+
+
+def partitions_of(source: VectorSource) -> Iterator[Partition]:
+    """Cut a source into partitions: file by file, each from its start to its end."""
+    for part in parts_of(source):
+        request = replace(part.request, dimension=part.dimension)
+        location, size = part.location.anywhere, part.location.size()
+        pieces = part.pieces()
+        if len(pieces) < 2:
+            yield Partition(location, request, part.rows, size)
+            continue
+        for piece in pieces:
+            yield Partition(location, replace(request, piece=piece), piece.rows, size)

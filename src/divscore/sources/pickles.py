@@ -12,18 +12,185 @@ import math
 import mmap
 import os
 import pickle
+import pickletools
+import re
 import struct
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from divscore.errors import FileError
-from divscore.sources.pickleops import check_opcodes
-from divscore.sources.plainarray import PlainArray, PlainType, Token
 
-__all__ = ["Record", "read_object_npy", "read_plain"]
+__all__ = ["PlainArray", "PlainType", "Record", "Token", "check_opcodes", "read_object_npy", "read_plain"]
+
+
+# A look over a pickle's opcodes before anything is built: every length and every memo number fits the file.
+
+# They reach outside the file (persistent ids, the copyreg registry, buffers), or only Python 1 wrote them.
+REFUSED = frozenset(
+    {"PERSID", "BINPERSID", "EXT1", "EXT2", "EXT4", "NEXT_BUFFER", "READONLY_BUFFER", "INST", "OBJ"}
+)
+NUMBERED = frozenset({"PUT", "BINPUT", "LONG_BINPUT", "FRAME"})
+PREFIX = {
+    pickletools.TAKEN_FROM_ARGUMENT1: struct.Struct("<B"),
+    pickletools.TAKEN_FROM_ARGUMENT4: struct.Struct("<i"),
+    pickletools.TAKEN_FROM_ARGUMENT4U: struct.Struct("<I"),
+    pickletools.TAKEN_FROM_ARGUMENT8U: struct.Struct("<Q"),
+}
+OPCODES = {ord(opcode.code): opcode for opcode in pickletools.opcodes}
+SHORT, SPECIAL = -1, -2
+
+
+def check_opcodes(data: bytes | mmap.mmap, start: int, label: str) -> None:
+    """Walk from `start` to the pickle's end.
+
+    A few bytes can claim a text of 2^60 letters or memo number 2^32, and Python's reader makes room before it
+    looks further; here each such claim is held against the size of the file.
+    """
+    at, size, widths = start, len(data), WIDTHS
+    while at < size:
+        width = widths[data[at]]
+        if width >= 0:
+            at += 1 + width
+        elif width == SHORT and at + 1 < size:
+            at += 2 + data[at + 1]
+        else:
+            at = _after(data, at, size, label)
+            if not at:
+                return
+    raise EOFError("it ends without the mark of its end")
+
+
+def _after(data: bytes | mmap.mmap, at: int, size: int, label: str) -> int:
+    """Where an unusual opcode and its argument end; 0 for the one that ends the pickle."""
+    opcode = OPCODES.get(data[at])
+    if opcode is None:
+        raise ValueError(f"byte {at} is no opcode")
+    if opcode.name in REFUSED:
+        raise FileError(
+            f"{label} contains the opcode {opcode.name}, which reaches outside the file and is not data"
+        )
+    if opcode.arg is None:
+        return 0
+    if opcode.arg.n >= 0:
+        end = at + 1 + opcode.arg.n
+        number = int.from_bytes(data[at + 1 : end], "little")
+    elif opcode.arg.n == pickletools.UP_TO_NEWLINE:
+        end = _line(data, _line(data, at) - 1 if opcode.name == "GLOBAL" else at)
+        number = int(data[at + 1 : end]) if opcode.name in NUMBERED else 0
+    else:
+        prefix = PREFIX[opcode.arg.n]
+        (number,) = prefix.unpack(data[at + 1 : at + 1 + prefix.size])
+        end = at + 1 + prefix.size + number
+    if not 0 <= number <= size or end > size:
+        raise EOFError(f"{number} is announced at byte {at} of {size}")
+    return int(end)
+
+
+def _line(data: bytes | mmap.mmap, at: int) -> int:
+    """Where the line ends that begins after this byte."""
+    end = data.find(b"\n", at + 1)
+    if end < 0:
+        raise EOFError("it ends within a line")
+    return end + 1
+
+
+def _widths() -> list[int]:
+    """Bytes of each opcode's argument, or how else to look at it."""
+    widths = [SPECIAL] * 256
+    for code, opcode in OPCODES.items():
+        if opcode.name in REFUSED | NUMBERED - {"BINPUT"} or opcode.name == "STOP":
+            continue
+        if opcode.arg is None or opcode.arg.n >= 0:
+            widths[code] = opcode.arg.n if opcode.arg else 0
+        elif opcode.arg.n == pickletools.TAKEN_FROM_ARGUMENT1:
+            widths[code] = SHORT
+    return widths
+
+
+WIDTHS = _widths()
+
+
+# Stand-ins for what numpy names in a pickle: a token, a type, and an array that checks what it is filled with.
+
+TYPES = re.compile(r"[<>|=]?(?:f[248]|[iu][1248]|b1|[SU][0-9]{1,9}|O[48]?)")
+
+
+class Token:
+    """What a name in a file stands for: something that can be called, and neither looked into nor changed."""
+
+    __slots__ = ("_call",)
+    _call: Callable[..., Any]
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        object.__setattr__(self, "_call", call)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(name)
+
+    def __call__(self, *args: Any) -> Any:
+        """Do what the stand-in does."""
+        return self._call(*args)
+
+
+class PlainType:
+    """A numpy dtype as a file describes it, of which only kind, size and byte order are believed."""
+
+    __slots__ = ("_code", "_order")
+
+    def __init__(self, code: Any, *_: Any) -> None:
+        if not (isinstance(code, str) and TYPES.fullmatch(code)):
+            raise ValueError(f"an array of type {code!r}; expected numbers, texts or objects")
+        self._code = code.lstrip("<>|=")
+        self._order = code[0] if code[0] in "<>" else "="
+
+    def __setstate__(self, state: Any) -> None:
+        if not (isinstance(state, tuple) and len(state) >= 5 and state[2:5] == (None, None, None)):
+            raise ValueError("an array of records; expected numbers, texts or objects")
+        self._order = state[1] if state[1] in ("<", ">") else self._order
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype, made anew from its name."""
+        return np.dtype("O" if self._code[0] == "O" else self._order + self._code)
+
+
+class PlainArray(np.ndarray[Any, Any]):
+    """An array that is filled once, from a state that must add up; otherwise like any other array.
+
+    `charge` is told how many bytes or entries it takes. Copied by pickle it becomes an ordinary array.
+    """
+
+    charge: Callable[[int], None]
+
+    def __setstate__(self, state: Any) -> None:
+        charge = self.__dict__.pop("charge")
+        *_, shape, kind, fortran, raw = state
+        if not (
+            isinstance(kind, PlainType) and isinstance(shape, tuple) and all(type(n) is int for n in shape)
+        ):
+            raise ValueError("an array's description is not numpy's")
+        dtype = kind.dtype
+        if min(shape, default=0) < 0 or not dtype.itemsize:
+            raise ValueError(f"an array has shape {shape} and type {dtype}")
+        objects = dtype.kind == "O"
+        raw = raw.encode("latin1") if isinstance(raw, str) else raw
+        if not isinstance(raw, list if objects else (bytes, bytearray)):
+            raise ValueError(f"an array of type {dtype} comes as a {type(raw).__name__}")
+        expected = math.prod(shape) * (1 if objects else dtype.itemsize)
+        if len(raw) != expected:
+            raise ValueError(
+                f"an array of shape {shape} has {len(raw)} bytes or entries, expected {expected}"
+            )
+        charge(expected)
+        filling: Any = (1, shape, dtype, bool(fortran), raw if objects else bytes(raw))
+        super().__setstate__(filling)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return np.asarray(self).__reduce_ex__(protocol)
+
 
 DAMAGE = (
     pickle.UnpicklingError,

@@ -3,22 +3,89 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import io
 import os
 import platform
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Any, BinaryIO, cast
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
-from divscore.errors import DivscoreError, FileError
-from divscore.sources.address import file_in, filesystem_of, reading_of
+from divscore.errors import DivscoreError, FileError, MissingExtraError
+from divscore.sketch.missing import Missing
 from divscore.text import public, without_secrets
 
-__all__ = ["Location", "NoRowsError", "UnseenError", "anywhere", "folder_values", "quoted", "unseen"]
+__all__ = [
+    "FORMS",
+    "Files",
+    "Location",
+    "NoRowsError",
+    "UnseenError",
+    "anywhere",
+    "file_in",
+    "filesystem_of",
+    "folder_values",
+    "form_of",
+    "is_pattern",
+    "over_http",
+    "quoted",
+    "reading_of",
+    "unseen",
+]
+
+
+# Addresses: what lies elsewhere, by which protocol, and how it is reached.
+
+WILDCARDS = frozenset("*?[")
+EXTRAS = {"s3": "s3", "s3a": "s3"}
+READ_AHEAD = 4 << 20
+
+
+def is_pattern(text: str) -> bool:
+    """Whether a path stands for several files; in an address of the web a ``?`` begins its query."""
+    return bool(WILDCARDS & set(text.partition("?")[0] if over_http(text) else text))
+
+
+def filesystem_of(url: str) -> tuple[Any, str]:
+    """The remote file system of an address, and the path there."""
+    from fsspec.core import url_to_fs
+
+    try:
+        filesystem, path = url_to_fs(url)
+    except ImportError as error:
+        protocol = url.removeprefix("simplecache::").partition("://")[0]
+        extra = EXTRAS.get(protocol)
+        install = f"pip install 'divscore[{extra}]'" if extra else f"install what fsspec asks for ({error})"
+        raise MissingExtraError(
+            f"{public(url)} cannot be opened: {protocol}:// needs a package; {install}"
+        ) from error
+    except Exception as error:  # whatever the many kinds of file systems raise over their settings
+        said = without_secrets(" ".join(str(error).split()))[:200] or type(error).__name__
+        raise FileError(f"{public(url)} cannot be opened: {said}") from error
+    return filesystem, path
+
+
+def reading_of(suffix: str) -> dict[str, Any]:
+    """How fsspec reads ahead: archives are read in many small steps, the others in steps of megabytes."""
+    return (
+        {"cache_type": "readahead", "block_size": READ_AHEAD} if suffix == ".npz" else {"cache_type": "none"}
+    )
+
+
+def over_http(text: str) -> bool:
+    """Whether this is an address of the web."""
+    return text.startswith(("http://", "https://"))
+
+
+def file_in(url: str) -> PurePath:
+    """The path in an address of the web, without its query; any other as it is."""
+    return PurePath(urlsplit(url).path if over_http(url) else url)
+
 
 # RuntimeError and NotImplementedError are zipfile's words for encrypted and unknown members.
 DAMAGE = (
@@ -207,3 +274,61 @@ def folder_values(location: Location) -> dict[str, str]:
             value = unquote(value)
             found[unquote(name)] = "" if value == NO_VALUE else value
     return found
+
+
+# Files: those that make one source, and those that had to be left out of it.
+
+
+@dataclass(frozen=True)
+class Files:
+    """What a path, a pattern or a folder names, and what is known from the start to be missing."""
+
+    found: Sequence[Location]
+    unopened: tuple[Missing, ...] = ()
+
+
+# What standard input holds, told from its first lines.
+
+# What --format takes → the suffix it stands for.
+FORMS = {
+    "csv": ".csv",
+    "tsv": ".tsv",
+    "jsonl": ".jsonl",
+    "lines": ".txt",
+    "parquet": ".parquet",
+    "arrow": ".arrow",
+}
+LINES = 50
+LONGEST_HEADING = 40
+# A single column under one of these headings is a table; under anything else the first line is an item.
+HEADINGS = frozenset({"text", "tweet", "post", "sentence", "name", "names", "image", "path", "file", "title"})
+
+
+def form_of(head: bytes) -> str:
+    """Suffix of the format that these first bytes seem to be: JSON lines, CSV, TSV or lines of text.
+
+    >>> form_of(b'{"text": "a"}'), form_of(b"id,text" + bytes([10]) + b"1,Anna"), form_of(b"Hello, world")
+    ('.jsonl', '.csv', '.txt')
+    """
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip().decode("utf-8", "replace")
+    if text.startswith("{"):
+        return ".jsonl"
+    lines = text.splitlines()[:LINES]
+    for suffix, delimiter in ((".tsv", "\t"), (".csv", ",")):
+        if _is_table(lines, delimiter):
+            return suffix
+    return ".csv" if lines and lines[0].strip().lower() in HEADINGS else ".txt"
+
+
+def _is_table(lines: list[str], delimiter: str) -> bool:
+    """Whether the first line reads like a header and the next ones have as many cells."""
+    try:
+        rows = [row for row in csv.reader(lines, delimiter=delimiter) if row]
+    except csv.Error:
+        return False
+    if len(rows) < 2 or len(rows[0]) < 2:
+        return False
+    header = [cell.strip() for cell in rows[0]]
+    named = all(header) and len(set(header)) == len(header) and max(map(len, header)) <= LONGEST_HEADING
+    fitting = sum(len(row) == len(header) for row in rows[1:])
+    return named and 2 * fitting >= len(rows) - 1

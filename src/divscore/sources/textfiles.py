@@ -5,22 +5,234 @@ from __future__ import annotations
 import codecs
 import contextlib
 import io
+import json
 from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from divscore.errors import FileError
-from divscore.sources.byterange import check_records, open_piece
-from divscore.sources.cuts import BOM, mark_table, pieces_of
+from divscore.sources.cuts import BOM, check_records, mark_lines, mark_table, open_piece, pieces_of
 from divscore.sources.places import Location, NoRowsError, quoted
 from divscore.sources.table import Block, Piece, Request, VectorSource
-from divscore.sources.textcells import first_length, from_lists, from_numbers, kind_of_cells, number_of
 
-__all__ = ["DelimitedSource"]
+__all__ = [
+    "DelimitedSource",
+    "JsonLinesSource",
+    "LinesSource",
+    "first_length",
+    "from_lists",
+    "from_numbers",
+    "kind_of_cells",
+    "number_of",
+    "vector_or_reason",
+]
+
+
+# JSON lines: one object a line, the vector a list of numbers in one of its fields.
+
+SAMPLE_JSONLINES = 200
+
+
+class JsonLinesSource(VectorSource):
+    """Vectors in a field of a .jsonl or .ndjson file."""
+
+    def __init__(self, location: Location, request: Request) -> None:
+        super().__init__(location, request)
+        first = [record for *_, record in islice(self._records(), SAMPLE_JSONLINES)]
+        if not first:
+            raise NoRowsError(f"{location.label} holds 0 rows; expected at least one vector")
+        sample = [record for record in first if isinstance(record, dict)]
+        if not sample:
+            raise FileError(
+                f"{location.label} has no JSON object in its first lines; expected one a line, "
+                'such as {"id": "a", "embedding": [0.1, 0.2]}'
+            )
+        self.columns = _kinds(sample)
+        self._column = self._choose(self.columns) if request.vectors else ""
+        self._require(self.columns)
+        if not request.vectors:
+            return
+        lengths = (len(r[self._column]) for r in sample if _kind(r.get(self._column)) == "vector")
+        self.dimension = next(lengths)
+
+    def pieces(self, rows: int | None = None) -> list[Piece]:
+        """Runs of lines."""
+        return pieces_of(self.location, mark_lines, rows)
+
+    def _blocks(self) -> Iterator[Block]:
+        step = self.request.rows_within(self.dimension) if self.request.vectors else self.request.batch_rows
+        rows: list[NDArray[Any]] = []
+        numbers: list[int] = []
+        values: dict[str, list[str]] = {name: [] for name in self.request.extra}
+        for line, number, record in self._records(self.request.piece):
+            row = self._vector(record)
+            if isinstance(row, str):
+                self._refuse([line], lambda _, why=row: why, "line")  # type: ignore[misc]
+                continue
+            rows.append(row)
+            numbers.append(number)
+            for name, column in values.items():
+                column.append(_text(record.get(name)))
+            if len(rows) == step:
+                yield Block(np.stack(rows, dtype=np.float64), values, numbers=numbers)
+                rows, numbers, values = [], [], {name: [] for name in self.request.extra}
+        if rows:
+            yield Block(np.stack(rows, dtype=np.float64), values, numbers=numbers)
+
+    def _vector(self, record: Any) -> NDArray[Any] | str:
+        if isinstance(record, Exception):
+            return f"is not JSON ({record})"
+        if not isinstance(record, dict):
+            return f"is a JSON {type(record).__name__}, not an object"
+        if not self.request.vectors:
+            return np.empty(0)
+        if self._column not in record:
+            return f"lacks the field '{self._column}'"
+        return vector_or_reason(record[self._column], self.dimension)
+
+    def _records(self, piece: Piece | None = None) -> Iterator[tuple[int, int, Any]]:
+        """Yield a line's number, that of its record and what it holds; blank lines are passed over."""
+        first, before = (piece.first, piece.line) if piece else (0, 0)
+        number = first
+        with self.location.reading("JSON lines"), open_piece(self.location, piece) as stream:
+            for at, line in enumerate(stream, start=before + 1):
+                text = line.removeprefix(BOM).strip() if at == 1 else line.strip()
+                if text:
+                    yield at, number, _parse(text)
+                    number += 1
+        check_records(self.location, piece, number - first)
+
+
+def vector_or_reason(value: Any, dimension: int) -> NDArray[Any] | str:
+    """Return a parsed JSON value as a vector, or say why it is none."""
+    if value is None:
+        return "has no vector (null)"
+    if not isinstance(value, list):
+        return f"has {str(value)[:40]!r} where a list of numbers should be"
+    if len(value) != dimension:
+        return f"has a vector of length {len(value)}, not {dimension}"
+    try:
+        row = np.array(value)
+    except ValueError:
+        return "has a nested list where a list of numbers should be"
+    if row.ndim != 1 or row.dtype.kind not in "fiu":
+        return "has a vector with entries that are not numbers"
+    return row
+
+
+def _parse(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return error
+
+
+def _kinds(sample: list[dict[str, Any]]) -> dict[str, str]:
+    """Tell the kind of each field from the first record that fills it."""
+    kinds: dict[str, str] = {}
+    for record in sample:
+        for name, value in record.items():
+            if kinds.get(name, "other") == "other":
+                kinds[name] = _kind(value)
+    return kinds
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, list):
+        row = vector_or_reason(value, len(value))
+        return "vector" if value and not isinstance(row, str) else "other"
+    kinds = {str: "text", bool: "bool", int: "number", float: "number"}
+    return kinds.get(type(value), "other")
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        return json.dumps(value)
+    # JSON may spell half a character, which no other format can hold.
+    return value if value.isascii() else value.encode("utf-8", "replace").decode()
+
+
+# Cells of a text table: what kind of column they make, and the numbers they spell.
+
+
+def kind_of_cells(cells: list[str]) -> str:
+    """Tell the kind of a column from its first cells."""
+    filled = [cell.strip() for cell in cells if cell.strip()]
+    if not filled:
+        return "text"
+    if all(cell.lower() in {"true", "false"} for cell in filled):
+        return "bool"
+    if first_length(filled):
+        return "vector"
+    # A stray word among numbers makes that row unreadable; it must not drop the column from the vector.
+    numbers = sum(number_of(cell) is not None for cell in filled)
+    return "number" if 2 * numbers >= len(filled) else "text"
+
+
+def first_length(cells: list[str]) -> int:
+    """How many numbers the first vector among some cells has; 0 if there is none."""
+    for cell in cells:
+        value = _list(cell)
+        if value and not isinstance(vector_or_reason(value, len(value)), str):
+            return len(value)
+    return 0
+
+
+def _list(cell: str) -> list[Any] | None:
+    if not cell.lstrip().startswith("["):
+        return None
+    try:
+        value = json.loads(cell)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, list) else None
+
+
+def number_of(cell: str) -> float | None:
+    """The number that a cell spells, if it does."""
+    try:
+        return float(cell)
+    except ValueError:
+        return None
+
+
+def from_numbers(column: Any) -> tuple[NDArray[Any], dict[int, str]]:
+    """Numbers of a column of text, and the cells that are none."""
+    import pyarrow as pa
+
+    with contextlib.suppress(pa.ArrowInvalid):
+        return column.cast(pa.float64()).to_numpy(), {}
+    cells = column.to_pylist()
+    numbers = [number_of(cell) for cell in cells]
+    wrong = {row: cells[row] for row, number in enumerate(numbers) if number is None}
+    return np.array(numbers, dtype=np.float64), wrong
+
+
+def from_lists(cells: list[str], dimension: int) -> tuple[NDArray[Any], dict[int, str]]:
+    """Vectors of the cells that hold one, and what is wrong with the others."""
+    with contextlib.suppress(ValueError, RecursionError):
+        matrix = np.array(json.loads(f"[{','.join(cells)}]"))
+        if matrix.shape == (len(cells), dimension) and matrix.dtype.kind in "fiu":
+            return matrix.astype(np.float64, copy=False), {}
+    good, reasons = [], {}
+    for row, cell in enumerate(cells):
+        value = _list(cell)
+        vector = "has no vector (an empty cell)" if not cell.strip() else vector_or_reason(value, dimension)
+        if value is None and cell.strip():
+            vector = f"has {cell[:40]!r} where a JSON list of numbers should be"
+        if isinstance(vector, str):
+            reasons[row] = vector
+        else:
+            good.append(vector)
+    return (np.stack(good, dtype=np.float64) if good else np.empty((0, dimension))), reasons
+
 
 READ_AT_ONCE = 8 << 20
 SAMPLE = 200
@@ -229,3 +441,68 @@ def _check_header(names: list[str], label: str) -> None:
             f"{label} starts with a row of numbers ({', '.join(names[:3])}, …), expected a header line; "
             "add one that names the columns"
         )
+
+
+# Plain text: every line is an item.
+
+COLUMN = "text"
+# A line beyond this is no item of a list but a whole document, or no text at all.
+LONGEST = 1 << 20
+
+
+class LinesSource(VectorSource):
+    """The lines of a .txt file as a column named ``text``; blank lines are passed over."""
+
+    def __init__(self, location: Location, request: Request) -> None:
+        super().__init__(location, request)
+        self.columns = {COLUMN: "text"}
+        self._require(self.columns)
+
+    def pieces(self, rows: int | None = None) -> list[Piece]:
+        """Runs of lines."""
+        return pieces_of(self.location, mark_lines, rows)
+
+    def _blocks(self) -> Iterator[Block]:
+        piece = self.request.piece
+        first = piece.first if piece else 0
+        number = first - 1
+        texts: list[str] = []
+        numbers: list[int] = []
+        for number, (at, line) in enumerate(self._lines(piece), start=first):
+            reason = _trouble(line)
+            if reason:
+                self._refuse([at], lambda _, why=reason: why, "line")  # type: ignore[misc]
+                continue
+            texts.append(line.decode("utf-8"))
+            numbers.append(number)
+            if len(texts) == self.request.batch_rows:
+                yield self._block(texts, numbers)
+                texts, numbers = [], []
+        if texts:
+            yield self._block(texts, numbers)
+        check_records(self.location, piece, number + 1 - first)
+
+    def _block(self, texts: list[str], numbers: list[int]) -> Block:
+        return Block.without_vectors(len(texts), dict.fromkeys(self.request.extra, texts), numbers=numbers)
+
+    def _lines(self, piece: Piece | None) -> Iterator[tuple[int, bytes]]:
+        with self.location.reading("text"), open_piece(self.location, piece) as stream:
+            number = piece.line if piece else 0
+            while line := stream.readline(LONGEST + 1):
+                number += 1
+                whole = line
+                while not line.endswith(b"\n") and (line := stream.readline(LONGEST)):
+                    pass  # the rest of an overlong line
+                text = whole.removeprefix(BOM).strip() if number == 1 else whole.strip()
+                if text:
+                    yield number, text
+
+
+def _trouble(line: bytes) -> str:
+    if len(line) > LONGEST:
+        return f"is longer than {LONGEST:,} bytes"
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return f"is not UTF-8 text ({error.reason})"
+    return ""

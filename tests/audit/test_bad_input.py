@@ -1,0 +1,282 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import draw_groups
+
+from divscore.audit.audit import audit
+from divscore.control.controlset import MAX_GROUPS, ControlSet, LabelledSample
+from divscore.control.similarity import FloatArray, Similarity
+from divscore.errors import ControlError, DivscoreError, InputError, MismatchError, VectorError
+from divscore.sketch.sketch import Sketch
+from divscore.text import printable
+
+D = 8
+
+
+def pool(**options: Any) -> ControlSet:
+    vectors, names = draw_groups(0, [12, 12])
+    return ControlSet(vectors, names, attribute="letter", **options)
+
+
+def with_row(row: int, value: Any) -> FloatArray:
+    vectors = draw_groups(0, [12, 12])[0]
+    vectors[row] = value
+    return vectors
+
+
+def test_what_the_user_got_wrong_is_a_value_error() -> None:
+    for error in (VectorError, ControlError, MismatchError):
+        assert issubclass(error, InputError)
+    assert issubclass(InputError, ValueError)
+    assert issubclass(InputError, DivscoreError)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_labelled_examples_that_are_not_finite(value: float) -> None:
+    with pytest.raises(
+        ControlError, match=r"labelled example '5' \(row 5\) has NaN or infinite numbers; mend it"
+    ):
+        ControlSet(with_row(5, value), ["a", "b"] * 12, attribute="letter")
+
+
+def test_labelled_examples_that_are_zero_are_named() -> None:
+    vectors = with_row(5, 0.0)
+    vectors[7] = 0.0
+    names = [f"file{i}.jpg" for i in range(24)]
+    with pytest.raises(ControlError, match=r"'file5.jpg' \(row 5\) has only zeros \(2 such examples\)"):
+        ControlSet(vectors, ["a", "b"] * 12, attribute="letter", ids=names)
+
+
+def test_bad_items_of_a_collection_are_counted() -> None:
+    rows = np.vstack(
+        [draw_groups(1, [30, 30])[0], np.zeros((2, D)), np.full((3, D), np.nan), np.full(D, np.inf)]
+    )
+    result = audit(rows, pool())
+    assert result.count == 60
+    assert result.skipped == {"zero": 2, "nonfinite": 4, "unreadable": 0}
+    assert result.disparity == audit(rows[:60], pool()).disparity
+
+
+@pytest.mark.parametrize("d", [1, D - 1, D + 1])
+def test_wrong_dimension(d: int) -> None:
+    with pytest.raises(
+        VectorError, match=f"have {d} dimensions, the control set's {D}; both must come from the s"
+    ):
+        audit(np.ones((30, d)), pool())
+    sketch = Sketch(pool())
+    sketch.add(np.ones((3, D)))
+    with pytest.raises(VectorError, match="same encoder"):
+        sketch.add(np.ones((30, d)))
+    with pytest.raises(VectorError, match="same encoder"):
+        sketch.remove(np.ones((3, d)))
+    assert sketch.count == 3
+
+
+@pytest.mark.parametrize("rows", [np.empty((0, D)), np.zeros((5, D))])
+def test_empty_collections(rows: FloatArray) -> None:
+    with pytest.raises(InputError, match="collection: no item with a usable vector"):
+        audit(rows, pool())
+
+
+def test_no_labelled_examples() -> None:
+    with pytest.raises(ControlError, match="the control set is empty; it needs labelled examples"):
+        ControlSet(np.empty((0, D)), [], attribute="letter")
+
+
+def test_one_group_only() -> None:
+    with pytest.raises(ControlError, match="all 6 labelled examples are of group 'a'; at least two groups"):
+        ControlSet(np.ones((6, D)), ["a"] * 6, attribute="letter")
+
+
+def test_one_example_in_a_group() -> None:
+    with pytest.raises(
+        ControlError, match="group 'b' has 1 labelled example; every group needs at least two"
+    ):
+        ControlSet(np.ones((4, D)), ["a", "a", "a", "b"], attribute="letter")
+    chosen = pool()
+    with pytest.raises(
+        ControlError, match="group 'b' would have 1 representative; each group needs at least two"
+    ):
+        chosen.with_representatives([*chosen.rows(0), chosen.rows(1)[0]])
+    with pytest.raises(ControlError, match="group 'a' would have 0 representatives"):
+        chosen.with_representatives(chosen.rows(1))
+
+
+def test_unknown_groups() -> None:
+    with pytest.raises(InputError, match="unknown group 'z'; this control set has 'a', 'b'"):
+        pool().group_of("z")
+    with pytest.raises(InputError, match="unknown group 'z'"):
+        LabelledSample.of(np.ones((1, D)), ["z"], pool())
+    with pytest.raises(ControlError, match="order names 'a', 'z', but the examples are of 'a', 'b'"):
+        pool(order=("a", "z"))
+    with pytest.raises(ControlError, match="order names 'a', but"):
+        pool(order=("a",))
+    with pytest.raises(ControlError, match="order names 'a', 'a', 'b', but"):
+        pool().with_order(("a", "a", "b"))
+
+
+def test_duplicate_ids() -> None:
+    with pytest.raises(ControlError, match=r"id 'x\.jpg' is given to more than one labelled example"):
+        pool(ids=["x.jpg", "y.jpg", "x.jpg", *map(str, range(21))])
+
+
+def test_counts_that_do_not_agree() -> None:
+    with pytest.raises(ControlError, match="6 vectors, 5 group names and 5 ids; expected one of each"):
+        ControlSet(np.ones((6, D)), ["a", "a", "b", "b", "b"], attribute="letter")
+    with pytest.raises(ControlError, match="24 vectors, 24 group names and 3 ids"):
+        pool(ids=["x", "y", "z"])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a, b",
+        "it's",
+        'say "hi"',
+        "two\nlines",
+        "tab\tbed",
+        "🙂👩🏾‍🦱",
+        "<script>alert(1)</script>",
+        "female × darker",
+        "per%cent {x} \\n",
+        "Ünïcödé",
+        "00",
+        "-1",
+        "nan",
+        "x" * 500,
+    ],
+)
+def test_odd_group_names_survive(name: str) -> None:
+    vectors, names = draw_groups(0, [20, 20], gap=4)
+    groups = [name if n == "a" else "other" for n in names]
+    control = ControlSet(vectors, groups, attribute=f"about {name}", order=(name, "other"))
+    result = audit(draw_groups(1, [90, 30], gap=4)[0], control)
+    assert control.groups == (name, "other")
+    assert list(result.to_dict()["shares"]) == [name, "other"]
+    assert result.shares[name] == pytest.approx(0.75, abs=0.1)
+    assert printable(name) in result.headline
+    assert len(result.headline.splitlines()) == 1
+    assert result.marginals == ()
+    with pytest.raises(InputError, match="unknown group"):
+        control.group_of(name + "!")
+
+
+def test_names_are_stripped_and_not_blank() -> None:
+    vectors, names = draw_groups(0, [5, 5])
+    assert ControlSet(vectors, [f" {n}\n" for n in names], attribute=" letter ").groups == ("a", "b")
+    for blank in ("", "  ", "\n"):
+        with pytest.raises(InputError, match="the group needs a name"):
+            ControlSet(vectors, [blank if n == "a" else n for n in names], attribute="letter")
+        with pytest.raises(InputError, match="the attribute needs a name"):
+            ControlSet(vectors, names, attribute=blank)
+
+
+def test_missing_labels_are_no_group() -> None:
+    vectors, names = draw_groups(0, [5, 5])
+    for missing in (None, float("nan")):
+        with pytest.raises(ControlError, match="group"):
+            ControlSet(vectors, [missing if n == "a" else n for n in names], attribute="letter")
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [0, 1],
+        [1, 2],
+        [True, False],
+        [0.0, 1.0],
+        list(np.array([0, 1])),
+        list(np.array([False, True])),
+        ["0", "1"],
+    ],
+)
+def test_numbers_are_no_names(labels: list[Any]) -> None:
+    with pytest.raises(ControlError, match=r"groups must be names, got .*; say what it stands for"):
+        ControlSet(np.ones((4, D)), labels * 2, attribute="letter")
+    with pytest.raises(ControlError, match="'female'"):
+        ControlSet(np.ones((4, D)), np.array(labels * 2), attribute="letter")
+
+
+def test_too_many_groups() -> None:
+    names = [f"g{i:02}" for i in range(MAX_GROUPS + 1)]
+    with pytest.raises(ControlError, match="13 groups; divscore handles at most 12: 'g00', 'g01'"):
+        ControlSet(np.ones((2 * len(names), D)), names * 2, attribute="letter")
+    assert len(ControlSet(np.ones((2 * MAX_GROUPS, D)), names[:MAX_GROUPS] * 2, attribute="l").groups) == 12
+
+
+def negative(A: FloatArray, B: FloatArray) -> FloatArray:
+    return -np.ones((len(A), len(B)))
+
+
+def undefined(A: FloatArray, B: FloatArray) -> FloatArray:
+    return np.full((len(A), len(B)), np.nan)
+
+
+def misshapen(A: FloatArray, B: FloatArray) -> FloatArray:
+    return np.ones(len(A))
+
+
+@pytest.mark.parametrize(
+    ("similarity", "message"),
+    [
+        (negative, "similarity 'negative' returned -1: a similarity must be a number ≥ 0"),
+        (undefined, "similarity 'undefined' returned nan: a similarity must be a number ≥ 0"),
+        (misshapen, r"similarity 'misshapen' returned shape \(4096,\) for blocks of"),
+    ],
+)
+def test_similarities_that_are_none(similarity: Any, message: str) -> None:
+    control = pool(similarity=similarity)
+    with pytest.raises(InputError, match=message.replace("4096", r"\d+")):
+        audit(draw_groups(1, [20, 20])[0], control)
+    with pytest.raises(InputError, match="returned"):
+        Similarity.of(similarity).pairs(np.ones((3, 2)), np.ones((4, 2)))
+    with pytest.raises(InputError, match="unknown similarity 'euclidean'; use 'cosine' or a callable"):
+        pool(similarity="euclidean")
+
+
+def text() -> np.ndarray:
+    return np.array([["0.1", "0.2"], ["0.3", "0.4"]])
+
+
+@pytest.mark.parametrize(
+    ("vectors", "message"),
+    [
+        ([[1.0, 2.0], [3.0]], "are of unequal length; every item needs the same dimension"),
+        ([[1.0, [2.0]], [3.0, 4.0]], "are of unequal length"),
+        (["a photo", "another"], r"must be real numbers, got type <U7"),
+        (text(), "must be real numbers, got type <U3"),
+        ([[1, None], [2, 3]], "must be numbers in a rectangular array, not Python objects"),
+        ([[1 + 2j, 0]], "must be real numbers, got type complex128"),
+        ([1.0, 2.0], r"must form a table of items × dimensions, got shape \(2,\)"),
+        (np.ones((2, 2, 2)), r"must form a table of items × dimensions, got shape \(2, 2, 2\)"),
+        (np.empty((3, 0)), r"have no dimensions: shape \(3, 0\)"),
+        (np.array(["2020-01-01"], dtype="datetime64[D]"), "must be real numbers"),
+        (np.array(1.0), r"must form a table .* got shape \(\)"),
+    ],
+)
+def test_vectors_that_are_none(vectors: Any, message: str) -> None:
+    with pytest.raises(VectorError, match=f"the collection's vectors {message}"):
+        Sketch(pool()).add(vectors)
+    with pytest.raises(VectorError, match=f"the control set's vectors {message}"):
+        ControlSet(vectors, ["a", "b"], attribute="letter")
+
+
+@pytest.mark.parametrize("collection", [None, 5, "faces/"])
+def test_collections_that_are_none(collection: Any) -> None:
+    with pytest.raises(InputError, match="vectors"):
+        audit(collection, pool())
+
+
+def test_a_sketch_survives_bad_batches() -> None:
+    sketch = Sketch(pool())
+    rows = draw_groups(1, [30, 30])[0]
+    sketch.add(rows)
+    expected = audit(sketch, pool())
+    for bad in (rows[:, :3], [["x"]], rows[0], np.empty((2, 0))):
+        with pytest.raises(VectorError):
+            sketch.add(bad)
+    sketch.add(np.empty((0, D)))
+    assert audit(sketch, pool()).to_dict() == expected.to_dict()

@@ -1,0 +1,178 @@
+"""The JSON Schemas describe what the program really writes: every key, and no other."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from divscore import ControlSet, Sketch
+from divscore.audit.audit import ESTIMATORS, audit
+from divscore.cli import main
+from divscore.report.auditjson import document
+from divscore.sketch.missing import Gaps, Missing
+
+jsonschema = pytest.importorskip("jsonschema", reason="pip install jsonschema")
+
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schema"
+Document = dict[str, Any]
+
+
+def read(name: str) -> Document:
+    found: Document = json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def parts(schema: Any) -> Iterator[Document]:
+    """Every schema inside a schema."""
+    if isinstance(schema, dict):
+        yield schema
+        for value in schema.values():
+            yield from parts(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from parts(value)
+
+
+def closed(name: str) -> Document:
+    """The schema with no room for keys that it does not name."""
+    schema = copy.deepcopy(read(name))
+    for part in parts(schema):
+        if "properties" in part and part.get("type") == "object":
+            part["additionalProperties"] = False
+    return schema
+
+
+def check(found: Document, name: str = "divscore.audit-1") -> Document:
+    again: Document = json.loads(json.dumps(found, allow_nan=False))
+    jsonschema.Draft202012Validator(closed(name)).validate(again)
+    return again
+
+
+@pytest.mark.parametrize("name", ["divscore.audit-1", "divscore.diff-1"])
+def test_schema_is_one_and_explains_every_key(name: str) -> None:
+    schema = read(name)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    for part in parts(schema):
+        for value in (
+            part["properties"].values() if isinstance(part.get("type"), str) and "properties" in part else ()
+        ):
+            assert value["description"].endswith((".", "…"))
+
+
+CASES = [(name, groups) for name in ESTIMATORS for groups in (2, 3) if (name, groups) != ("self-training", 3)]
+
+
+@pytest.mark.parametrize(("estimator", "groups"), CASES)
+def test_every_estimator(draw: Any, make_control: Any, estimator: str, groups: int) -> None:
+    entry = estimated(draw, make_control, estimator, groups)
+    assert ("replicates" in entry) == (estimator == "likelihood")
+    assert ("pair" in entry.get("replicates", {})) == (estimator == "likelihood" and groups == 3)
+    if estimator != "divscore":
+        assert ("most" in entry) == ("least" in entry) == (groups == 3)
+
+
+def test_without_shares_no_group_is_the_largest(draw: Any, make_control: Any) -> None:
+    assert "most" not in estimated(draw, make_control, "divscore", 3)
+
+
+def estimated(draw: Any, make_control: Any, estimator: str, groups: int) -> Document:
+    vectors, names = draw(1, [150, *[75] * (groups - 1)])
+    control = make_control(0, [60] * groups)
+    found = audit(vectors, control, estimator=estimator, sample=(vectors[:40], names[:40]))
+    entry: Document = check(document([found], replicates=True))["collections"][0]
+    return entry
+
+
+def test_intersection(draw: Any) -> None:
+    vectors, names = draw(0, (60, 60, 60, 60))
+    first = ControlSet(vectors, ["f" if n in "ab" else "m" for n in names], attribute="gender")
+    second = ControlSet(vectors, ["d" if n in "ac" else "l" for n in names], attribute="tone")
+    again = check(document([audit(draw(1, (90, 60, 30, 20))[0], first.cross(second))], replicates=True))
+    assert [part["attribute"] for part in again["collections"][0]["marginals"]] == ["gender", "tone"]
+
+
+@pytest.mark.parametrize("size", [2, 10, 300])
+def test_cannot_tell(make_control: Any, size: int) -> None:
+    """Groups that do not differ, and too few items: numbers are null, never NaN."""
+    rng = np.random.default_rng(2)
+    control = make_control(0, (40, 40), gap=0.0)
+    found = audit(rng.normal(size=(size, 8)), control)
+    assert found.trust == "poor"
+    entry = check(document([found], replicates=True))["collections"][0]
+    assert (entry["disparity"] is None) == math.isnan(found.disparity)
+    if size == 2:
+        assert entry["divscore"] is None
+        assert entry["disparity"] is None
+
+
+def test_items_that_were_skipped(draw: Any, make_control: Any) -> None:
+    control = make_control(0, (40, 40), left_out={"a": 3})
+    vectors = draw(1, (60, 60))[0]
+    vectors[0], vectors[1] = 0.0, np.nan
+    sketch = Sketch(control)
+    sketch.add(vectors)
+    sketch.skip("empty", 4)
+    sketch.skip("unreadable")
+    again = check(document([audit(sketch, control)]))
+    assert again["collections"][0]["skipped"] == {"zero": 1, "nonfinite": 1, "unreadable": 1, "empty": 4}
+    assert again["control"]["left_out"] == {"a": 3}
+
+
+def test_what_is_missing(draw: Any, make_control: Any) -> None:
+    found = audit(draw(1, (60, 60))[0], make_control(0, (40, 40)))
+    for lost in ([], [Missing("a.npy", "damaged", 7), Missing("b.npy", "empty")]):
+        again = check(document([replace(found, missing=Gaps.among(lost))]))
+        assert again["collections"][0]["missing_parts"] == len(again["missing"]["listed"]) == len(lost)
+
+
+def test_what_the_command_line_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = CliRunner().invoke
+
+    def audited(*more: str) -> Document:
+        words = ["audit", "demo/names.parquet", "--control", "demo/control", *more]
+        assert run(main, [*words, "--json", "found.json"]).exit_code == 0
+        return check(json.loads(Path("found.json").read_text(encoding="utf-8")))
+
+    assert run(main, ["demo", "--out", "demo"]).exit_code == 0
+    assert len(audited("--by", "list")["collections"]) == 3
+    Path("found.json").rename("before.json")
+    audited("--by", "list", "--seed", "1")
+    for after, limit, wanted in (
+        ("before", "0.2", "the same items"),
+        ("found", "0.5", "both intervals added"),
+    ):
+        words = ["diff", "before.json", f"{after}.json", "--json", "changes.json", "--max-change", limit]
+        assert run(main, words).exit_code in (0, 3)
+        changes = check(json.loads(Path("changes.json").read_text(encoding="utf-8")), "divscore.diff-1")
+        assert {entry["interval_method"] for entry in changes["collections"]} == {wanted}
+        assert all("gate" in entry for entry in changes["collections"])
+
+
+def test_a_change_that_is_paired(draw: Any, make_control: Any, tmp_path: Path) -> None:
+    for counts in ((40, 40), (40, 40, 40)):
+        control = make_control(0, counts)
+        for name, lead in (("before", 100), ("after", 400)):
+            vectors = draw(3, [lead, *[100] * (len(counts) - 1)])[0]
+            text = json.dumps(document([audit(vectors, control)], replicates=True))
+            (tmp_path / f"{name}.json").write_text(text, encoding="utf-8")
+        words = ["diff", str(tmp_path / "before.json"), str(tmp_path / "after.json"), "--json", "-"]
+        found = check(json.loads(CliRunner().invoke(main, words).stdout), "divscore.diff-1")
+        assert found["collections"][0]["interval_method"] == "paired refits"
+        assert found["collections"][0]["verdict"] == "less even"
+        assert "gate" not in found["collections"][0]
+
+
+def test_a_closed_schema_sees_a_key_that_is_new() -> None:
+    """The checks above can fail."""
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(closed("divscore.diff-1")["$defs"]["side"]).validate({"size": 3})

@@ -1,0 +1,683 @@
+from __future__ import annotations
+
+import fcntl
+import json
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import termios
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import plainshell
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from family import alive
+from hypothesis import given
+from hypothesis import strategies as st
+from tasks import die_always, die_answering, die_once, fail_oddly, last_for_ever, threads_of_linear_algebra
+
+from divscore import ControlSet, Sketch
+from divscore.audit.audit import audit
+from divscore.cli import main
+from divscore.errors import DivscoreError, FileError, InputError
+from divscore.jobs.engine import FIRST, HELD_BYTES, Engine, KilledWorkersError
+from divscore.jobs.processes import LostWorkerError, Processes
+from divscore.jobs.sketching import sketch_source, tabulate_blocks
+from divscore.sketch import scan
+from divscore.sources import arrays, cuts
+from divscore.sources import arrow as ipc
+from divscore.sources import arrow as tables
+from divscore.sources.open import open_many, partitions_of
+
+ROWS, DIMENSION = 300, 8
+NAMES = ("first", "second", "third")
+CLEAN = 12  # from this row on, all vectors are usable
+FORMATS = ("npy", "npz", "parquet", "arrow", "csv", "jsonl")
+
+
+def fingerprint(sketch: Sketch, control: ControlSet) -> tuple[Any, ...]:
+    """Everything that a result depends on, to the last bit."""
+    numbers = (sketch.total, sketch.levels, sketch.cells.keys, sketch.cells.counts)
+    told = json.dumps(audit(sketch, control, name="x").to_dict())
+    return sketch.count, tuple(sketch.skipped.items()), *(array.tobytes() for array in numbers), told
+
+
+def fingerprints(found: Any, control: ControlSet) -> dict[str, tuple[Any, ...]]:
+    return {name: fingerprint(sketch, control) for name, sketch in found.sketches.items()}
+
+
+def matrix(seed: int, rows: int = ROWS) -> np.ndarray:
+    found = np.random.default_rng(seed).normal(size=(rows, DIMENSION)).astype(np.float32)
+    found[seed % rows] = 0.0
+    found[(seed + 7) % rows, 2] = np.nan
+    return found
+
+
+def write(path: Path, vectors: np.ndarray) -> None:
+    names = [NAMES[row % 3] for row in range(len(vectors))]
+    if path.suffix == ".npy":
+        np.save(path, vectors)
+    elif path.suffix == ".npz":
+        np.savez(path, embedding=vectors, kind=np.array(names))
+    elif path.suffix == ".csv":
+        rows = (f'"{json.dumps([float(x) for x in v])}",{n}' for v, n in zip(vectors, names, strict=True))
+        path.write_text("\n".join(["embedding,kind", *rows]) + "\n")
+    elif path.suffix == ".jsonl":
+        rows = (
+            json.dumps({"embedding": [float(x) for x in v], "kind": n})
+            for v, n in zip(vectors, names, strict=True)
+        )
+        path.write_text("\n".join(rows) + "\n")
+    else:
+        table = pa.table({"embedding": list(vectors), "kind": names})
+        if path.suffix == ".parquet":
+            pq.write_table(table, path, row_group_size=40)
+        else:
+            with pa.ipc.new_file(path, table.schema) as writer:
+                writer.write_table(table, max_chunksize=40)
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut small files into several partitions."""
+    monkeypatch.setattr(arrays, "PIECE_ROWS", 70)
+    monkeypatch.setattr(tables, "PIECE_ROWS", 70)
+    monkeypatch.setattr(ipc, "PIECE_BYTES", 4000)
+    monkeypatch.setattr(cuts, "PIECE_BYTES", 12_000)
+
+
+@pytest.fixture(scope="module")
+def processes() -> Any:
+    with Engine(2, processes=True) as engine:
+        yield engine
+
+
+def letters() -> ControlSet:
+    """Forty labelled examples, which the tests of clusters and buckets use too."""
+    rng = np.random.default_rng(5)
+    vectors = rng.normal(size=(40, DIMENSION)) + np.repeat([[1.0], [-1.0]], 20, axis=0)
+    return ControlSet(vectors, ["a"] * 20 + ["b"] * 20, attribute="letter")
+
+
+@pytest.fixture(scope="module")
+def control() -> ControlSet:
+    return letters()
+
+
+def opened(folder: Path, form: str, by: str | None = None) -> Any:
+    return open_many(str(folder / f"*.{form}"), extra=[by] if by else [])
+
+
+# The engine
+
+
+def test_results_come_in_the_order_of_the_tasks() -> None:
+    def slow(task: int) -> int:
+        time.sleep(0.02 * (task % 3 == 0))
+        return task * task
+
+    with Engine(3) as engine:
+        assert [found for _, found in engine.run(slow, range(20))] == [task * task for task in range(20)]
+
+
+@pytest.mark.parametrize("workers", [2, 5])
+def test_only_a_bounded_number_of_tasks_is_on_the_way(workers: int) -> None:
+    started: list[int] = []
+    lock = threading.Lock()
+
+    def task(number: int) -> int:
+        with lock:
+            started.append(number)
+        return number
+
+    handed_in = 0
+
+    def tasks() -> Any:
+        nonlocal handed_in
+        for number in range(100):
+            handed_in += 1
+            yield number
+
+    with Engine(workers) as engine:
+        for taken, _ in enumerate(engine.run(task, tasks()), 1):
+            assert handed_in - taken < 2 * workers + 2
+    assert sorted(started) == list(range(100))
+
+
+def test_an_exception_is_raised_in_its_turn_and_the_rest_is_dropped() -> None:
+    def task(number: int) -> int:
+        if number == 4:
+            raise InputError("four")
+        return number
+
+    with Engine(3) as engine:
+        results = engine.run(task, range(1000))
+        assert [next(results)[1] for _ in range(4)] == [0, 1, 2, 3]
+        with pytest.raises(InputError, match="four"):
+            next(results)
+
+
+def test_one_worker_is_this_thread() -> None:
+    with Engine(1) as engine:
+        assert engine.inline
+        found = [thread for _, thread in engine.run(lambda _: threading.get_ident(), range(3))]
+    assert set(found) == {threading.get_ident()}
+
+
+def test_a_given_executor_is_used_and_left_open() -> None:
+    with ThreadPoolExecutor(2) as pool:
+        with Engine(executor=pool) as engine:
+            assert engine.workers == 2
+            assert [found for _, found in engine.run(abs, [-1, -2])] == [1, 2]
+        assert pool.submit(abs, -3).result() == 3
+
+
+def test_what_a_dead_worker_had_is_done_again(tmp_path: Path) -> None:
+    with Engine(2, processes=True) as engine:
+        found = engine.run(partial(die_once, str(tmp_path / "died")), range(8))
+        assert [result for _, result in found] == list(range(8))
+    assert (tmp_path / "died").exists()
+
+
+def test_workers_that_keep_dying_are_an_error_that_names_the_task() -> None:
+    with (
+        Engine(2, processes=True) as engine,
+        pytest.raises(DivscoreError, match=r"^2: 4 workers died over it"),
+    ):
+        list(engine.run(die_always, range(4)))
+
+
+def test_a_task_over_which_processes_die_may_be_left_out() -> None:
+    with Engine(2, processes=True) as engine:
+        found = engine.run(die_always, range(5), killed=lambda task, reason: -task)
+        assert [result for _, result in found] == [0, 1, -2, 3, 4]
+
+
+def test_a_worker_that_dies_in_the_middle_of_its_answer_is_replaced(tmp_path: Path) -> None:
+    with Engine(2, processes=True) as engine:
+        found = engine.run(partial(die_answering, str(tmp_path / "died")), range(6))
+        assert [(len(result), result[0]) for _, result in found] == [(3_000_000, n) for n in range(6)]
+    assert (tmp_path / "died").exists()
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.01, 0.03, 0.1])
+def test_processes_end_in_the_middle_of_whatever_they_send(moment: float) -> None:
+    pool = Processes(2)
+    assert [pool.submit(abs, -n).result() for n in range(3)] == [0, 1, 2]
+    waiting = [pool.submit(bytes, 40_000_000) for _ in range(8)]
+    time.sleep(moment)
+    pool.end()
+    pool.shutdown(cancel_futures=True)
+    assert all(future.done() for future in waiting)
+    for future in waiting:
+        if not future.cancelled():
+            assert isinstance(future.exception(), LostWorkerError | None)
+
+
+def test_a_worker_that_died_while_idle_is_replaced_before_it_is_asked() -> None:
+    with Processes(1) as pool:
+        for number in (signal.SIGKILL, signal.SIGTERM):
+            process = pool.submit(os.getpid).result()
+            os.kill(process, number)
+            while alive(process):
+                time.sleep(0.01)
+            assert pool.submit(os.getpid).result() != process
+
+
+def test_the_environment_stays_as_it_is_while_pools_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    pools = [Processes(1) for _ in range(4)]
+    waiting = [pool.submit(os.getenv, "OMP_NUM_THREADS") for pool in pools]
+    assert {future.result() for future in waiting} == {"1"}
+    for pool in pools:
+        pool.shutdown()
+    assert "OMP_NUM_THREADS" not in os.environ
+
+
+def test_a_pool_that_nobody_shuts_down_does_not_keep_a_process_from_ending() -> None:
+    code = (
+        "from divscore.jobs.processes import Processes\n"
+        "if __name__ == '__main__':\n"
+        "    pool = Processes(2)\n"
+        "    assert pool.submit(abs, -3).result() == 3\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_worker_that_cannot_begin_is_told() -> None:
+    with Processes(1, os._exit, (3,)) as pool, pytest.raises(LostWorkerError, match="ended with code 3"):
+        pool.submit(abs, -1).result()
+
+
+def test_errors_of_a_worker_arrive_with_the_place_where_they_were_raised() -> None:
+    with Processes(1) as pool:
+        with pytest.raises(ValueError, match="invalid literal") as plain:
+            pool.submit(int, "one").result()
+        with pytest.raises(RuntimeError, match="OddError: this and that") as odd:
+            pool.submit(fail_oddly, 1).result()
+        with pytest.raises((AttributeError, pickle.PicklingError)):
+            pool.submit(lambda: 1).result()
+        assert pool.submit(int, "1").result() == 1
+    assert "Traceback" in str(plain.value.__cause__)
+    assert "fail_oddly" in str(odd.value.__cause__)
+
+
+def test_a_broken_executor_of_somebody_else_is_an_error() -> None:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, context) as pool, pytest.raises(DivscoreError, match="the workers died"):
+        list(Engine(executor=pool).run(die_always, range(9)))
+
+
+def test_after_an_exception_processes_end_at_once(tmp_path: Path) -> None:
+    asked = 0.0
+
+    def interrupted() -> None:
+        nonlocal asked
+        with Engine(2, processes=True) as engine:
+            next(engine.run(partial(last_for_ever, str(tmp_path)), range(9)))
+            while len(list(tmp_path.iterdir())) < 2:
+                time.sleep(0.01)
+            asked = time.monotonic()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert time.monotonic() - asked < 15  # seconds; the tasks take 30
+    for path in tmp_path.iterdir():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(path.name), 0)
+
+
+def test_what_waits_is_cancelled_when_nobody_wants_it_any_more() -> None:
+    begun: list[int] = []
+    go_on = threading.Event()
+
+    def task(number: int) -> int:
+        begun.append(number)
+        return number if not number or go_on.wait(60) else -1
+
+    with ThreadPoolExecutor(1) as pool, Engine(3, executor=pool) as engine:
+        results = engine.run(task, range(100))
+        assert next(results) == (0, 0)
+        results.close()  # type: ignore[attr-defined]
+        go_on.set()
+    assert set(begun) <= {0, 1}
+
+
+def test_the_number_of_an_executors_workers_can_be_told() -> None:
+    with ThreadPoolExecutor(2) as pool:
+        assert Engine(7, executor=pool).workers == 7
+
+
+class Heavy:
+    nbytes = HELD_BYTES // 5
+
+
+def test_few_large_results_are_on_the_way() -> None:
+    handed_in = 0
+
+    def tasks() -> Any:
+        nonlocal handed_in
+        for number in range(200):
+            handed_in += 1
+            yield number
+
+    most, start = 0, []
+    with Engine(50) as engine:
+        for taken, _ in enumerate(engine.run(lambda _: Heavy(), tasks(), large=True)):
+            start.append(handed_in)
+            most = max(most, handed_in - taken if taken > FIRST else 0)
+    assert start[0] == FIRST
+    assert most == 5
+
+
+def test_what_workers_died_over_is_named_or_left_out() -> None:
+    class Deadly(Engine):
+        def result(self, future: Any, what: object) -> Any:
+            if what == 3:
+                raise KilledWorkersError(f"{what}: several workers died over it")
+            return super().result(future, what)
+
+    with Deadly(2) as engine:
+        found = engine.run(abs, range(6), killed=lambda task, reason: -task)
+        assert [result for _, result in found] == [0, 1, 2, -3, 4, 5]
+    with Deadly(2) as engine, pytest.raises(KilledWorkersError, match="3: several workers died"):
+        list(engine.run(abs, range(6)))
+
+
+def test_worker_processes_use_one_thread_for_linear_algebra(processes: Engine) -> None:
+    found = [each for _, each in processes.run(threads_of_linear_algebra, range(4))]
+    assert {threads for threads, _ in found} == {"1"}
+    assert os.getpid() not in {process for _, process in found}
+
+
+# Asked to stop
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["audit", "-"], ["sketch", "-", "-o", "x.sketch"], ["embed", "-", "-o", "x.arrow"]],
+    ids=lambda c: c[0],
+)
+def test_a_command_that_is_asked_to_end_does_so_cleanly(
+    tmp_path: Path, control: ControlSet, command: list[str]
+) -> None:
+    np.savez(tmp_path / "c.npz", embedding=control.vectors, group=np.array(["a"] * 20 + ["b"] * 20))
+    against = [] if command[0] == "embed" else ["--control", "c.npz"]
+    pipe = subprocess.PIPE
+    running = subprocess.Popen(
+        [sys.executable, "-m", "divscore", *command, *against],
+        cwd=tmp_path,
+        stdin=pipe,
+        stderr=pipe,
+        text=True,
+    )
+    assert running.stdin is not None
+    running.stdin.write("text\nwords\n")
+    running.stdin.flush()
+    left = bytearray(b"\1\0\0\0")
+    while any(left):  # until it has read what is there, and waits for more
+        assert running.poll() is None
+        fcntl.ioctl(running.stdin, termios.FIONREAD, left)
+        time.sleep(0.02)
+    running.send_signal(signal.SIGTERM)
+    said = running.communicate(timeout=30)[1]
+    assert running.returncode == 128 + signal.SIGTERM
+    assert said.splitlines()[-1] == "stopped"
+    assert [path.name for path in tmp_path.iterdir()] == ["c.npz"]
+
+
+# What is sent
+
+
+def test_what_cannot_be_sent_is_told(control: ControlSet, processes: Engine, tmp_path: Path) -> None:
+    for at in range(2):
+        write(tmp_path / f"{at}.npy", np.abs(matrix(at)[10:]))
+    local = ControlSet(
+        control.vectors,
+        ["a"] * 20 + ["b"] * 20,
+        attribute="letter",
+        similarity=lambda left, right: np.exp(left @ right.T),
+    )
+    source = open_many(str(tmp_path / "*.npy"))
+    with pytest.raises(InputError, match="it must be a function that a module defines"):
+        sketch_source(source, local, engine=processes)
+    assert sketch_source(source, local, workers=2).rows == 2 * (ROWS - 10)
+
+
+# Partitions
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("form", FORMATS)
+def test_partitions_are_the_file_in_order(tmp_path: Path, form: str) -> None:
+    write(tmp_path / f"a.{form}", matrix(1))
+    source = opened(tmp_path, form)
+    parts = list(partitions_of(source))
+    assert (len(parts) > 3) == (form != "npz")
+    again = pickle.loads(pickle.dumps(parts))
+    read = np.concatenate([block.vectors for part in again for block in part.open()])
+    np.testing.assert_array_equal(read, np.concatenate([block.vectors for block in source]))
+    if form != "npz":
+        assert [part.rows for part in parts] == [sum(len(b.vectors) for b in part.open()) for part in parts]
+
+
+@given(rows=st.integers(1, 400), group=st.integers(1, 90), least=st.integers(1, 120))
+def test_row_groups_are_gathered_whatever_their_size(rows: int, group: int, least: int) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "PIECE_ROWS", least)
+        path = Path(folder) / "a.parquet"
+        vectors = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2)
+        pq.write_table(pa.table({"embedding": list(vectors)}), path, row_group_size=group)
+        parts = list(partitions_of(open_many(path)))
+        assert all((part.rows or 0) >= min(least, rows) for part in parts[:-1])
+        read = [block.vectors for part in parts for block in part.open()]
+        np.testing.assert_array_equal(np.concatenate(read), vectors)
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("by", [None, "kind"])
+def test_threads_and_processes_agree_with_one_thread_to_the_bit(
+    tmp_path: Path, control: ControlSet, processes: Engine, form: str, by: str | None
+) -> None:
+    if by and form == "npy":
+        pytest.skip("an array has no columns")
+    for at in range(3):
+        write(tmp_path / f"{at}.{form}", matrix(at))
+    source = opened(tmp_path, form, by)
+    alone = sketch_source(source, control, by=by)
+    wanted = fingerprints(alone, control)
+    assert list(wanted) == (list(NAMES) if by else [source.name])
+    assert sum(sketch.count for sketch in alone.sketches.values()) == alone.rows - 6
+    for options in ({"workers": 2}, {"workers": 5}, {"engine": processes}):
+        found = sketch_source(source, control, by=by, **options)
+        assert fingerprints(found, control) == wanted
+        assert (found.rows, found.unreadable, found.problems) == (
+            alone.rows,
+            alone.unreadable,
+            alone.problems,
+        )
+
+
+def test_threads_share_the_blocks_of_a_single_partition(tmp_path: Path, control: ControlSet) -> None:
+    write(tmp_path / "a.npy", matrix(3, 5000))
+    source = open_many(tmp_path / "a.npy", batch_rows=64)
+    assert len(list(partitions_of(source))) == 1
+    wanted = fingerprints(sketch_source(source, control), control)
+    assert fingerprints(sketch_source(source, control, workers=3), control) == wanted
+
+
+def test_a_plain_shell_gives_the_same_bits_on_every_engine(tmp_path: Path) -> None:
+    """Worker processes have one thread for linear algebra, and this one as many as there are cores."""
+    plain = {name: value for name, value in os.environ.items() if name not in plainshell.SETTINGS}
+    command = [sys.executable, plainshell.__file__, str(tmp_path)]
+    done = subprocess.run(command, env=plain, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert list(found) == ["one", "threads", "processes"]
+    assert len(set(found.values())) == 1
+
+
+def test_how_sums_are_rounded_depends_on_the_whole_source(
+    tmp_path: Path, control: ControlSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are small, and all of them together large: then strips are precise enough for each."""
+    monkeypatch.setattr(scan, "SINGLE", 2 * ROWS)
+    for at in range(3):
+        write(tmp_path / f"{at}.npy", matrix(at))
+    found = next(iter(sketch_source(open_many(str(tmp_path / "*.npy")), control).sketches.values()))
+    known, unknown = (
+        [
+            tabulate_blocks([(matrix(at), None)], control, seen=seen).sketches()["collection"]
+            for at in range(3)
+        ]
+        for seen in (3 * ROWS, 0)
+    )
+    assert known[0].total.tobytes() != unknown[0].total.tobytes()
+    for other in known[1:]:
+        known[0].merge(other)
+    assert found.total.tobytes() == known[0].total.tobytes()
+
+
+def test_blocks_in_threads_are_folded_in_their_order(control: ControlSet) -> None:
+    blocks = [(matrix(at), None) for at in range(9)]
+    alone = tabulate_blocks(blocks, control).sketches()
+    shared = tabulate_blocks(blocks, control, workers=4).sketches()
+    assert fingerprint(alone["collection"], control) == fingerprint(shared["collection"], control)
+
+
+# Bad files
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    """Five Parquet files; one is cut off, and in another some pages are overwritten."""
+    for at in range(5):
+        write(tmp_path / f"{at}.parquet", matrix(at)[CLEAN:])
+    cut = tmp_path / "1.parquet"
+    cut.write_bytes(cut.read_bytes()[:-50])
+    scarred = tmp_path / "3.parquet"
+    data = bytearray(scarred.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 1000] = bytes(1000)
+    scarred.write_bytes(data)
+    return tmp_path
+
+
+@pytest.mark.parametrize("options", [{}, {"workers": 3}], ids=["alone", "threads"])
+def test_bad_files_are_named_and_the_rest_survives(
+    damaged: Path, control: ControlSet, options: dict[str, int]
+) -> None:
+    told: list[str] = []
+    found = sketch_source(
+        open_many(str(damaged / "*.parquet")),
+        control,
+        on_failure=lambda failure: told.append(failure.reason),
+        **options,
+    )
+    assert [each.part for each in found.missing] == [
+        str(damaged / "1.parquet"),
+        str(damaged / "3.parquet"),
+    ]
+    assert [each.rows for each in found.missing] == [None, ROWS - CLEAN]
+    assert all("cannot be read as Parquet" in reason for reason in told)
+    assert len(told) == 2
+    for name in ("1", "3"):
+        (damaged / f"{name}.parquet").unlink()
+    rest = sketch_source(open_many(str(damaged / "*.parquet")), control)
+    pairs = zip(found.sketches.values(), rest.sketches.values(), strict=True)
+    assert all(fingerprint(a, control) == fingerprint(b, control) for a, b in pairs)
+
+
+def test_strict_makes_the_first_bad_file_an_error(damaged: Path, control: ControlSet) -> None:
+    with pytest.raises(FileError, match=r"1\.parquet"):
+        open_many(str(damaged / "*.parquet"), strict=True)
+    (damaged / "1.parquet").unlink()
+    with pytest.raises(FileError, match=r"3\.parquet"):
+        sketch_source(open_many(str(damaged / "*.parquet"), strict=True), control, strict=True, workers=2)
+
+
+def test_what_is_missing_travels_with_the_result(damaged: Path, control: ControlSet, tmp_path: Path) -> None:
+    np.savez(tmp_path / "c.npz", embedding=control.vectors, group=np.array(["a"] * 20 + ["b"] * 20))
+    pattern, out = str(damaged / "*.parquet"), str(tmp_path / "a.sketch")
+
+    def told(command: str, *arguments: str) -> Any:
+        done = CliRunner().invoke(main, [command, *arguments, "--control", str(tmp_path / "c.npz")])
+        assert done.exit_code == 0, done.stderr
+        if not done.stdout:
+            return None
+        document = json.loads(done.stdout)
+        for each in document["collections"]:
+            assert any("1.parquet" in warning for warning in each["warnings"])
+        return document["missing"]
+
+    alone = told("audit", pattern, "--json", "-")
+    assert (alone["more"], alone["more_rows"]) == (0, 0)
+    assert [(each["part"], each["rows"]) for each in alone["listed"]] == [
+        (str(damaged / "1.parquet"), None),
+        (str(damaged / "3.parquet"), ROWS - CLEAN),
+    ]
+    assert all("cannot be read as Parquet" in each["reason"] for each in alone["listed"])
+    assert told("audit", pattern, "--by", "kind", "--json", "-") == alone
+    told("sketch", pattern, "-o", out)
+    assert told("audit", out, "--json", "-") == alone
+    assert told("audit", pattern, "--estimator", "self-training", "--json", "-") == alone
+
+
+def test_self_training_goes_on_without_bad_files_too(damaged: Path, control: ControlSet) -> None:
+    np.savez(damaged / "c.npz", embedding=control.vectors, group=np.array(["a"] * 20 + ["b"] * 20))
+    asked = ["audit", str(damaged / "*.parquet"), "--control", str(damaged / "c.npz")]
+    told = []
+    for estimator in ("likelihood", "self-training"):
+        done = CliRunner().invoke(main, [*asked, "--estimator", estimator, "--json", "-"])
+        assert done.exit_code == 0, done.stderr
+        document = json.loads(done.stdout)
+        found = document["collections"][0]
+        assert f"left out ({ROWS - CLEAN:,} rows): {damaged / '3.parquet'} cannot be read" in done.stderr
+        assert "2 parts of the source could not be read" in found["warnings"][0]
+        told.append((document["missing"], found["count"], found["skipped"]["unreadable"]))
+    assert told[0] == told[1]
+    (damaged / "1.parquet").unlink()
+    for estimator in ("likelihood", "self-training"):
+        strict = CliRunner().invoke(main, [*asked, "--estimator", estimator, "--strict"])
+        assert strict.exit_code == 2
+        assert "3.parquet cannot be read as Parquet" in strict.stderr
+    for path in damaged.glob("*.parquet"):
+        if path.name != "3.parquet":
+            path.unlink()
+    (damaged / "4.parquet").write_bytes((damaged / "3.parquet").read_bytes())
+    nothing = CliRunner().invoke(main, [*asked, "--estimator", "self-training"])
+    assert nothing.exit_code == 2
+    assert "holds no row with a usable vector" in nothing.stderr
+    assert "3.parquet cannot be read as Parquet" in nothing.stderr
+
+
+def write_nothing(path: Path) -> None:
+    """A whole file with the usual columns and no rows."""
+    if path.suffix not in {".parquet", ".arrow"}:
+        write(path, matrix(1)[:0])
+        return
+    schema = pa.schema([("embedding", pa.list_(pa.float32())), ("kind", pa.string())])
+    if path.suffix == ".parquet":
+        pq.write_table(schema.empty_table(), path)
+    else:
+        with pa.ipc.new_file(path, schema) as writer:
+            writer.write_table(schema.empty_table())
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_files_without_rows_are_nothing_among_several(tmp_path: Path, control: ControlSet, form: str) -> None:
+    write_nothing(tmp_path / f"0.{form}")
+    write(tmp_path / f"1.{form}", matrix(1)[CLEAN:])
+    write_nothing(tmp_path / f"2.{form}")
+    if form in {"csv", "jsonl"}:
+        (tmp_path / f"2.{form}").write_bytes(b"")
+    found = sketch_source(open_many(str(tmp_path / f"*.{form}"), strict=True), control, strict=True)
+    assert (found.rows, found.missing) == (ROWS - CLEAN, ())
+    (tmp_path / f"1.{form}").unlink()
+    with pytest.raises(FileError, match="none of its 2 files has any rows"):
+        open_many(str(tmp_path / f"*.{form}"))
+
+
+def test_a_file_of_numbers_without_a_byte_is_bad(tmp_path: Path, control: ControlSet) -> None:
+    write(tmp_path / "0.npy", matrix(0)[CLEAN:])
+    (tmp_path / "1.npy").touch()
+    found = sketch_source(open_many(str(tmp_path / "*.npy")), control)
+    assert [each.part for each in found.missing] == [str(tmp_path / "1.npy")]
+
+
+def test_a_single_bad_file_is_an_error(damaged: Path, control: ControlSet) -> None:
+    with pytest.raises(FileError, match=r"3\.parquet cannot be read"):
+        sketch_source(open_many(damaged / "3.parquet"), control)
+
+
+def test_when_nothing_can_be_read_that_is_an_error(damaged: Path, control: ControlSet) -> None:
+    for name in ("0", "2", "4"):
+        (damaged / f"{name}.parquet").unlink()
+    with pytest.raises(FileError, match=r"nothing of .* could be read; .*1\.parquet"):
+        sketch_source(open_many(str(damaged / "*.parquet")), control)
+
+
+def test_a_file_that_changes_meanwhile_is_told(tmp_path: Path, control: ControlSet) -> None:
+    for at in range(2):
+        write(tmp_path / f"{at}.npy", matrix(at))
+    parts = list(partitions_of(open_many(str(tmp_path / "*.npy"))))
+    write(tmp_path / "1.npy", matrix(1, 100))
+    with pytest.raises(FileError, match="when the work was planned"):
+        parts[1].open()
+    (tmp_path / "1.npy").unlink()
+    with pytest.raises(FileError, match="every worker must find the files under the same path"):
+        parts[1].open()

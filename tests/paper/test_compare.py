@@ -1,0 +1,556 @@
+"""`divscore compare`: which estimator, control set and number of labels suit a pool."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from conftest import PPB, draw_groups
+from family import alive, children
+from pyarrow import parquet
+
+from divscore.audit.audit import audit
+from divscore.cli.compare_command import compare as command
+from divscore.control.controlset import ControlSet
+from divscore.control.selection import select_adaptive, select_dpp, select_random
+from divscore.control.similarity import COSINE, Similarity
+from divscore.errors import ControlError, InputError, MissingExtraError
+from divscore.paper.comparison import (
+    FEW_HELD,
+    FEW_HELD_OUT,
+    FEW_ITEMS,
+    FEW_LABELS,
+    FEW_SPLITS,
+    QUAPY,
+    Compared,
+    Comparison,
+    Setup,
+    advice,
+    candidates,
+    clearly_low,
+    compare,
+    comparison_document,
+    comparison_figure,
+    comparison_table,
+    usable_labels,
+)
+from divscore.paper.draws import Attribute, Collection, Labelled, Material
+from divscore.paper.records import Answer, summarise
+
+
+def pool_of(counts: list[int], gap: float = 2.5, seed: int = 0) -> ControlSet:
+    vectors, names = draw_groups(seed, counts, gap=gap)
+    return ControlSet(vectors, names, attribute="letter")
+
+
+def write(path: Path, pool: ControlSet) -> Path:
+    vectors = pool.vectors.astype(np.float32)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
+    names = [pool.groups[g] for g in pool.labels]
+    parquet.write_table(pa.table({"letter": names, "embedding": lists}), path)
+    return path
+
+
+def run(*args: object, code: int = 0) -> Any:
+    result = CliRunner().invoke(command, [str(a) for a in args])
+    assert result.exit_code == code, result.output
+    return result
+
+
+@pytest.fixture(scope="module")
+def found() -> Comparison:
+    return compare(pool_of([120, 120]), Setup((30, 60), repetitions=3, collection=60))
+
+
+def test_every_method_is_asked_with_every_number_of_labels(found: Comparison) -> None:
+    titles = [m.title for m in candidates((15, 15), 50)]
+    assert [(row.labels, row.title) for row in found.rows] == [(n, t) for n in (30, 60) for t in titles]
+    assert {"likelihood", "divscore, dpp", "self-training"} < set(titles)
+    assert {f"divscore, {which}" for which in ("random", "proportional", "random, all labels")} < set(titles)
+    assert {f"divscore, adaptive α = {a}" for a in ("0.1", "1", "auto")} < set(titles)
+    for row in found.rows:
+        assert row.summary.answers + row.summary.undefined == 3 * 11
+
+
+@pytest.mark.parametrize(
+    ("counts", "size", "chosen", "whole"),
+    [((40, 40), 20, 20, 80), ((15, 15), 50, 15, 30), ((90, 10), 50, 20, 20), ((20, 20, 20), 4, 6, 60)],
+)
+def test_control_sets_are_compared_at_one_size(
+    counts: tuple[int, ...], size: int, chosen: int, whole: int
+) -> None:
+    """Otherwise a method would win by its size; `random, all labels` is there to show what size alone does."""
+    methods = candidates(counts, size)
+    sets = {m.title: m.representatives for m in methods if m.title.startswith("divscore")}
+    assert sets.pop("divscore, random, all labels") == whole
+    assert set(sets.values()) == {chosen}
+    assert next(m.representatives for m in methods if m.key == "likelihood") is None
+
+
+def labelled_of(counts: tuple[int, ...]) -> Labelled:
+    vectors, names = draw_groups(0, counts)
+    material, attribute = (
+        Material(vectors, {"group": names}),
+        Attribute("letter", "group", ("a", "b", "c")[: len(counts)]),
+    )
+    rows = np.arange(len(names))
+    return Labelled.draw(material, attribute, rows, 10, np.random.default_rng(0), seed=3)
+
+
+def test_the_sets_are_those_of_control_select() -> None:
+    labelled = labelled_of((30, 50))
+    sample, groups = draw_groups(1, (60, 40))
+    collection = Collection("", sample, groups, 0.2, np.arange(100))
+    pool = labelled.pool
+    expected = {
+        "random": labelled.balanced(20),
+        "proportional": select_random(pool, 20, balanced=False, seed=3),
+        "adaptive α = 0.1": select_adaptive(pool, 20, alpha=0.1),
+        "dpp": select_dpp(pool, 20),
+        "random, all labels": labelled.balanced(60),
+    }
+    methods = {m.title.removeprefix("divscore, "): m for m in candidates((30, 50), 20)}
+    for kind, control in expected.items():
+        assert int(control.representative.sum()) == methods[kind].representatives
+        value = methods[kind].prepare(labelled)(collection).value
+        assert value == pytest.approx(audit(sample, control).divscore, abs=1e-9), kind
+
+
+def test_proportional_is_not_defined_where_a_group_is_too_rare_for_it() -> None:
+    method = next(m for m in candidates((5, 2000), 4) if m.key == "proportional")
+    assert method.representatives == 4
+    run = method.prepare(labelled_of((5, 2000)))
+    assert math.isnan(run(None).value)  # type: ignore[arg-type]
+
+
+def test_all_methods_see_the_same_collections(found: Comparison) -> None:
+    seen = {
+        (row.labels, row.method): [
+            (a.repetition, a.at, a.truth, a.items)
+            for a in found.answers
+            if a.method == row.method and a.sweep == f"{row.labels} labels"
+        ]
+        for row in found.rows
+    }
+    assert len({str(value) for value in seen.values()}) == 1
+    truths = {a.truth for a in found.answers}
+    assert {-1.0, 0.0, 1.0} < truths
+    assert max(truths) <= 1.0
+
+
+def test_likelihood_does_well_where_groups_are_apart(found: Comparison) -> None:
+    error = {(row.labels, row.method): row.summary for row in found.rows}
+    best = error[60, "likelihood"]
+    assert best.mae < 0.15
+    assert best.coverage is not None
+    assert best.coverage > 0.8
+    assert error[60, "random-balanced"].coverage is None
+
+
+def test_the_outcome_does_not_depend_on_the_number_of_workers() -> None:
+    pool, setup = pool_of([60, 60]), Setup((30,), repetitions=2, collection=40)
+    one, two = (compare(pool, setup, workers=workers) for workers in (1, 2))
+    bare = [[repr(replace(a, prepared=0.0, seconds=0.0)) for a in c.answers] for c in (one, two)]
+    assert bare[0] == bare[1]
+
+
+def test_three_groups() -> None:
+    found = compare(pool_of([60, 60, 60], gap=4.0), Setup((60,), repetitions=2, collection=60))
+    assert "self-training" not in [row.title for row in found.rows]
+    assert all(0 <= a.truth <= 1 for a in found.answers)
+    error = {row.method: row.summary.mae for row in found.rows}
+    assert error["likelihood"] < 0.2
+
+
+def test_about_a_hundred_items_are_enough() -> None:
+    pool = pool_of([60, 44])
+    assert usable_labels(pool, None) == (50,)
+    found = compare(pool, Setup((50,), repetitions=2))
+    assert found.items[0] >= 20
+    assert math.isfinite(found.rows[0].summary.mae)
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [([30, 30], (30,)), ([60, 60], (50,)), ([80, 80], (50, 100)), ([200, 200], (50, 100, 200)), ([14, 300], (50, 100))],
+)  # fmt: skip
+def test_the_usual_numbers_of_labels_as_far_as_the_pool_allows(
+    counts: list[int], expected: tuple[int, ...]
+) -> None:
+    assert usable_labels(pool_of(counts), None) == expected
+
+
+def test_a_pool_that_is_too_small_says_how_many_are_needed() -> None:
+    with pytest.raises(ControlError, match=f"only 7 of 'b' in the pool; .* at least {FEW_LABELS + FEW_HELD}"):
+        usable_labels(pool_of([40, 7]), None)
+    with pytest.raises(InputError, match=r"--labels 100: of 100 labelled .* label about 16 more") as error:
+        usable_labels(pool_of([50, 50]), (100,))
+    assert "--labels 84 or less" in str(error.value)
+    assert usable_labels(pool_of([50, 50]), (84,)) == (84,)
+    with pytest.raises(InputError, match="at least 10 labels"):
+        usable_labels(pool_of([50, 50]), (8,))
+
+
+def test_another_similarity_is_refused() -> None:
+    pool = pool_of([40, 40])
+    pool.similarity = Similarity("mine", lambda a, b: np.ones((len(a), len(b))))
+    with pytest.raises(InputError, match="cosine"):
+        compare(pool, Setup((30,), repetitions=2))
+    assert pool_of([2, 2]).similarity is COSINE
+
+
+# Advice
+
+
+TITLES = {
+    "likelihood": "likelihood",
+    "random-balanced": "divscore, random",
+    "adaptive-auto": "divscore, adaptive α = auto",
+    "ss-st": "self-training",
+}
+
+
+def told(
+    labels: int,
+    method: str,
+    error: float,
+    *,
+    splits: int = 20,
+    covered: float = 1.0,
+    sure: bool = True,
+    each: float = 0.001,
+) -> tuple[Compared, list[Answer]]:
+    """A row, and its answers: errors that grow by `each` from split to split, intervals of which some miss."""
+    answers = []
+    for r in range(splits):
+        limits = {}
+        if method == "likelihood":
+            limits = {"low": -1.0 if r < covered * splits else 0.5, "high": 1.0}
+        value = error + each * (r - (splits - 1) / 2) if sure else math.nan
+        answers.append(Answer(f"{labels} labels", "letter", "0", r, method, 200, 0.0, value, **limits))
+    summary = summarise(answers)
+    assert summary is not None
+    return Compared(labels, method, TITLES[method], summary, 25), answers
+
+
+def comparison(*told: tuple[Compared, list[Answer]], pool: int = 400, collection: int = 200) -> Comparison:
+    rows = tuple(row for row, _ in told)
+    answers = tuple(replace(a, items=min(a.items, collection)) for _, some in told for a in some)
+    splits = len({a.repetition for a in answers})
+    setup = Setup(tuple(sorted({row.labels for row in rows})), repetitions=splits, collection=collection)
+    return Comparison("letter", ("a", "b"), pool, setup, rows, answers)
+
+
+def test_advice_names_the_method_with_the_smallest_error() -> None:
+    ours, theirs = told(50, "likelihood", 0.05), told(50, "random-balanced", 0.15)
+    said = advice(comparison(ours, theirs))
+    assert said.startswith(
+        "Use likelihood, with all of your 400 labels. With 50 of them, the others being held out"
+    )
+    assert "it was off by 0.050 on average" in said
+    assert "interval, 2.00 wide, held the truth in 100%" in said
+    assert said.endswith("the best control set was 'random' of 25, off by 0.150.")
+    assert said.count(". ") == 2
+    worse = told(50, "likelihood", 0.25)
+    assert advice(comparison(worse, theirs)).startswith(
+        "Use divscore, random, with all of your 400 labels. With 50"
+    )
+
+
+def test_advice_tells_whether_more_labels_help() -> None:
+    rows = [told(n, m, e) for m, n, e in (
+        ("likelihood", 50, 0.2), ("likelihood", 100, 0.1), ("random-balanced", 100, 0.3))]  # fmt: skip
+    assert "more labels should still help" in advice(comparison(*rows))
+    rows[0] = told(50, "likelihood", 0.1)
+    assert "more would hardly help" in advice(comparison(*rows))
+
+
+def test_advice_is_not_given_where_nothing_works_and_names_the_best() -> None:
+    rows = told(50, "likelihood", 0.35), told(50, "ss-st", 0.34, each=0.01), told(50, "random-balanced", 0.7)
+    said = advice(comparison(*rows))
+    assert said.startswith("None of these methods")
+    assert "(the best, self-training, is off by 0.34 on average)" in said
+
+
+def test_advice_is_not_given_where_the_best_cannot_tell() -> None:
+    said = advice(comparison(told(50, "likelihood", 0.0, sure=False), told(50, "random-balanced", 0.7)))
+    assert said.startswith("None of these methods")
+    assert "the best, likelihood, is off by 0.00 on average and cannot tell in 100% of cases" in said
+
+
+def test_advice_names_a_rival_that_is_ahead_by_no_more_than_chance() -> None:
+    ours, score = told(50, "likelihood", 0.105), told(50, "random-balanced", 0.3)
+    close, ahead = told(50, "ss-st", 0.1, each=0.005), told(50, "ss-st", 0.1)
+    said = advice(comparison(ours, close, score))
+    assert said.startswith("Use likelihood, with all")
+    assert "it was off by 0.105 on average" in said
+    assert "self-training was off by 0.100, which may be chance" in said
+    assert advice(comparison(ours, ahead, score)).startswith("Use self-training")
+    assert "self-training" not in advice(comparison(ours, told(50, "ss-st", 0.2), score))
+
+
+@pytest.mark.parametrize(
+    ("splits", "pool", "collection", "little", "take"),
+    [
+        (FEW_SPLITS - 1, 400, 200, f"({FEW_SPLITS - 1} splits)", "more --repetitions."),
+        (20, 49 + FEW_HELD_OUT, 200, f"({FEW_HELD_OUT - 1} held-out examples)", "more labelled examples."),
+        (20, 400, FEW_ITEMS - 1, f"(collections from {FEW_ITEMS - 1} items on)", "a larger --collection-size."),
+        (3, 76, 16, "(3 splits, 26 held-out examples, collections from 16 items on)",
+         "more --repetitions and a larger --collection-size and more labelled examples."),
+        (FEW_SPLITS, 50 + FEW_HELD_OUT, FEW_ITEMS, "", ""),
+    ],
+)  # fmt: skip
+def test_advice_says_when_it_rests_on_little(
+    splits: int, pool: int, collection: int, little: str, take: str
+) -> None:
+    rows = told(50, "likelihood", 0.05, splits=splits), told(50, "random-balanced", 0.15, splits=splits)
+    said = advice(comparison(*rows, pool=pool, collection=collection))
+    assert ("This rests on little" in said) is bool(little)
+    assert little in said
+    assert said.endswith(take)
+
+
+def test_advice_says_when_intervals_clearly_miss_too_often() -> None:
+    score = told(50, "random-balanced", 0.15)
+    low = advice(comparison(told(50, "likelihood", 0.05, covered=0.6), score))
+    assert "But its interval held the truth in only 60% of cases, clearly less than 95 %" in low
+    fine = advice(comparison(told(50, "likelihood", 0.05, covered=0.95), score))
+    assert "clearly less" not in fine
+
+
+def test_coverage_is_clearly_low_only_beyond_what_shared_labels_explain() -> None:
+    """Two of twenty splits that miss throughout are chance; as many misses spread over all splits are not."""
+
+    def coverage(missed: Sequence[int]) -> Any:
+        answers = [
+            Answer("f", "x", at, r, "m", 50, 0.0, 0.0, 0.5 if at < misses else -0.5, 1.0)
+            for r, misses in enumerate(missed)
+            for at in range(20)
+        ]
+        return summarise(answers)
+
+    shared, spread = coverage([20, 20] + [0] * 18), coverage([2] * 20)
+    assert shared.coverage == spread.coverage == 0.9
+    assert not clearly_low(shared, 20)
+    assert clearly_low(spread, 20)
+    assert not clearly_low(coverage([1] * 20), 20)
+    assert not clearly_low(replace(spread, coverage=None), 20)
+
+
+# The plot
+
+
+def test_one_number_of_labels_is_drawn_as_sorted_bars_with_error_bars() -> None:
+    errors = {"likelihood": 0.15, "adaptive-auto": 0.4, "ss-st": 0.2}
+    rows = [told(50, m, e, each=0.01)[0] for m, e in errors.items()]
+    axis = comparison_figure(rows, "skin_tone: $5 of 10 examples").axes[0]
+    names = [text.get_text() for text in axis.get_yticklabels()]
+    assert names == ["likelihood", "self-training", "divscore, adaptive α = auto"]
+    assert axis.yaxis_inverted()
+    assert [bar.get_width() for bar in axis.patches] == pytest.approx(sorted(errors.values()))
+    (lines,) = [c for c in axis.collections if hasattr(c, "get_segments")]
+    halves = [(segment[1, 0] - segment[0, 0]) / 2 for segment in lines.get_segments()]
+    assert halves == pytest.approx([row.summary.mae_se for row in rows])
+    assert axis.get_title(loc="left") == "Skin tone: $5 of 10 examples"
+
+
+@pytest.mark.parametrize("numbers", [(50,), (50, 100)])
+@pytest.mark.parametrize("error", [0.4, 1.7])
+def test_a_plot_that_is_cut_says_so(numbers: tuple[int, ...], error: float, tmp_path: Path) -> None:
+    rows = [told(n, m, e)[0] for n in numbers for m, e in (("likelihood", 0.1), ("random-balanced", error))]
+    figure = comparison_figure(rows, "letter")
+    axis = figure.axes[0]
+    assert axis.get_title(loc="left") == ("Letter, cut at 1" if error > 1 else "Letter")
+    end = (axis.get_xlim() if len(numbers) == 1 else axis.get_ylim())[1]
+    assert end == 1.0 if error > 1 else error < end < 0.5
+    assert bool(figure.legends) is (len(numbers) > 1)
+    assert len(axis.lines) >= 2 if len(numbers) > 1 else len(axis.patches) == 2
+
+
+# The command
+
+
+def test_the_command_prints_a_table_and_advice_and_writes_files(tmp_path: Path) -> None:
+    path = write(tmp_path / "pool.parquet", pool_of([60, 60]))
+    options = ("--repetitions", 2, "--labels", "30,40", "--collection-size", 40, "--workers", 1)
+    result = run(path, "--attribute", "letter", *options, "--out", tmp_path / "out")
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("letter: 120 labelled examples, 2 splits")
+    headings = [line.split("  ")[0] for line in lines if line.startswith("with ")]
+    assert headings == ["with 30 labels", "with 40 labels"]
+    assert lines[2].split()[3:5] == ["representatives", "error"]
+    assert len([line for line in lines if line.startswith("likelihood")]) == 2
+    random = next(line.split() for line in lines if line.startswith("divscore, random  "))
+    assert random[2] == "15"
+    assert random[-1] == "–", "a method without an interval never says that it cannot tell"
+    assert lines[-1].startswith(("Use ", "None of these"))
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+        "comparison.csv", "comparison.json", "comparison.png", "comparison.svg"
+    ]  # fmt: skip
+    document = json.loads((tmp_path / "out/comparison.json").read_text())
+    assert document["advice"] == lines[-1]
+    with open(tmp_path / "out/comparison.csv", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [float(r["error"]) for r in rows] == [r["error"] for r in document["rows"]]
+
+
+def test_json_has_the_numbers_of_the_table(tmp_path: Path, found: Comparison) -> None:
+    document = comparison_document(found)
+    assert document["schema"] == "divscore.compare/1"
+    assert {"labels", "method", "error", "error_se", "bias", "coverage", "width"} < set(document["rows"][0])
+    assert {row["method"] for row in document["rows"] if row["cannot_tell"] is not None} == {"likelihood"}
+    assert [row["representatives"] for row in document["rows"] if row["method"] == "self-training"] == [
+        30,
+        60,
+    ]
+    assert document["collections"]["held_out"] == 240 - 60
+    assert [r["error"] for r in document["rows"]] == comparison_table(found).column("error")
+    path = write(tmp_path / "pool.parquet", pool_of([40, 40]))
+    options = ("--repetitions", 2, "--labels", 30, "--collection-size", 30, "--workers", 1, "--json")
+    printed = json.loads(run(path, *options).stdout)
+    assert printed["settings"]["labels"] == [30]
+    assert printed["groups"] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--labels", "many"), "--labels takes numbers such as 50,100,200, got 'many'"),
+        (("--labels", "500"), "label about"),
+        (("--labels", "4"), "at least 10 labels"),
+    ],
+)
+def test_bad_numbers_of_labels_are_one_clean_line(
+    tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    result = run(write(tmp_path / "pool.parquet", pool_of([40, 40])), *options, code=2)
+    assert result.stderr.startswith("divscore: ")
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_folder_that_cannot_be_is_refused_before_the_pool_is_read(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("mine")
+    (tmp_path / "comparison/comparison.json").mkdir(parents=True)
+    for out, message in (
+        ("taken", "taken is a file; name a folder"),
+        ("taken/deeper/still", "taken is a file; name a folder"),
+        ("comparison", "comparison.json is a folder"),
+    ):
+        result = run(tmp_path / "no-such-pool.csv", "--out", tmp_path / out, code=2)
+        assert message in result.stderr
+        assert "no-such-pool" not in result.stderr
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_a_run_that_fails_leaves_no_empty_folder_but_those_that_were_there(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    for out in ("there", "new/and/deep", "there/new"):
+        assert "no-such-pool" in run(tmp_path / "no-such-pool.csv", "--out", tmp_path / out, code=2).stderr
+    assert [p.name for p in tmp_path.rglob("*")] == ["there"]
+
+
+def test_results_of_an_earlier_run_are_replaced_and_that_is_said(tmp_path: Path) -> None:
+    path, out = write(tmp_path / "pool.parquet", pool_of([40, 40])), tmp_path / "out"
+    options = ("--repetitions", 2, "--labels", 30, "--collection-size", 30, "--workers", 1, "--out", out)
+    assert "already" not in run(path, *options).stderr
+    (out / "notes.txt").write_text("mine")
+    first = (out / "comparison.json").read_text()
+    again = run(path, *options, "--seed", 1)
+    assert "comparison.json, comparison.csv, comparison.svg, comparison.png already; replaced" in again.stderr
+    assert (out / "comparison.json").read_text() != first
+    assert (out / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="processes are looked up in /proc")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_run_that_is_stopped_leaves_no_processes_and_no_files(tmp_path: Path, number: int) -> None:
+    path = write(tmp_path / "pool.parquet", pool_of([300, 300]))
+    (tmp_path / "temporary").mkdir()
+    options = ("--labels", "200", "--repetitions", "2000", "--workers", "2", "--out", str(tmp_path / "out"))
+    running = subprocess.Popen(
+        [sys.executable, "-m", "divscore", "compare", str(path), *options],
+        env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until = time.monotonic() + 60
+    while len(children(running.pid)) < 3 and time.monotonic() < until:  # two workers and their tracker
+        time.sleep(0.02)
+    started = children(running.pid)
+    time.sleep(2.0)  # at work
+    assert list((tmp_path / "temporary").glob("divscore-*"))
+    running.send_signal(number)
+    _, said = running.communicate(timeout=30)
+    until = time.monotonic() + 30
+    while any(alive(pid) for pid in started) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert len(started) == 3
+    assert not [pid for pid in started if alive(pid)]
+    if number == signal.SIGKILL:
+        return  # nobody is left to tidy up
+    assert running.returncode == 128 + number
+    assert said.splitlines() == ["stopped"]
+    assert not list((tmp_path / "temporary").iterdir())
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("quapy") is None, reason="QuaPy is not installed")
+def test_quapy_takes_part() -> None:
+    found = compare(pool_of([60, 60]), Setup((40,), repetitions=2, collection=40, quapy=True))
+    error = {row.title: row.summary.mae for row in found.rows}
+    for name in QUAPY:
+        assert error[f"QuaPy {name}"] < 0.4
+    again = compare(pool_of([60, 60]), Setup((40,), repetitions=2, collection=40, quapy=True))
+    values = [[a.value for a in c.answers if a.method in QUAPY] for c in (found, again)]
+    assert values[0] == values[1]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("quapy") is None, reason="QuaPy is not installed")
+def test_the_time_of_quapys_methods_is_without_its_import() -> None:
+    """In a fresh process: what takes seconds to import is there before a method is prepared against the clock."""
+    code = (
+        "import sys\n"
+        "from divscore.paper.comparison import candidates\n"
+        "assert 'quapy' not in sys.modules\n"
+        "candidates((20, 20), 10, quapy=True)\n"
+        "assert {'quapy.method.aggregative', 'sklearn.linear_model', 'sklearn.model_selection'} <= set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_without_quapy_the_extra_is_named_before_anything_is_computed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "quapy.method.aggregative", None)
+    steps: list[int] = []
+    with pytest.raises(MissingExtraError, match=r"pip install 'divscore\[quapy\]'"):
+        compare(pool_of([60, 60]), Setup((40,), repetitions=2, quapy=True), progress=steps.append)
+    assert not steps
+
+
+def test_on_the_papers_portraits_likelihood_wins() -> None:
+    if not PPB.exists():
+        pytest.skip(f"the authors' PPB-2017 features are not at {PPB}")
+    options = ("--repetitions", 2, "--labels", 100, "--attribute", "gender", "--workers", 1, "--json")
+    printed = json.loads(run(PPB, *options).stdout)
+    error = {row["method"]: row["error"] for row in printed["rows"]}
+    assert min(error, key=lambda name: error[name]) == "likelihood"
+    assert error["likelihood"] < 0.1
+    assert printed["advice"].startswith("Use likelihood")

@@ -11,10 +11,10 @@ import numpy as np
 from divscore.audit.result import Audit, marginals
 from divscore.audit.trust import about_skipped, control_facts, diagnose, trust_of, warnings_for
 from divscore.control.controlset import ControlSet, LabelledSample
+from divscore.control.divscore import DivScore, divscore, mean_similarity
 from divscore.control.similarity import FloatArray, as_matrix
 from divscore.control.theory import theorem
 from divscore.errors import InputError, MismatchError
-from divscore.estimators.divscore import DivScore, divscore, mean_similarity
 from divscore.estimators.iid import iid
 from divscore.estimators.interval import Estimate, Interval, bounds
 from divscore.estimators.likelihood import cannot_tell, likelihood

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from divscore.control.controlset import ControlSet
+from divscore.control.divscore import Reference, within_between
 from divscore.control.similarity import Similarity
 from divscore.control.theory import Separability, gamma_control_own, separability, theorem
 from divscore.estimators.checks import (
@@ -18,7 +19,6 @@ from divscore.estimators.checks import (
     separable,
     separation,
 )
-from divscore.estimators.divscore import Reference, within_between
 from divscore.estimators.mixture import mixture_fit
 from divscore.sketch.sketch import Sketch
 from divscore.text import printable

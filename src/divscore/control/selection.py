@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.control.controlset import ControlSet
+from divscore.control.divscore import divscore, item_similarity, similarity_sums, within_between
 from divscore.control.similarity import FloatArray
 from divscore.errors import ControlError, InputError
-from divscore.estimators.divscore import divscore, item_similarity, similarity_sums, within_between
 
 __all__ = ["choose_alpha", "element_gamma", "select_adaptive", "select_dpp", "select_random"]
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.control.controlset import ControlSet
+from divscore.control.divscore import item_similarity, similarity_sums, within_between
 from divscore.control.similarity import as_matrix
 from divscore.errors import InputError
-from divscore.estimators.divscore import item_similarity, similarity_sums, within_between
 
 __all__ = [
     "Separability",

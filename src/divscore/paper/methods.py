@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from divscore.control.controlset import ControlSet, LabelledSample
+from divscore.control.divscore import divscore, item_similarity, within_between
 from divscore.control.selection import select_adaptive
 from divscore.estimators.checks import separable
-from divscore.estimators.divscore import divscore, item_similarity, within_between
 from divscore.estimators.iid import iid
 from divscore.estimators.interval import Estimate
 from divscore.estimators.likelihood import cannot_tell, likelihood

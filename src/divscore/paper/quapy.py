@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from divscore.audit.audit import audit
 from divscore.audit.result import Audit
 from divscore.control.controlset import ControlSet
+from divscore.control.divscore import divscore, item_similarity, within_between
 from divscore.control.similarity import FloatArray, as_matrix, unit_rows
 from divscore.errors import InputError, MissingExtraError
-from divscore.estimators.divscore import divscore, item_similarity, within_between
 
 __all__ = ["AuditingQuantifier", "fit_quantifier", "quapy_estimate"]
 

@@ -9,9 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from divscore.control.controlset import ControlSet
-from divscore.control.similarity import FloatArray, unit_rows
-from divscore.errors import MismatchError, VectorError
-from divscore.estimators.divscore import (
+from divscore.control.divscore import (
     Reference,
     divscore,
     item_similarity,
@@ -19,6 +17,8 @@ from divscore.estimators.divscore import (
     similarity_sums,
     within_between,
 )
+from divscore.control.similarity import FloatArray, unit_rows
+from divscore.errors import MismatchError, VectorError
 
 shapes = st.tuples(st.integers(0, 2**32 - 1), st.integers(2, 9), st.integers(2, 9), st.integers(1, 12))
 
@@ -174,7 +174,7 @@ def test_no_gap_gives_no_number() -> None:
 def test_blocks_do_not_change_the_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     control = pool(np.random.default_rng(5), (9, 8), 3, overlap)
     whole = similarity_sums(control, np.arange(17))
-    monkeypatch.setattr("divscore.estimators.divscore.BLOCK", 4)
+    monkeypatch.setattr("divscore.control.divscore.BLOCK", 4)
     assert similarity_sums(control, np.arange(17)) == pytest.approx(whole, abs=1e-12)
 
 

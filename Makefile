@@ -1,15 +1,17 @@
-# make install | demo | test | check | bench | docs: each sets up what it needs in .venv, with the standard venv and pip.
+# make install | demo | test | quick | check | bench | docs: each sets up what it needs in .venv, with the standard venv and pip.
 PYTHON ?= python3
 BIN := .venv/bin
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: install demo test check bench docs
+.PHONY: install demo test quick check bench docs
 
 install: .venv/.installed
 demo: .venv/.installed
 	@$(BIN)/divscore demo
 test: .venv/.installed-dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+quick: .venv/.installed-dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not browser and not cluster"
 check: .venv/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -28,9 +28,8 @@ from workers import each
 from divscore import ControlSet
 from divscore.audit.audit import audit
 from divscore.audit.change import added_intervals, compare_documents
-from divscore.audit.document import parse_document
+from divscore.audit.document import as_text, document, parse_document
 from divscore.estimators.interval import Interval, disparity
-from divscore.report.auditjson import as_text, document
 
 ATTRIBUTES = ("gender", "skin tone")
 BOTH = "gender × skin tone"

@@ -9,12 +9,18 @@ from collections.abc import Sequence
 __all__ = [
     "FEW",
     "brief",
+    "count",
+    "joined",
+    "level",
     "listed",
     "named",
+    "p_value",
     "percent",
     "percent_ends",
     "printable",
     "public",
+    "signed",
+    "unsigned",
     "without_secrets",
 ]
 
@@ -140,3 +146,63 @@ def percent_ends(low: float, high: float) -> tuple[str, str]:
 
 def _tenth(parts: int) -> str:
     return f"{parts / 1000:.{int(parts not in (0, 1000))}%}"
+
+
+# Other numbers, and words with them.
+
+
+def signed(value: float) -> str:
+    """A disparity with its sign and two decimals.
+
+    >>> [signed(value) for value in (-0.184, 0.05, -0.001, math.nan)]
+    ['-0.18', '+0.05', '0.00', '?']
+    """
+    text = f"{value:+.2f}" if math.isfinite(value) else "?"
+    return "0.00" if text in ("+0.00", "-0.00") else text
+
+
+def unsigned(value: float, digits: int = 2) -> str:
+    """Any other number, or a question mark."""
+    return f"{value:.{digits}f}" if math.isfinite(value) else "?"
+
+
+def level(probability: float) -> str:
+    """The level of an interval; a level close to 1 is never rounded to 100%.
+
+    >>> [level(value) for value in (0.95, 0.925, 0.999, 0.0001, 1.0)]
+    ['95%', '92.5%', '99.9%', '0.01%', '100%']
+    """
+    least = 100 * min(probability, 1 - probability)
+    if least <= 0:
+        return f"{probability:.0%}"
+    digits = 2 - math.floor(math.log10(least))  # three significant digits of the distance to 0 or 1
+    return f"{100 * probability:.{digits}f}".rstrip("0").rstrip(".") + "%"
+
+
+def p_value(p: float) -> str:
+    """A p-value, never rounded to 0.
+
+    >>> p_value(0.04), p_value(1e-9)
+    ('p = 0.040', 'p < 0.001')
+    """
+    if not math.isfinite(p):
+        return "p unknown"
+    return f"p = {p:.3f}" if p >= 0.001 else "p < 0.001"
+
+
+def count(number: int, noun: str) -> str:
+    """A number of things; the noun is plural.
+
+    >>> count(1204, "pictures"), count(1, "pictures")
+    ('1,204 pictures', '1 picture')
+    """
+    return f"{number:,} {noun.removesuffix('s') if number == 1 else noun}"
+
+
+def joined(words: Sequence[str]) -> str:
+    """A list in a sentence.
+
+    >>> joined(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)

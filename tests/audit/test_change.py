@@ -17,10 +17,9 @@ from scipy import stats
 from divscore import ControlSet
 from divscore.audit.audit import audit
 from divscore.audit.change import Change, added_intervals, change_between, compare_documents, paired_intervals
-from divscore.audit.document import AuditDocument, Entry, parse_document, read_document
+from divscore.audit.document import AuditDocument, Entry, as_text, document, parse_document, read_document
 from divscore.errors import FileError, MismatchError
 from divscore.estimators.interval import Interval, Refits
-from divscore.report.auditjson import as_text, document
 from divscore.report.changes import change_document, change_headline, change_table
 
 GROUPS = ("a", "b")

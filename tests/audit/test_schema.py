@@ -16,8 +16,8 @@ from click.testing import CliRunner
 
 from divscore import ControlSet, Sketch
 from divscore.audit.audit import ESTIMATORS, audit
+from divscore.audit.document import document
 from divscore.cli import main
-from divscore.report.auditjson import document
 from divscore.sketch.missing import Gaps, Missing
 
 jsonschema = pytest.importorskip("jsonschema", reason="pip install jsonschema")

@@ -25,13 +25,14 @@ from hypothesis import strategies as st
 
 from divscore import ControlSet, report, select_adaptive
 from divscore.audit.audit import audit
+from divscore.audit.document import document
 from divscore.cli import main
 from divscore.cli.audit_command import thumbnail
 from divscore.errors import FileError, InputError
 from divscore.estimators.interval import Interval
 from divscore.report import html as page
 from divscore.report import markdown
-from divscore.report.auditjson import check_target, document, write_report
+from divscore.report.auditjson import check_target, write_report
 from divscore.report.context import Context, Example, Examples, Input
 from divscore.report.picture import Gap, Mark, disparities, forest
 from divscore.report.prose import short, signed

@@ -14,8 +14,8 @@ import pytest
 
 from divscore import ControlSet
 from divscore.audit.audit import audit
+from divscore.audit.document import document
 from divscore.estimators.interval import Interval
-from divscore.report.auditjson import document
 from divscore.report.context import Context, Example, Examples
 from divscore.report.html import render
 

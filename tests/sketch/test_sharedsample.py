@@ -23,7 +23,7 @@ from test_sketch import SEEDS, assert_same_cells, audited_laws, sketch_of
 from divscore import ControlSet
 from divscore.audit.audit import audit
 from divscore.audit.change import IDENTICAL, compare_documents
-from divscore.audit.document import parse_document
+from divscore.audit.document import as_text, document, parse_document
 from divscore.cli import collections, main
 from divscore.control.similarity import Similarity, unit_rows
 from divscore.errors import InputError, MismatchError
@@ -33,7 +33,6 @@ from divscore.jobs import sketching as samples
 from divscore.jobs.auditing import audit_many
 from divscore.jobs.engine import Engine
 from divscore.jobs.sketching import sketch_source, tabulate_blocks
-from divscore.report.auditjson import as_text, document
 from divscore.sketch.many import Sketches
 from divscore.sketch.scan import TOGETHER, sums_of_many
 from divscore.sketch.sketch import REPLICATE_ITEMS, SHARED_ITEMS, Sketch

@@ -1,4 +1,4 @@
-"""AuditDocument: what a stored audit says, read back from JSON `divscore.audit/1` and checked."""
+"""The JSON document `divscore.audit/1`: written for audits of one control set, read back and checked."""
 
 from __future__ import annotations
 
@@ -6,19 +6,31 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from divscore.audit.result import Audit
+from divscore.audit.trust import control_facts
 from divscore.control.similarity import FloatArray
 from divscore.errors import FileError
 from divscore.estimators.interval import SHARED_BOOTSTRAP, Interval, Refits, bounds
 from divscore.sketch.missing import MOST_ROWS, NO_GAPS, Gaps
 from divscore.text import printable
 
-__all__ = ["AuditDocument", "Entry", "Fields", "parse_document", "read_document"]
+__all__ = [
+    "AuditDocument",
+    "Entry",
+    "Fields",
+    "as_text",
+    "document",
+    "missing_from",
+    "parse_document",
+    "read_document",
+]
 
 
 # Fields: an object of a JSON file whose values are asked for by name and kind.
@@ -310,4 +322,67 @@ def _series(found: Fields, key: str) -> FloatArray:
     values = found.values(key)
     return np.array(
         [math.nan if v is None else found.number(v, key, -LARGEST, LARGEST) for v in values], dtype=float
+    )
+
+
+# Writing
+
+SCHEMA = "divscore.audit/1"
+# Raw line breaks stand between values only, never inside a JSON string.
+NUMBERS = re.compile(r"\[\n\s+(?:-?\d[\d.e+-]*|null)(?:,\n\s+(?:-?\d[\d.e+-]*|null))*\n\s+\]")
+
+
+def document(
+    audits: Sequence[Audit], *, replicates: bool = False, missing: Gaps | None = None
+) -> dict[str, Any]:
+    """Make one document of audits with the same control set and options.
+
+    With `replicates` (about 1.6 KB a collection) `divscore diff` can pair it with a later audit. `missing` lists the
+    parts of the source that could not be read, including those of collections without an audit; by default those
+    that the audits list.
+    """
+    from divscore import __version__
+
+    first = audits[0]
+    control = first.control
+    facts = control_facts(control)
+    return {
+        "schema": SCHEMA,
+        "version": __version__,
+        "attribute": control.attribute,
+        "groups": list(control.groups),
+        "estimator": first.estimator,
+        "confidence": first.confidence,
+        "seed": first.seed,
+        "encoder": control.encoder,
+        "control": {
+            "labelled": len(control),
+            "representatives": int(control.representative.sum()),
+            "counts": control.counts,
+            "gamma": facts.separability.gamma,
+            "gamma_control": facts.gamma_control,
+            "method": control.method,
+            "digest": control.digest,
+            "left_out": control.left_out,
+            "noisy_groups": list(first.noisy_groups),
+        },
+        "missing": missing_from(audits, missing).to_dict(),
+        "collections": [
+            # A sketch has its own seed; replicates of another seed than the document's could not be paired.
+            audit.to_dict(replicates=replicates and audit.seed == first.seed)
+            for audit in audits
+        ],
+    }
+
+
+def missing_from(audits: Sequence[Audit], missing: Gaps | None) -> Gaps:
+    """The missing parts of the source: as known to the caller, or else those that the audits list."""
+    return Gaps.joined(audit.missing for audit in audits) if missing is None else missing
+
+
+def as_text(found: dict[str, Any]) -> str:
+    """JSON with an indent, lists of numbers on one line."""
+    text = json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False)
+    return NUMBERS.sub(
+        lambda match: re.sub(r"\s*\n\s*", " ", match[0]).replace("[ ", "[").replace(" ]", "]"), text
     )

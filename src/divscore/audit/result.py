@@ -86,6 +86,11 @@ class Audit:
         return all(math.isfinite(share) for share in self.shares.values())
 
     @property
+    def conclusive(self) -> bool:
+        """Whether there is an estimate to report."""
+        return self.trust != "poor" and math.isfinite(self.disparity)
+
+    @property
     def headline(self) -> str:
         """The result in one sentence."""
         these = f"these {self.count:,} {self.noun}" if self.count != 1 else f"this 1 {self.noun[:-1]}"

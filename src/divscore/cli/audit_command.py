@@ -16,6 +16,7 @@ import click
 import numpy as np
 
 from divscore.audit.audit import ESTIMATORS
+from divscore.audit.document import as_text, document
 from divscore.audit.result import Audit
 from divscore.cli.collections import audits_of, expanded, look_ahead, to_fit_on, told_apart
 from divscore.cli.console import clean_errors, json_option, say, stops_cleanly, warn, write_json
@@ -27,7 +28,7 @@ from divscore.files import check_place
 from divscore.jobs.encode import Encoding, read_picture
 from divscore.jobs.pool import open_labelled
 from divscore.jobs.sketching import SAMPLES
-from divscore.report.auditjson import as_text, check_target, document, write_report
+from divscore.report.auditjson import check_target, write_report
 from divscore.report.changes import ALL, overview
 from divscore.report.context import Context, Example, Examples, Input
 from divscore.report.prose import noise_note

@@ -9,12 +9,13 @@ import click
 import numpy as np
 
 from divscore.audit.audit import audit
+from divscore.audit.document import document
 from divscore.cli.audit_command import typed_command
 from divscore.cli.console import clean_errors, say, warn
 from divscore.control.controlset import ControlSet
 from divscore.control.selection import select_adaptive
 from divscore.paper.names import DemoList, speaker_lists
-from divscore.report.auditjson import document, write_report
+from divscore.report.auditjson import write_report
 from divscore.report.context import Context, Example, Examples
 from divscore.report.prose import level, noise_note
 from divscore.report.table import columns, table

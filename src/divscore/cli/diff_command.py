@@ -8,10 +8,9 @@ from collections.abc import Sequence
 import click
 
 from divscore.audit.change import AuditDiff, compare_documents
-from divscore.audit.document import AuditDocument, parse_document, read_document
+from divscore.audit.document import AuditDocument, as_text, parse_document, read_document
 from divscore.cli.console import clean_errors, json_option, say, warn, write_json
 from divscore.errors import InputError
-from divscore.report.auditjson import as_text
 from divscore.report.changes import ALL, change_document, change_headline, change_overview, change_table
 from divscore.text import FEW, brief, listed
 

@@ -30,6 +30,11 @@ class Interval:
         """Distance of the limits."""
         return self.high - self.low
 
+    @property
+    def is_none(self) -> bool:
+        """Whether the method gives no interval; the limits are then the whole range."""
+        return self.method.startswith("none")
+
     def __contains__(self, value: float) -> bool:
         return self.low <= value <= self.high
 

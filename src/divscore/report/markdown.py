@@ -6,8 +6,9 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 
+from divscore.audit.document import document
 from divscore.audit.result import Audit
-from divscore.report.auditjson import MOST, document, without_replicates
+from divscore.report.auditjson import MOST, without_replicates
 from divscore.report.context import Context
 from divscore.report.summary import ControlPart, Summary, summarise
 from divscore.report.table import Listing

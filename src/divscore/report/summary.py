@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from divscore import __version__
+from divscore.audit.document import missing_from
 from divscore.audit.result import Audit
 from divscore.audit.trust import (
     ALARM,
@@ -24,7 +25,7 @@ from divscore.audit.trust import (
 from divscore.control.controlset import ControlSet
 from divscore.errors import InputError, MismatchError
 from divscore.estimators.checks import SEPARABLE_P
-from divscore.report.auditjson import Embedded, embed, missing_from
+from divscore.report.auditjson import Embedded, embed
 from divscore.report.context import Context, Example
 from divscore.report.picture import Picture, disparities, shares
 from divscore.report.prose import (

@@ -35,7 +35,7 @@ from divscore.jobs.sketching import sketch_source
 from divscore.sources import arrays
 from divscore.sources import arrow as ipc
 from divscore.sources import arrow as tables
-from divscore.sources.items import Items
+from divscore.sources.items import ItemBatch
 from divscore.sources.open import open_many
 
 # Nodes go down in these tests, and Dask's client speaks of it.
@@ -381,11 +381,11 @@ def test_a_picture_that_a_worker_does_not_see_is_named(engine: ClusterEngine, pi
         os.dup2(stream.fileno(), 987)
     try:
         with pytest.raises(FileError, match=r"is not there on .*every worker must find the files"):
-            list(pipeline.run([Items([hidden], ["a"])]))
+            list(pipeline.run([ItemBatch([hidden], ["a"])]))
     finally:
         os.close(987)
     # What is not even here is an item that cannot be read, wherever it is tried.
-    ((_, outcome),) = pipeline.run([Items(["photos/nothing.png"], ["a"])])
+    ((_, outcome),) = pipeline.run([ItemBatch(["photos/nothing.png"], ["a"])])
     assert outcome.reasons == ["does not exist"]
 
 

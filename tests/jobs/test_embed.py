@@ -30,7 +30,7 @@ from divscore.jobs.engine import Engine
 from divscore.jobs.opening import open_any, open_items
 from divscore.jobs.pool import open_pool
 from divscore.jobs.projection import Projection
-from divscore.sources.items import Items
+from divscore.sources.items import ItemBatch
 
 PYTHON = [sys.executable, "-m", "divscore"]
 
@@ -145,7 +145,7 @@ def test_no_more_than_a_batch_is_on_the_way() -> None:
         task = Task(EncoderSpec("ngrams", "text"))
         with Counting(workers) as executor:
             pipeline = Pipeline(task, engine=Engine(workers, executor=executor))
-            source = [Items([f"text {i}" for i in range(100_000)], [str(i) for i in range(100_000)])]
+            source = [ItemBatch([f"text {i}" for i in range(100_000)], [str(i) for i in range(100_000)])]
             taken = 0
             for piece, outcome in pipeline.run(chunks(source, pipeline.chunk)):
                 assert len(piece) == len(outcome)

@@ -37,7 +37,7 @@ from divscore.paper.figures import collection_figure, error_figure, save_figure,
 from divscore.paper.labelleddata import LabelledData
 from divscore.paper.methods import Method, same_labels, with_ours
 from divscore.paper.records import Answer, Point, points, ratio, summarise
-from divscore.paper.results import Results, Table, shown, write_results
+from divscore.paper.results import Results, ResultTable, shown, write_results
 from divscore.paper.sections import equal_cost, equal_cost_text, smaller_sets, strictest
 from divscore.paper.sweep import ask
 
@@ -489,7 +489,7 @@ def test_an_estimate_far_out_becomes_an_arrow() -> None:
 
 
 def test_tables_read_the_same_everywhere() -> None:
-    table = Table.of("t", "T", ("|T|", "x"), [(1, 0.123456789), (2, math.nan)])
+    table = ResultTable.of("t", "T", ("|T|", "x"), [(1, 0.123456789), (2, math.nan)])
     assert table.to_dict()["rows"] == [[1, 0.123457], [2, None]]
     assert table.csv() == "|T|,x\n1,0.123457\n2,\n"
     assert table.markdown().splitlines()[0].startswith("| \\|T\\| |")

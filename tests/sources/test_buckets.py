@@ -32,7 +32,7 @@ from divscore.sources import arrow as tables
 from divscore.sources import open as locate
 from divscore.sources import places as address
 from divscore.sources import places as location
-from divscore.sources.open import open_many, open_vectors, parts_of
+from divscore.sources.open import open_many, open_vectors
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 BUCKET = "s3://collections"
@@ -197,7 +197,7 @@ def test_self_training_tries_again_and_leaves_no_copies(
         write(tmp_path / f"{at}.{form}", matrix(at)[12:])
         upload(tmp_path / f"{at}.{form}", f"whole-{form}/{at}.{form}")
     source = open_many(f"{BUCKET}/whole-{form}/*.{form}")
-    for part in parts_of(source):
+    for part in source.parts:
         part.location.release()
     server.refused[f"1.{form}"] = 2
     try:

@@ -24,7 +24,7 @@ from divscore.sources import cuts
 from divscore.sources.cuts import BOM, mark_lines, mark_table, pieces_of
 from divscore.sources.open import open_one, open_vectors
 from divscore.sources.places import Location
-from divscore.sources.table import Piece, Request, VectorSource
+from divscore.sources.table import Piece, Request, Table
 
 MANY = settings(max_examples=100, deadline=None)
 ROWS = Request(vectors=False)
@@ -40,12 +40,12 @@ CELLS = st.text(st.sampled_from('ab ,;\t"\n\ré'), max_size=6)
 TABLES = st.lists(st.lists(CELLS, min_size=2, max_size=2), min_size=1, max_size=30)
 
 
-def opened(path: str, piece: Piece | None = None) -> VectorSource:
+def opened(path: str, piece: Piece | None = None) -> Table:
     columns = tuple(open_one(Location(path, path), ROWS).columns)
     return open_one(Location(path, path), replace(ROWS, extra=columns, piece=piece))
 
 
-def rows_of(source: VectorSource) -> list[tuple[Any, ...]]:
+def rows_of(source: Table) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
     for block in source:
         found += zip(block.numbers, *block.values.values(), strict=True)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from divscore.errors import FileError
-from divscore.sources.items import FolderItems, ItemSource, TableItems
+from divscore.sources.items import FolderItems, Items, TableItems
 from divscore.sources.places import form_of
 from divscore.sources.recognise import recognise
 
@@ -30,17 +30,17 @@ def touch(root: Path, *names: str) -> Path:
     return root
 
 
-def ids(source: ItemSource) -> list[str]:
+def ids(source: Items) -> list[str]:
     return [name for items in source for name in items.ids]
 
 
-def contents(source: ItemSource) -> list[Any]:
+def contents(source: Items) -> list[Any]:
     return [content for items in source for content in items.contents]
 
 
-def items_of(path: object, **asked: Any) -> ItemSource:
+def items_of(path: object, **asked: Any) -> Items:
     found = recognise(str(path), **asked)
-    assert isinstance(found, ItemSource), found
+    assert isinstance(found, Items), found
     return found
 
 

@@ -22,7 +22,7 @@ from divscore.jobs import embed as itempart
 from divscore.sketch.missing import LONGEST
 from divscore.sources import manifest as manifests
 from divscore.sources.manifest import FORMAT, Manifest, read_manifest
-from divscore.sources.open import ManySource, open_many
+from divscore.sources.open import open_many
 from divscore.sources.recognise import recognise, tables_in
 
 WORDS = {"a": ["anna", "ada", "alma"], "b": ["bruno", "bela", "bob"]}
@@ -319,9 +319,9 @@ def test_what_is_missing_is_known_inside_the_folder_too(below: Path, monkeypatch
 
 def test_a_pattern_in_the_library_knows_it_too(below: Path) -> None:
     source = open_many("vectors/*/*.arrow")
-    assert isinstance(source, ManySource)
-    assert [each.part for each in source.unopened] == ["posts/1.parquet"]
-    assert not isinstance(open_many("vectors/posts/part-00000.arrow"), ManySource)  # one file, and no pattern
+    assert source.many
+    assert [each.part for each in source.missing] == ["posts/1.parquet"]
+    assert not open_many("vectors/posts/part-00000.arrow").many  # one file, and no pattern
     with pytest.raises(FileError, match="vectors/posts was embedded without it"):
         open_many("vectors/*/*.arrow", strict=True)
 
@@ -350,7 +350,7 @@ def test_files_that_no_manifest_below_lists_are_not_meant(below: Path) -> None:
 
 def test_other_manifests_below_and_beside_are_passed_by(below: Path) -> None:
     Path("vectors/posts/manifest.json").write_text('{"format": "other"}')
-    assert tables_in("vectors/posts").unopened == ()
+    assert tables_in("vectors/posts").missing == ()
     assert audited("vectors/p*/*.arrow")["missing"]["listed"] == []
     Path("vectors/posts/manifest.json").write_text(f'{{"format": "{FORMAT}", "parts"')
     for asked in ("vectors", "vectors/p*/*.arrow"):
@@ -370,10 +370,10 @@ def test_many_remote_folders_of_a_pattern_are_not_asked(below: Path, monkeypatch
     memory.put("vectors", "/vectors", recursive=True)
     try:
         monkeypatch.setattr(manifests, "ASKED", 2)
-        assert [each.part for each in recognise("memory://vectors/*/*.arrow").unopened] == ["posts/1.parquet"]
+        assert [each.part for each in recognise("memory://vectors/*/*.arrow").missing] == ["posts/1.parquet"]
         monkeypatch.setattr(manifests, "ASKED", 1)
-        assert recognise("memory://vectors/*/*.arrow").unopened == ()
-        assert [each.part for each in recognise("memory://vectors").unopened] == ["posts/1.parquet"]
+        assert recognise("memory://vectors/*/*.arrow").missing == ()
+        assert [each.part for each in recognise("memory://vectors").missing] == ["posts/1.parquet"]
     finally:
         memory.rm("/vectors", recursive=True)
 

@@ -23,7 +23,7 @@ from divscore.control.controlset import ControlSet
 from divscore.errors import ControlError, FileError, InputError, MismatchError
 from divscore.sources.labelled import read_pool
 from divscore.sources.open import open_many, open_vectors
-from divscore.sources.table import VectorSource, texts_of
+from divscore.sources.table import Table, texts_of
 from divscore.sources.textfiles import READ_AT_ONCE
 
 ROWS, DIMENSION = 23, 5
@@ -85,7 +85,7 @@ WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
 }
 
 
-def stacked(source: VectorSource) -> np.ndarray:
+def stacked(source: Table) -> np.ndarray:
     return np.concatenate([block.vectors for block in source])
 
 

@@ -35,7 +35,7 @@ from divscore.report.prose import noise_note
 from divscore.report.summary import notices
 from divscore.report.table import table, verdict
 from divscore.sketch.missing import NO_GAPS, Gaps
-from divscore.sources.items import ItemSource
+from divscore.sources.items import Items
 from divscore.text import FEW, listed, named, percent, printable, public
 
 __all__ = ["Gate", "audit", "find_examples", "first_names", "report_context", "typed_command"]
@@ -150,7 +150,7 @@ def find_examples(
     return _pictures(control, wanted, contents)
 
 
-def _contents(source: ItemSource, wanted: Mapping[str, str]) -> dict[str, str | bytes]:
+def _contents(source: Items, wanted: Mapping[str, str]) -> dict[str, str | bytes]:
     """What the wanted examples are, by id; not those whose id another item bears too, one that was not encoded."""
     found: dict[str, str | bytes] = {}
     twice = set()

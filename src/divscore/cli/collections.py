@@ -25,12 +25,10 @@ from divscore.jobs.opening import open_any, open_items
 from divscore.sketch.missing import Gaps, Missing
 from divscore.sketch.sketch import Sketch
 from divscore.sketch.sketchfile import is_sketch, open_sketches
-from divscore.sources.arrow import HiveSource
-from divscore.sources.items import ItemSource, TableItems, is_picture
-from divscore.sources.open import parts_of
+from divscore.sources.items import Items, is_picture
 from divscore.sources.places import Location, folder_values
 from divscore.sources.recognise import recognise
-from divscore.sources.table import VectorSource
+from divscore.sources.table import Table
 from divscore.text import named
 
 __all__ = [
@@ -79,11 +77,10 @@ class Losses:
         return self._anyones if mine is None else mine + self._anyones
 
 
-def called_by_folders(source: VectorSource, by: str | None) -> bool:
+def called_by_folders(source: Table, by: str | None) -> bool:
     """Whether all files of a source have a column from the names of their folders alone."""
-    items = source.items if isinstance(source, EncodedSource) else None
-    parts = items.parts if isinstance(items, TableItems) else parts_of(source)
-    return all(isinstance(part, HiveSource) and by in part.values for part in parts)
+    parts = source.items.parts if isinstance(source, EncodedSource) else source.parts
+    return bool(parts) and all(by in part.folder_values for part in parts)
 
 
 def with_gaps(found: Audit, missing: Gaps) -> Audit:
@@ -134,7 +131,7 @@ def look_ahead(
             )
 
 
-def to_fit_on(path: str, encoding: Encoding, options: dict[str, Any]) -> tuple[ItemSource, ...]:
+def to_fit_on(path: str, encoding: Encoding, options: dict[str, Any]) -> tuple[Items, ...]:
     """With --pca N, the projection is fitted on the first collection's items as well."""
     if encoding.pca is None or path == "-" or is_sketch(path):
         return ()
@@ -264,7 +261,7 @@ def _each_audited(
             advance(1)
 
 
-def _noun(source: VectorSource, encoding: Encoding) -> str:
+def _noun(source: Table, encoding: Encoding) -> str:
     """What the items of a collection are called; vectors do not tell."""
     if not isinstance(source, EncodedSource):
         return "items"

@@ -23,7 +23,7 @@ from divscore.paper.comparison import (
     write_comparison,
 )
 from divscore.paper.comparison import compare as make_comparison
-from divscore.paper.results import Table, shown
+from divscore.paper.results import ResultTable, shown
 from divscore.report.table import columns
 from divscore.text import printable
 
@@ -124,7 +124,7 @@ def _tell(found: Comparison) -> None:
     say(printable(advice(found)))
 
 
-def _shown(table: Table) -> str:
+def _shown(table: ResultTable) -> str:
     """A part for every number of labels, since methods compare only within one."""
     named = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     kept = [name for name in table.columns if name not in ("labels", "method", *IN_FILES_ONLY)]

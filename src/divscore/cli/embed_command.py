@@ -24,7 +24,7 @@ from divscore.jobs.parts import PartsFolder, PartsResult, check_parts, embed_par
 from divscore.jobs.projection import Projection
 from divscore.report.table import columns
 from divscore.sketch.missing import Gaps
-from divscore.sources.items import ItemSource, TableItems
+from divscore.sources.items import Items
 
 __all__ = ["embed", "encoders"]
 
@@ -89,7 +89,7 @@ def embed(
         check_parts(items, out, encoding)
     if fitted is not None:
         _save(fitted, Path(out))
-    if not single and isinstance(items, TableItems):
+    if not single and items.parts:
         tell_dividing(items.path, items.locations)
     try:
         with progress_bar(items.name, items.rows) as advance:
@@ -123,13 +123,13 @@ def embed(
     _tell(done)
 
 
-def _engine(encoding: Encoding, items: ItemSource, workers: int, cluster: str | None) -> Engine:
+def _engine(encoding: Encoding, items: Items, workers: int, cluster: str | None) -> Engine:
     if cluster:
         return ClusterEngine(cluster)
     return Engine(workers, processes=encoding.spec(items.kind).about.processes)
 
 
-def _fit(encoding: Encoding, items: ItemSource, out: Path, single: bool) -> Projection | None:
+def _fit(encoding: Encoding, items: Items, out: Path, single: bool) -> Projection | None:
     """With --pca N: take up the projection of the same job, or else fit one, which is then to be saved."""
     if encoding.pca is None:
         return None
@@ -143,7 +143,7 @@ def _fit(encoding: Encoding, items: ItemSource, out: Path, single: bool) -> Proj
     return encoding.projection
 
 
-def _begun(items: ItemSource, out: Path, single: bool) -> bool:
+def _begun(items: Items, out: Path, single: bool) -> bool:
     """Whether a job for this source is to go on, or was finished, here."""
     if not single:
         return PartsFolder(out).begun_for(place_of(items))

@@ -21,10 +21,9 @@ from divscore.jobs.encode import SEVERAL, EncodedSource, Encoding
 from divscore.jobs.engine import Engine
 from divscore.jobs.pool import open_pool
 from divscore.sources.cuts import divisible
-from divscore.sources.items import FolderItems, ItemSource
-from divscore.sources.open import parts_of
+from divscore.sources.items import Items
 from divscore.sources.places import FORMS, WHOLE, Location
-from divscore.sources.table import VectorSource
+from divscore.sources.table import Table
 from divscore.text import printable
 
 __all__ = [
@@ -126,7 +125,7 @@ def read_control(
     path: str,
     encoding: Encoding,
     *,
-    fit_with: tuple[ItemSource, ...] = (),
+    fit_with: tuple[Items, ...] = (),
     **asked: Any,
 ) -> ControlSet:
     """Read labelled examples with a progress bar, and tell what could not be encoded."""
@@ -171,9 +170,9 @@ def tell_encoded(source: EncodedSource, verbose: bool = False) -> None:
     if source.several:
         kept = "all counted" if SEVERAL in source.encoding.options else "the largest counted"
         warn(f"{source.path}: more than one face was seen in {source.several:,} of the images, {kept}")
-    for problem in source.items.problems if isinstance(source.items, FolderItems) else ():
+    for problem in source.items.unlisted:
         warn(f"{problem}; its pictures are missing from the result")
-    if isinstance(source.items, FolderItems) and source.items.other:
+    if source.items.other:
         most = source.items.other.most_common(5)
         listed = ", ".join(f"{number:,} {suffix or 'without suffix'}" for suffix, number in most)
         warn(f"{source.path}: passed over files that are no images divscore reads ({listed})")
@@ -234,7 +233,7 @@ class Engines:
         if self._cluster is not None:
             encoding.hand_to(self._cluster)
 
-    def suiting(self, source: VectorSource) -> Engine:
+    def suiting(self, source: Table) -> Engine:
         """The cluster, or else threads, or processes for much text: parsing holds Python's lock."""
         if self._cluster is not None:
             return self._cluster
@@ -259,10 +258,10 @@ def tell_dividing(what: str, files: Iterable[Location]) -> None:
         warn(f"{what}: looking where {size / 1e9:,.1f} GB of text can be divided")
 
 
-def _much_text(source: VectorSource) -> bool:
+def _much_text(source: Table) -> bool:
     if isinstance(source, EncodedSource):
         return False
-    files = [part.location for part in parts_of(source)]
+    files = source.locations
     if any(each.suffix not in WHOLE for each in files) or (len(files) < 2 and not divisible(files[0])):
         return False
     return sum(each.size() for each in files) >= WORTH_PROCESSES

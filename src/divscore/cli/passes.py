@@ -14,7 +14,6 @@ from divscore.cli.console import progress_bar, warn
 from divscore.cli.options import tell_dividing, watched
 from divscore.control.controlset import ControlSet
 from divscore.errors import DivscoreError, FileError, InputError, MismatchError
-from divscore.jobs.embed import unopened
 from divscore.jobs.encode import EncodedSource, Encoding
 from divscore.jobs.engine import Engine
 from divscore.jobs.opening import open_any
@@ -23,9 +22,8 @@ from divscore.jobs.sketching import sketch_source as run_pass
 from divscore.sketch.missing import Gaps, Missing
 from divscore.sources.labelled import ENCODER_KEY
 from divscore.sources.manifest import read_embedded
-from divscore.sources.open import ManySource, Partition, UnseenError, partitions_of, parts_of
-from divscore.sources.table import VectorSource
-from divscore.sources.textfiles import DelimitedSource
+from divscore.sources.open import Partition, UnseenError, partitions_of
+from divscore.sources.table import Table
 from divscore.text import named
 
 __all__ = ["Whole", "count_skipped", "open_collection", "sketch_source", "skipped_in", "whole_source"]
@@ -34,7 +32,7 @@ __all__ = ["Whole", "count_skipped", "open_collection", "sketch_source", "skippe
 # Items that have no vector: how many, of which collection.
 
 
-def count_skipped(source: VectorSource, found: Sketched, by: str | None) -> None:
+def count_skipped(source: Table, found: Sketched, by: str | None) -> None:
     """Tell each collection how many of its items have no vector."""
     sketches = found.sketches
     if isinstance(source, EncodedSource) and by:
@@ -66,22 +64,22 @@ def count_skipped(source: VectorSource, found: Sketched, by: str | None) -> None
         warn(f"{source.path}: {lost:,} items have no vector and were left out")
 
 
-def skipped_in(source: VectorSource, unreadable: int) -> dict[str, int]:
+def skipped_in(source: Table, unreadable: int) -> dict[str, int]:
     """Items of a whole source that have no vector, by kind, also those that `embed` left out of its file."""
     if isinstance(source, EncodedSource):
         return source.skipped()
     counts = {"unreadable": unreadable, "empty": 0}
-    for part in parts_of(source):
+    for part in source.parts:
         about = read_embedded(part.metadata, part.label)
         for kind, number in about.skipped.items() if about else ():
             counts[kind] += number
     return counts
 
 
-def _skipped_by(source: VectorSource, by: str) -> dict[str, dict[str, int]] | None:
+def _skipped_by(source: Table, by: str) -> dict[str, dict[str, int]] | None:
     """What `embed` noted of the items without a vector, by the values of a column; None where it did not."""
     found: dict[str, dict[str, int]] = {}
-    for part in parts_of(source):
+    for part in source.parts:
         about = read_embedded(part.metadata, part.label)
         if about is None:
             continue
@@ -108,7 +106,7 @@ def open_collection(
     by: str | None,
     form: str,
     strict: bool,
-) -> VectorSource:
+) -> Table:
     """Open a collection and check that its vectors can be compared with the control set's."""
     source = open_any(path, encoding, column=column, extra=[by] if by else [], form=form, strict=strict)
     if isinstance(source, EncodedSource) and control.encoder is None and not encoding.forced:
@@ -116,11 +114,11 @@ def open_collection(
             f"{source.path} has to be encoded, but the control set does not say what encoded its vectors; name the "
             "encoder with --encoder, if you know it, or give labelled examples instead of vectors"
         )
-    if isinstance(source, DelimitedSource) and 0 < len(source.numbers) < FEW_NUMBERS:
+    if 0 < len(source.number_columns) < FEW_NUMBERS:
         warn(
-            f"{source.path}: taking the columns {', '.join(source.numbers)} as vectors (--column names another)"
+            f"{source.path}: taking the columns {', '.join(source.number_columns)} as vectors (--column names another)"
         )
-    for part in parts_of(source):
+    for part in source.parts:
         encoder = part.metadata.get(ENCODER_KEY)
         if encoder is None and control.encoder and part.path != "-":
             warn(
@@ -139,7 +137,7 @@ def open_collection(
 
 
 def sketch_source(
-    source: VectorSource,
+    source: Table,
     control: ControlSet,
     *,
     by: str | None = None,
@@ -190,7 +188,7 @@ def _sketch_items(
     verbose: bool,
 ) -> Sketched:
     """Items are encoded while they are read, with the encoding's own workers."""
-    missing = _tell_unopened(source)
+    missing = _tell_missing(source)
     watch = RowWatch(source, strict, verbose)
     threads = min(workers, 4)
     table = tabulate_blocks(watch.blocks(by), control, name=source.name, seed=seed, workers=threads)
@@ -204,23 +202,22 @@ def _tell_failure(missing: Missing) -> None:
 
 
 @contextmanager
-def _bar(source: VectorSource, verbose: bool) -> Iterator[Callable[[int], None]]:
+def _bar(source: Table, verbose: bool) -> Iterator[Callable[[int], None]]:
     """A bar of vectors, or of items where those are encoded first."""
     if isinstance(source, EncodedSource):
         with watched(source, verbose):
             yield lambda rows: None
         return
-    tell_dividing(source.path, [part.location for part in parts_of(source)])
+    tell_dividing(source.path, source.locations)
     with progress_bar(source.name, source.rows) as advance:
         yield advance
 
 
-def _tell_unopened(source: VectorSource) -> tuple[Missing, ...]:
+def _tell_missing(source: Table) -> tuple[Missing, ...]:
     """Say which files among several could not even be opened."""
-    found = unopened(source.items) if isinstance(source, EncodedSource) else source.unopened
-    for each in found:
+    for each in source.missing:
         _tell_failure(each)
-    return found
+    return source.missing
 
 
 @dataclass(frozen=True)
@@ -232,9 +229,9 @@ class Whole:
     gaps: Gaps
 
 
-def whole_source(source: VectorSource, *, strict: bool, verbose: bool) -> Whole:
+def whole_source(source: Table, *, strict: bool, verbose: bool) -> Whole:
     """All vectors of a source in memory, for the one estimator that cannot do with less."""
-    missing, blocks, problems, unreadable = list(_tell_unopened(source)), [], [], 0
+    missing, blocks, problems, unreadable = list(_tell_missing(source)), [], [], 0
     encoded = isinstance(source, EncodedSource)
     with _bar(source, verbose) as advance:
         for part in [source] if encoded else partitions_of(source):
@@ -242,7 +239,7 @@ def whole_source(source: VectorSource, *, strict: bool, verbose: bool) -> Whole:
             try:
                 watch, vectors = tried(part, read) if isinstance(part, Partition) else read()
             except DivscoreError as error:
-                if strict or isinstance(error, UnseenError) or not isinstance(source, ManySource):
+                if strict or isinstance(error, UnseenError) or not source.many:
                     raise
                 missing.append(Missing(part.label, str(error), part.rows))
                 _tell_failure(missing[-1])
@@ -261,7 +258,7 @@ def whole_source(source: VectorSource, *, strict: bool, verbose: bool) -> Whole:
 
 
 def _vectors_of(
-    part: VectorSource | Partition, strict: bool, verbose: bool, advance: Callable[[int], None]
+    part: Table | Partition, strict: bool, verbose: bool, advance: Callable[[int], None]
 ) -> tuple[RowWatch, list[Any]]:
     """Vectors of a part, and the one who watched its rows."""
     watch = RowWatch(part.open() if isinstance(part, Partition) else part, strict, verbose)

@@ -23,7 +23,7 @@ from divscore.files import refuse_address
 from divscore.jobs.cache import READ, Outcome
 from divscore.jobs.encode import KEY_BYTES, Encoding, Pipeline, chunks, fingerprint, signature
 from divscore.sketch.missing import Missing
-from divscore.sources.items import Items, ItemSource, PictureFiles, TableItems
+from divscore.sources.items import ItemBatch, Items, TableItems
 from divscore.sources.labelled import ENCODER_KEY
 from divscore.sources.manifest import ABOUT_KEY, KINDS, note_left_out
 from divscore.sources.open import check_here, open_one
@@ -48,7 +48,6 @@ __all__ = [
     "place_of",
     "places_of",
     "refuse_other_file",
-    "unopened",
 ]
 
 
@@ -202,7 +201,7 @@ class Layout:
         vector = pa.field(VECTOR, numbers, nullable=not finished)
         return pa.schema([*([] if finished else own), *_renamed(texts, finished), vector], metadata=metadata)
 
-    def batch(self, piece: Items, outcome: Outcome, vectors: NDArray[np.float32]) -> bytes:
+    def batch(self, piece: ItemBatch, outcome: Outcome, vectors: NDArray[np.float32]) -> bytes:
         """One chunk as the bytes of a record batch: a row a vector, and a row for each item that has none."""
         import pyarrow as pa
 
@@ -291,7 +290,7 @@ class Layout:
     def _stored(self) -> list[str]:
         return [f"= {name}" for name in (IDENTITY, *self.columns)]
 
-    def _sequences(self, piece: Items) -> list[Sequence[str]]:
+    def _sequences(self, piece: ItemBatch) -> list[Sequence[str]]:
         return [piece.ids, *(piece.values[name] for name in self.columns)]
 
 
@@ -351,26 +350,21 @@ class Lost:
 # Where items lie: what a job calls its source to know it again, and the files and folders that it must not touch.
 
 
-def place_of(source: ItemSource) -> str:
+def place_of(source: Items) -> str:
     """What a job calls its source, to know it again."""
     return source.path if "://" in source.path else os.path.normpath(source.path)
 
 
-def origin_of(source: ItemSource) -> str:
+def origin_of(source: Items) -> str:
     """Tells sources of the same name apart without saying where they lie."""
     local = "://" not in source.path and source.path != "-"
     place = os.path.abspath(source.path) if local else source.path
     return hashlib.blake2b(place.encode("utf-8", "surrogateescape"), digest_size=KEY_BYTES).hexdigest()
 
 
-def places_of(source: ItemSource) -> Iterator[str]:
+def places_of(source: Items) -> Iterator[str]:
     """Files and folders that the items come from, as far as they are here."""
-    found: Sequence[Location] = ()
-    if isinstance(source, TableItems):
-        found = source.locations
-    elif isinstance(source, PictureFiles):
-        found = source.found
-    for path in (source.path, *(location.url for location in found)):
+    for path in (source.path, *(location.url for location in source.locations)):
         if "://" not in path and os.path.exists(path):
             yield path
 
@@ -428,7 +422,7 @@ class Predecessor:
         return brief(self.encoder, SHOWN) + (f" ({brief(self.variant, SHOWN)})" if self.variant else "")
 
 
-def refuse_other_file(target: Path, source: ItemSource, encoding: Encoding) -> None:
+def refuse_other_file(target: Path, source: Items, encoding: Encoding) -> None:
     """Refuse a name under which vectors of another source or by another encoder lie, finished or not."""
     encoder, variant = encoding.identity(source.kind), encoding.encoder(source.kind).variant
     if target.is_file() and target.stat().st_size:
@@ -481,7 +475,7 @@ class ItemPartition:
     label: str
     extra: tuple[str, ...]
     signature: str  # tells whether it is the same as at an earlier start
-    listed: Items | None = None
+    listed: ItemBatch | None = None
     columns: dict[str, str] = field(default_factory=dict)
     location: Location | None = None
     column: str = ""
@@ -499,7 +493,7 @@ class ItemPartition:
     def __str__(self) -> str:
         return self.label
 
-    def open(self) -> ItemSource:
+    def open(self) -> Items:
         """Open it, wherever this is."""
         if self.listed is not None:
             return _Listed(self, self.listed)
@@ -516,18 +510,18 @@ class ItemPartition:
         )
 
 
-class _Listed(ItemSource):
+class _Listed(Items):
     """Items that the description itself holds."""
 
-    def __init__(self, partition: ItemPartition, items: Items) -> None:
+    def __init__(self, partition: ItemPartition, items: ItemBatch) -> None:
         super().__init__(partition.label, partition.source, partition.kind, partition.columns)
         self.extra, self.rows, self._items = partition.extra, len(items), items
 
-    def __iter__(self) -> Iterator[Items]:
+    def __iter__(self) -> Iterator[ItemBatch]:
         yield self._items
 
 
-def item_partitions(source: ItemSource, *, strict: bool = False) -> Iterator[ItemPartition]:
+def item_partitions(source: Items, *, strict: bool = False) -> Iterator[ItemPartition]:
     """Cut a source of items into partitions, in its order; depends on the source alone."""
     if isinstance(source, TableItems):
         for location in source.locations:
@@ -547,11 +541,6 @@ def item_partitions(source: ItemSource, *, strict: bool = False) -> Iterator[Ite
             listed=replace(items, contents=[_anywhere(each) for each in items.contents]),
             columns=source.columns,
         )
-
-
-def unopened(source: ItemSource) -> tuple[Missing, ...]:
-    """Files of a source that had to be left out from the start."""
-    return source.unopened if isinstance(source, TableItems) else ()
 
 
 def _of_table(source: TableItems, location: Location, strict: bool) -> Iterator[ItemPartition]:
@@ -616,7 +605,7 @@ class EmbedResult:
 
 
 def embed(
-    source: ItemSource,
+    source: Items,
     out: str | os.PathLike[str],
     encoding: Encoding,
     *,
@@ -655,13 +644,13 @@ def embed(
 
 @dataclass(frozen=True)
 class _Job:
-    source: ItemSource
+    source: Items
     encoding: Encoding
     pipeline: Pipeline
     layout: Layout
     journal: Journal
 
-    def pieces(self) -> Iterator[Items]:
+    def pieces(self) -> Iterator[ItemBatch]:
         return chunks(self.source, int(self.journal.header["chunk"]))
 
     def go_on(self, progress: Callable[[int], None]) -> int:
@@ -696,7 +685,7 @@ class _Job:
             self.journal.append(self.signature(piece), payload)
             progress(len(piece))
 
-    def rest(self) -> Iterator[Items]:
+    def rest(self) -> Iterator[ItemBatch]:
         done = len(self.journal.marks)
         for at, piece in enumerate(self.pieces()):
             if at >= done:
@@ -724,7 +713,7 @@ class _Job:
             skipped,
             self.journal.replaced,
             listed,
-            unopened(self.source),
+            self.source.missing,
         )
         about = {key: value for key, value in asdict(result).items() if key not in NOT_KEPT}
         about["skipped_by"] = lost.counts()
@@ -765,7 +754,7 @@ class _Job:
         finally:
             fresh.unlink(missing_ok=True)
 
-    def signature(self, piece: Items) -> bytes:
+    def signature(self, piece: ItemBatch) -> bytes:
         """Tell whether a chunk's items are those of an earlier start."""
         state = hashlib.blake2b(digest_size=KEY_BYTES)
         for content, name in zip(piece.contents, piece.ids, strict=True):
@@ -776,7 +765,7 @@ class _Job:
         return state.digest()
 
 
-def check_file(target: Path, source: ItemSource) -> None:
+def check_file(target: Path, source: Items) -> None:
     """Refuse a name that vectors cannot be written to, before anything is done."""
     if target.suffix != ".arrow":
         raise FileError(f"{target}: vectors are written as an Arrow file; give a name that ends in .arrow")
@@ -790,7 +779,7 @@ def check_file(target: Path, source: ItemSource) -> None:
         )
 
 
-def _open_journal(target: Path, source: ItemSource, encoding: Encoding, chunk: int) -> Journal:
+def _open_journal(target: Path, source: Items, encoding: Encoding, chunk: int) -> Journal:
     path = target.with_name(f"{target.name}.part")
     header = {
         "source": place_of(source),

@@ -29,11 +29,11 @@ from divscore.jobs.cache import EMPTY, READ, UNREADABLE, Cache, Entry, Outcome
 from divscore.jobs.engine import Engine, KilledWorkersError
 from divscore.jobs.processes import Processes
 from divscore.jobs.projection import Projection
-from divscore.sources.items import Items, ItemSource
+from divscore.sources.items import ItemBatch, Items
 from divscore.sources.labelled import ENCODER_KEY
 from divscore.sources.pictures import MAX_BYTES, decode
 from divscore.sources.places import Location, UnseenError, anywhere, unseen
-from divscore.sources.table import PROBLEMS_KEPT, Block, Request, VectorSource
+from divscore.sources.table import PROBLEMS_KEPT, Block, Request, Table
 from divscore.text import without_secrets
 
 __all__ = [
@@ -298,8 +298,8 @@ class Pipeline:
         return max(1, min(self.batch // (2 * self.workers), LARGEST_CHUNK[self.task.spec.kind]))
 
     def run(
-        self, items: Iterable[Items], remember: Callable[[Outcome], None] = lambda outcome: None
-    ) -> Iterator[tuple[Items, Outcome]]:
+        self, items: Iterable[ItemBatch], remember: Callable[[Outcome], None] = lambda outcome: None
+    ) -> Iterator[tuple[ItemBatch, Outcome]]:
         """Encode chunks that were cut by `chunks`; `remember` is told of each outcome in the same order."""
         if self.workers == 1 and self._given is None:
             for some in items:
@@ -307,7 +307,7 @@ class Pipeline:
                 remember(outcome)
                 yield some, outcome
             return
-        waiting: deque[tuple[Items, Future[Outcome]]] = deque()
+        waiting: deque[tuple[ItemBatch, Future[Outcome]]] = deque()
         limit = max(1, self.batch // self.chunk)
         for some in items:
             known, contents = recall(self.task, some.contents)
@@ -327,8 +327,8 @@ class Pipeline:
             self._own = None
 
     def _next(
-        self, waiting: deque[tuple[Items, Future[Outcome]]], remember: Callable[[Outcome], None]
-    ) -> tuple[Items, Outcome]:
+        self, waiting: deque[tuple[ItemBatch, Future[Outcome]]], remember: Callable[[Outcome], None]
+    ) -> tuple[ItemBatch, Outcome]:
         some, future = waiting[0]
         try:
             outcome = self._wait(some, future)
@@ -339,7 +339,7 @@ class Pipeline:
         remember(outcome)
         return some, outcome
 
-    def _wait(self, some: Items, future: Future[Outcome]) -> Outcome:
+    def _wait(self, some: ItemBatch, future: Future[Outcome]) -> Outcome:
         if self._given is None:
             return future.result()
         try:
@@ -350,12 +350,12 @@ class Pipeline:
                 "again"
             ) from error
 
-    def _submit(self, some: Items) -> Future[Outcome]:
+    def _submit(self, some: ItemBatch) -> Future[Outcome]:
         if self._given is not None:
             return self._given.executor.submit(encode_elsewhere, *_sent(self.task, some.contents))
         return self._executor().submit(encode_contents, self.task, some.contents)
 
-    def _carefully(self, some: Items) -> Outcome:
+    def _carefully(self, some: ItemBatch) -> Outcome:
         parts = []
         for at in range(len(some)):
             one = some.slice(at, at + 1)
@@ -405,7 +405,7 @@ def _start_worker() -> None:
     warnings.filterwarnings("ignore", module="PIL")
 
 
-def chunks(items: Iterable[Items], size: int) -> Iterator[Items]:
+def chunks(items: Iterable[ItemBatch], size: int) -> Iterator[ItemBatch]:
     """Cut runs of items into pieces of `size`, the last of a run perhaps smaller."""
     for run in items:
         for start in range(0, len(run), size):
@@ -533,12 +533,14 @@ class Encoding:
             return self.projection.identity
         return identity
 
-    def run(self, source: ItemSource, single: bool = False) -> Iterator[tuple[Items, Outcome]]:
+    def run(self, source: Items, single: bool = False) -> Iterator[tuple[ItemBatch, Outcome]]:
         """Encode the items of a source, in their order; vectors are as the encoder gave them."""
         pipeline = self.pipeline(source, single)
         yield from self.run_pieces(pipeline, chunks(source, pipeline.chunk))
 
-    def run_pieces(self, pipeline: Pipeline, pieces: Iterator[Items]) -> Iterator[tuple[Items, Outcome]]:
+    def run_pieces(
+        self, pipeline: Pipeline, pieces: Iterator[ItemBatch]
+    ) -> Iterator[tuple[ItemBatch, Outcome]]:
         """Encode pieces that were cut before, and remember them."""
         cache = cache_of(pipeline.task)
         if cache is None:
@@ -547,7 +549,7 @@ class Encoding:
         with closing(cache):
             yield from pipeline.run(pieces, lambda outcome: cache.add(outcome.fresh_entries()))
 
-    def pipeline(self, source: ItemSource, single: bool = False) -> Pipeline:
+    def pipeline(self, source: Items, single: bool = False) -> Pipeline:
         """The pipeline for items like these, with its workers; a few items are encoded in this thread."""
         spec = self.spec(source.kind, single)
         if spec not in self._pipelines:
@@ -563,7 +565,7 @@ class Encoding:
         """Shorten vectors where a projection is in force."""
         return vectors if self.projection is None else self.projection.apply(vectors)
 
-    def fit(self, *sources: ItemSource, seed: int = 0) -> None:
+    def fit(self, *sources: Items, seed: int = 0) -> None:
         """Fit the projection that --pca asks for on a random sample of all items."""
         if self.pca is None or self.projection is not None:
             return
@@ -574,7 +576,7 @@ class Encoding:
         usable = np.isfinite(vectors).all(axis=1) & vectors.any(axis=1)
         self.projection = Projection.fit(vectors[usable], self.pca, identity)
 
-    def _sample(self, source: ItemSource, rng: np.random.Generator) -> NDArray[np.float32]:
+    def _sample(self, source: Items, rng: np.random.Generator) -> NDArray[np.float32]:
         count = sum(len(items) for items in source)
         if not count:
             raise FileError(f"{source.path} holds no items")
@@ -591,12 +593,12 @@ class Encoding:
         return replace(Task(spec), threads=threads, cache=self.cache if about.costly else None)
 
 
-def _some(source: ItemSource, chosen: set[int]) -> Iterator[Items]:
+def _some(source: Items, chosen: set[int]) -> Iterator[ItemBatch]:
     position = 0
     for items in source:
         keep = [at for at in range(len(items)) if position + at in chosen]
         if keep:
-            yield Items([items.contents[at] for at in keep], [items.ids[at] for at in keep])
+            yield ItemBatch([items.contents[at] for at in keep], [items.ids[at] for at in keep])
         position += len(items)
 
 
@@ -615,7 +617,7 @@ def _settings(name: str, identity: str) -> tuple[tuple[str, str], ...]:
 BLOCK = 4096
 
 
-class EncodedSource(VectorSource):
+class EncodedSource(Table):
     """Vectors of a source of items, encoded while they are read.
 
     After an iteration `skips` counts, by kind and by the values of the extra columns, the items that have no
@@ -624,13 +626,13 @@ class EncodedSource(VectorSource):
     """
 
     def __init__(
-        self, items: ItemSource, encoding: Encoding, *, strict: bool = False, single: bool = False
+        self, items: Items, encoding: Encoding, *, strict: bool = False, single: bool = False
     ) -> None:
         super().__init__(Location(items.path, items.path), Request(extra=items.extra, strict=strict))
         self.items = items
         self.encoding = encoding
         self.name, self.path, self.label = items.name, items.path, items.path
-        self.rows, self.columns = items.rows, items.columns
+        self.rows, self.columns, self.missing = items.rows, items.columns, items.missing
         self.dimension = encoding.encoder(items.kind).dimension
         if encoding.projection is not None:
             self.dimension = encoding.projection.size
@@ -643,8 +645,8 @@ class EncodedSource(VectorSource):
 
     def _blocks(self) -> Iterator[Block]:
         self.skips, self.several, self.encoded = Counter(), 0, 0
-        if self.request.strict and self.items.problems:
-            raise FileError(f"{self.items.problems[0]}; mend it, or leave out --strict")
+        if self.request.strict and self.items.unlisted:
+            raise FileError(f"{self.items.unlisted[0]}; fix it, or leave out --strict")
         waiting: list[Block] = []
         items = 0
         for some, outcome in self.encoding.run(self.items, single=self.single):
@@ -665,7 +667,7 @@ class EncodedSource(VectorSource):
             values = {name: [text for block in waiting for text in block.values[name]] for name in names}
             yield Block(vectors, values, ids=[name for block in waiting for name in block.ids])
 
-    def _account(self, some: Items, outcome: Outcome) -> None:
+    def _account(self, some: ItemBatch, outcome: Outcome) -> None:
         self.on_items(len(some))
         self.several += int((outcome.found > 1).sum())
         self.encoded += len(some)
@@ -696,7 +698,7 @@ class EncodedSource(VectorSource):
         return kinds
 
 
-def _block(some: Items, outcome: Outcome) -> Block:
+def _block(some: ItemBatch, outcome: Outcome) -> Block:
     """The vectors, with the columns and the name of the item of each."""
     owner = outcome.owner.tolist()
     values = {name: [column[item] for item in owner] for name, column in some.values.items()}

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from divscore.errors import FileError
 from divscore.jobs.encode import EncodedSource, Encoding
-from divscore.sources.items import ItemSource, TableItems
+from divscore.sources.items import Items, TableItems
 from divscore.sources.open import open_located
 from divscore.sources.places import folder_values
 from divscore.sources.recognise import recognise
-from divscore.sources.table import Request, VectorSource
+from divscore.sources.table import Request, Table
 
 __all__ = ["open_any", "open_items"]
 
@@ -25,7 +25,7 @@ def open_any(
     taken: Sequence[str] = (),
     form: str = "",
     strict: bool = False,
-) -> VectorSource:
+) -> Table:
     """Open a collection: a file of vectors, or items that are encoded while they are read."""
     found = recognise(
         path,
@@ -36,7 +36,7 @@ def open_any(
         strict=strict,
         forced=encoding.forced and encoding.followed is None,
     )
-    if isinstance(found, ItemSource):
+    if isinstance(found, Items):
         encoding.fit(found)
         return EncodedSource(found, encoding, strict=strict)
     if encoding.shortens:
@@ -44,7 +44,7 @@ def open_any(
             f"{found.found[0].label} holds vectors; --pca shortens what is encoded, not vectors that are there"
         )
     request = Request(column, tuple(dict.fromkeys(extra)), strict)
-    return open_located(found.found, request, os.fspath(path), found.unopened)
+    return open_located(found.found, request, os.fspath(path), found.missing)
 
 
 def open_items(
@@ -54,10 +54,10 @@ def open_items(
     extra: Sequence[str] | None = (),
     form: str = "",
     strict: bool = False,
-) -> ItemSource:
+) -> Items:
     """Open a collection of items, vectors refused; `extra` None takes every column of text and numbers."""
     found = recognise(path, column=column, extra=extra or (), form=form, strict=strict, forced=True)
-    if not isinstance(found, ItemSource):
+    if not isinstance(found, Items):
         raise FileError(f"{found.found[0].label} holds vectors, not items; there is nothing to encode")
     if extra is None:
         every = [name for name, kind in found.columns.items() if kind in {"text", "number", "bool", "date"}]
@@ -68,7 +68,7 @@ def open_items(
     return found
 
 
-def _folder_columns(source: ItemSource) -> list[str]:
+def _folder_columns(source: Items) -> list[str]:
     """Columns that the folders of all files of a table name."""
     if not isinstance(source, TableItems):
         return []

@@ -26,13 +26,12 @@ from divscore.jobs.embed import (
     lock,
     place_of,
     places_of,
-    unopened,
 )
 from divscore.jobs.encode import Encoding
 from divscore.jobs.engine import Engine
 from divscore.jobs.projection import Projection
 from divscore.sketch.missing import Missing
-from divscore.sources.items import ItemSource
+from divscore.sources.items import Items
 from divscore.sources.manifest import FORMAT, KINDS, MANIFEST, Embedded, note_left_out, read_embedded
 from divscore.sources.open import UnseenError, open_one
 from divscore.sources.places import Location
@@ -72,7 +71,7 @@ class PartsFolder:
         self._old: set[str] = set()  # parts that an earlier manifest lists
         self._stale: dict[str, Stamp] = {}  # those of them that are not this job's
 
-    def check(self, source: ItemSource) -> None:
+    def check(self, source: Items) -> None:
         """Refuse a folder that is not the job's own, before anything in it is touched."""
         if self.path.exists() and not self.path.is_dir():
             raise FileError(
@@ -313,7 +312,7 @@ class _Done:
 
 
 def embed_parts(
-    source: ItemSource,
+    source: Items,
     out: str | os.PathLike[str],
     encoding: Encoding,
     engine: Engine,
@@ -349,7 +348,7 @@ def embed_parts(
             encoding.projection,
             strict,
         )
-        missing = list(unopened(source))
+        missing = list(source.missing)
         waiting = [task for task in tasks if task.file not in kept]
         resumed = sum(kept.values())
         here = engine.inline or engine.local
@@ -372,9 +371,7 @@ def embed_parts(
         return _finished(folder, source, missing, resumed)
 
 
-def check_parts(
-    source: ItemSource, out: str | os.PathLike[str], encoding: Encoding | None = None
-) -> PartsFolder:
+def check_parts(source: Items, out: str | os.PathLike[str], encoding: Encoding | None = None) -> PartsFolder:
     """Refuse a folder that vectors cannot be written to, or that holds something else, before anything is done.
 
     With an encoding, vectors of another source or by another encoder are something else, too.
@@ -398,7 +395,7 @@ def _one_at_a_time(progress: Callable[[int], None]) -> Callable[[int], None]:
     return tell
 
 
-def _header(source: ItemSource, encoding: Encoding) -> dict[str, Any]:
+def _header(source: Items, encoding: Encoding) -> dict[str, Any]:
     """What parts must have in common to be of one job."""
     return {
         "source": place_of(source),
@@ -408,7 +405,7 @@ def _header(source: ItemSource, encoding: Encoding) -> dict[str, Any]:
     }
 
 
-def _finished(folder: PartsFolder, source: ItemSource, missing: list[Missing], resumed: int) -> PartsResult:
+def _finished(folder: PartsFolder, source: Items, missing: list[Missing], resumed: int) -> PartsResult:
     """Add up the parts and say in the manifest that they are complete."""
     counts: Counter[str] = Counter()
     made = folder.made()

@@ -16,12 +16,12 @@ from divscore.control.controlset import CROSS, ControlSet
 from divscore.errors import ControlError, FileError
 from divscore.jobs.encode import EncodedSource, Encoding
 from divscore.jobs.projection import Projection
-from divscore.sources.items import FolderItems, ItemSource, TableItems
+from divscore.sources.items import FolderItems, Items, TableItems
 from divscore.sources.labelled import GROUP, attributes_of, groups_of, guess_attribute, read_pool
 from divscore.sources.open import is_folder, locate_all, open_located
 from divscore.sources.places import Location
 from divscore.sources.recognise import ARRAYS, recognise
-from divscore.sources.table import Request, VectorSource
+from divscore.sources.table import Request, Table
 
 __all__ = ["PROJECTION", "open_labelled", "open_pool"]
 
@@ -39,7 +39,7 @@ def open_pool(
     order: Sequence[str] | None = None,
     form: str = "",
     likely_column: str | None = None,
-    fit_with: Sequence[ItemSource] = (),
+    fit_with: Sequence[Items] = (),
     watch: Watch = lambda source: nullcontext(),
 ) -> ControlSet:
     """Read labelled examples: a saved control set, or vectors, texts or pictures with the names of their groups.
@@ -67,7 +67,7 @@ def open_labelled(
     *,
     attribute: str | None = None,
     likely_column: str | None = None,
-) -> ItemSource | None:
+) -> Items | None:
     """The items themselves that `open_pool` encoded; None where it read vectors or a saved control set."""
     if is_control(path):
         return None
@@ -80,7 +80,7 @@ def open_labelled(
 class _PoolItems:
     """Items of a pool, and which columns tell their groups."""
 
-    def __init__(self, source: ItemSource, names: Sequence[str], labels: VectorSource | None) -> None:
+    def __init__(self, source: Items, names: Sequence[str], labels: Table | None) -> None:
         self.source = source
         self.names = names  # the attributes
         self.labels = labels
@@ -91,15 +91,15 @@ def _pool_items(
 ) -> _PoolItems | None:
     if is_folder(path):
         folders = FolderItems(os.fspath(path), ["folder"])
-        if folders.problems:
-            raise ControlError(f"{folders.problems[0]}; a group would be missing: mend it")
+        if folders.unlisted:
+            raise ControlError(f"{folders.unlisted[0]}; a group would be missing: mend it")
         for run in folders:
             _by_folder(folders.path, run.ids, folders.name)
         return _PoolItems(folders, [attribute or GROUP], None)
     guessed = attribute.replace("*", "×").split("×") if attribute else [GROUP]
     taken = [name.strip() for name in guessed]
     found = recognise(path, column=column, taken=taken, form=form, forced=encoding.forced)
-    if not isinstance(found, ItemSource):
+    if not isinstance(found, Items):
         return None
     if not isinstance(found, TableItems):
         raise ControlError(
@@ -112,8 +112,8 @@ def _pool_items(
         names = attributes_of(table, attribute)
     else:
         names = [guess_attribute(table, found.locations, request, besides=[found.column])]
-    if found.unopened:
-        raise FileError(f"{found.unopened[0].reason}; labelled examples would be missing")
+    if found.missing:
+        raise FileError(f"{found.missing[0].reason}; labelled examples would be missing")
     items = TableItems(found.locations, found.column, extra=names, strict=False, pattern=os.fspath(path))
     return _PoolItems(items, names, table)
 

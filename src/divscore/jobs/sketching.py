@@ -24,9 +24,9 @@ from divscore.sketch.missing import Gaps, Missing
 from divscore.sketch.scan import Scan, scan
 from divscore.sketch.scorer import Scorer, keep_scorer, scorer_for
 from divscore.sketch.sketch import REPLICATE_ITEMS, Sketch
-from divscore.sources.open import ManySource, Partition, UnseenError, partitions_of, parts_of
+from divscore.sources.open import Partition, UnseenError, partitions_of
 from divscore.sources.places import WHOLE
-from divscore.sources.table import PROBLEMS_KEPT, Texts, VectorSource
+from divscore.sources.table import PROBLEMS_KEPT, Table, Texts
 
 __all__ = [
     "SAMPLES",
@@ -239,7 +239,7 @@ def coded(values: Sequence[str]) -> Coded:
 class RowWatch:
     """Passes blocks on and, where someone wants to know, notes the rows that will be skipped."""
 
-    def __init__(self, source: VectorSource, strict: bool, verbose: bool) -> None:
+    def __init__(self, source: Table, strict: bool, verbose: bool) -> None:
         self.source = source
         self.strict = strict
         self.verbose = verbose
@@ -325,7 +325,7 @@ class Sketched:
 
 
 def sketch_source(
-    source: VectorSource,
+    source: Table,
     control: ControlSet,
     *,
     by: str | None = None,
@@ -345,7 +345,7 @@ def sketch_source(
 
     Parameters
     ----------
-    source : VectorSource
+    source : Table
         What `open_vectors` or `open_many` returned.
     control : ControlSet
         What the collection is compared with; fitted here, once.
@@ -370,7 +370,7 @@ def sketch_source(
     """
     scorer, partitions = scorer_for(control, seed), list(partitions_of(source))
     shared = share_one(samples, by, scorer, partitions)
-    known = sum(part.rows or 0 for part in parts_of(source))
+    known = sum(part.rows or 0 for part in source.parts)
     assignment = Assignment(packed(scorer), source.name, by, strict, verbose, shared, known)
     reduction = _Reduction(source, Sketches(control, seed=seed, shared=shared), strict, on_failure)
     used = nullcontext(engine) if engine is not None else Engine(workers, executor=executor)
@@ -383,7 +383,7 @@ def sketch_source(
 
 
 def _partials(
-    source: VectorSource,
+    source: Table,
     engine: Engine,
     assignment: Assignment,
     partitions: list[Partition],
@@ -436,7 +436,7 @@ class _Reduction:
 
     def __init__(
         self,
-        source: VectorSource,
+        source: Table,
         sketches: Sketches,
         strict: bool,
         on_failure: Callable[[Missing], None],
@@ -446,13 +446,13 @@ class _Reduction:
         self.partitions = self.rows = self.unreadable = 0
         self.problems: list[str] = []
         self.missing: list[Missing] = []
-        for each in source.unopened:
+        for each in source.missing:
             self._note(each)
 
     def take(self, partition: Partition, found: Partial) -> None:
         self.partitions += 1
         if found.failed is not None:
-            if self.strict or found.fatal or not isinstance(self.source, ManySource):
+            if self.strict or found.fatal or not self.source.many:
                 raise FileError(found.failed)
             self._note(Missing(partition.label, found.failed, partition.rows))
             return

@@ -35,7 +35,7 @@ from divscore.paper.methods import (
     self_training_with,
 )
 from divscore.paper.records import Answer, Batch, Summary, summarise
-from divscore.paper.results import Table, results_folder, write_texts
+from divscore.paper.results import ResultTable, results_folder, write_texts
 from divscore.paper.sweep import ask, repeat
 
 if TYPE_CHECKING:
@@ -549,7 +549,7 @@ FILES = ("comparison.json", "comparison.csv", "comparison.svg", "comparison.png"
 IN_FILES_ONLY = ("bias", "s to prepare", "s a collection")
 
 
-def comparison_table(found: Comparison) -> Table:
+def comparison_table(found: Comparison) -> ResultTable:
     """Error, bias, coverage, width and time of every method."""
     rows = [
         (
@@ -564,7 +564,7 @@ def comparison_table(found: Comparison) -> Table:
         "labels", "method", "representatives", "error", "± s.e.", "bias", "largest bias", "coverage", "width",
         "cannot tell", "s to prepare", "s a collection",
     )  # fmt: skip
-    return Table.of("comparison", f"Comparison on {found.attribute}", columns, rows)
+    return ResultTable.of("comparison", f"Comparison on {found.attribute}", columns, rows)
 
 
 def comparison_document(found: Comparison) -> dict[str, Any]:

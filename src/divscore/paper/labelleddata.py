@@ -16,7 +16,7 @@ from divscore.control.controlset import ControlSet
 from divscore.errors import FileError, InputError
 from divscore.jobs.cache import default_cache
 from divscore.jobs.encode import EncodedSource, Encoding
-from divscore.sources.items import Items, ItemSource
+from divscore.sources.items import ItemBatch, Items
 from divscore.sources.places import quoted
 
 __all__ = [
@@ -161,7 +161,7 @@ RUN = 1024
 Progress = Callable[[int], None] | None  # told of numbers of items as they are finished
 
 
-class ListedItems(ItemSource):
+class ListedItems(Items):
     """Items that are known one by one, with the columns of their labels."""
 
     def __init__(
@@ -178,15 +178,15 @@ class ListedItems(ItemSource):
         self.extra = tuple(columns)
         self._contents, self._ids, self._values = contents, ids, columns
 
-    def __iter__(self) -> Iterator[Items]:
+    def __iter__(self) -> Iterator[ItemBatch]:
         for start in range(0, len(self._ids), RUN):
             some = slice(start, start + RUN)
             values = {name: column[some].tolist() for name, column in self._values.items()}
-            yield Items(self._contents[some], self._ids[some], values)
+            yield ItemBatch(self._contents[some], self._ids[some], values)
 
 
 def encoded(
-    items: ItemSource, encoding: Encoding | None = None, progress: Progress = None
+    items: Items, encoding: Encoding | None = None, progress: Progress = None
 ) -> Iterator[LabelledData]:
     """Encode items part by part; without an encoding by the default encoder, remembered in the user's cache.
 

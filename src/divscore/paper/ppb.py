@@ -34,7 +34,7 @@ from divscore.paper.figures import (
 from divscore.paper.labelleddata import LabelledData
 from divscore.paper.methods import same_labels, with_ours
 from divscore.paper.records import Batch, Measure, Point, points, summaries
-from divscore.paper.results import Cell, Claim, Results, Section, Table, claims_table
+from divscore.paper.results import Cell, Claim, Results, ResultTable, Section, claims_table
 from divscore.paper.sections import (
     CLOSE,
     Found,
@@ -84,7 +84,7 @@ MUCH = 2.0  # times as much, where the paper says "quite high"
 
 
 def ppb_claims(
-    found: Found, gamma: Table, theorem: Table, sizes: Sequence[Point], settings: Settings
+    found: Found, gamma: ResultTable, theorem: ResultTable, sizes: Sequence[Point], settings: Settings
 ) -> list[Claim]:
     """Check the paper's sentences, one after the other."""
     return [
@@ -201,7 +201,7 @@ def _adaptive_sets(found: Found) -> list[Claim]:
     return claims
 
 
-def _gammas(gamma: Table) -> list[Claim]:
+def _gammas(gamma: ResultTable) -> list[Claim]:
     measured = {(row[0], row[1]): _number(row[2]) for row in gamma.rows}
     claims = []
     for attribute, plain, chosen in (("gender", 0.35, 0.96), ("skin tone", 0.08, 0.34)):
@@ -227,7 +227,7 @@ def _gammas(gamma: Table) -> list[Claim]:
     return claims
 
 
-def _theorem(found: Found, theorem: Table, settings: Settings) -> list[Claim]:
+def _theorem(found: Found, theorem: ResultTable, settings: Settings) -> list[Claim]:
     rows = {(row[0], row[1]): row for row in theorem.rows}
     bound = _number(rows["gender", "random control set"][5])
     notebook = rows["skin tone", "as the authors' notebooks have it"]
@@ -287,7 +287,7 @@ def separabilities(material: Material, attributes: Sequence[Attribute]) -> dict[
     }
 
 
-def gamma_table(whole: dict[str, Separability], measures: Sequence[Measure]) -> Table:
+def gamma_table(whole: dict[str, Separability], measures: Sequence[Measure]) -> ResultTable:
     """γ and γ^(T) as measured, beside what the paper reports."""
     rows: list[tuple[object, ...]] = []
     for attribute, found in whole.items():
@@ -301,12 +301,14 @@ def gamma_table(whole: dict[str, Separability], measures: Sequence[Measure]) -> 
             kind = name.split(",")[0]
             rows.append((attribute, f"γ^(T), {name}", float(np.mean(values)), spread, paper.get(kind)))
     columns = ("attribute", "what", "measured", "standard deviation", "paper")
-    return Table.of(
+    return ResultTable.of(
         "gamma", "How similar the same group is, less how similar different ones are", columns, rows
     )
 
 
-def theorem_table(whole: dict[str, Separability], gamma: Table, settings: Settings, found: Found) -> Table:
+def theorem_table(
+    whole: dict[str, Separability], gamma: ResultTable, settings: Settings, found: Found
+) -> ResultTable:
     """The bound for |T| and |S| of the sweep, and for those of the authors' notebooks, beside errors."""
     rows: list[tuple[object, ...]] = []
     for attribute, same in whole.items():
@@ -329,7 +331,7 @@ def theorem_table(whole: dict[str, Separability], gamma: Table, settings: Settin
         "attribute", "setting", "|T|", "|S|", "δ", "bound on the error", "mean error seen",
         "0.9 quantile seen", "largest seen",
     )  # fmt: skip
-    return Table.of("theorem", "Theorem 3.3", columns, rows)
+    return ResultTable.of("theorem", "Theorem 3.3", columns, rows)
 
 
 def bound_curves(
@@ -355,7 +357,7 @@ def bound_curves(
     return curves
 
 
-def _measured(gamma: Table, attribute: str, what: str) -> float:
+def _measured(gamma: ResultTable, attribute: str, what: str) -> float:
     return next(float(str(row[2])) for row in gamma.rows if row[0] == attribute and row[1] == what)
 
 
@@ -446,7 +448,7 @@ def ppb_results(
     )
 
 
-def _figure_1(settings: Settings, accuracy: Table, times: Table) -> Section:
+def _figure_1(settings: Settings, accuracy: ResultTable, times: ResultTable) -> Section:
     bars = f"Mean ± standard error of {settings.repetitions} repetitions"
     return Section(
         "Figure 1: collections of every composition",

@@ -27,9 +27,9 @@ __all__ = [
     "PAGES",
     "Cell",
     "Claim",
+    "ResultTable",
     "Results",
     "Section",
-    "Table",
     "already_there",
     "claims_table",
     "results_folder",
@@ -46,7 +46,7 @@ DIGITS = 6
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultTable:
     """Rows under named columns; `name` is that of the CSV file. One that is not `shown` is a CSV only."""
 
     name: str
@@ -64,7 +64,7 @@ class Table:
         rows: Iterable[Sequence[Any]],
         *,
         shown: bool = True,
-    ) -> Table:
+    ) -> ResultTable:
         """Round numbers to six digits, once for all forms; what is not finite is None."""
         return cls(name, title, tuple(columns), tuple(tuple(_cell(v) for v in row) for row in rows), shown)
 
@@ -218,7 +218,7 @@ class Section:
     title: str
     text: tuple[str, ...] = ()
     figures: tuple[tuple[str, str], ...] = ()  # (stem, caption)
-    tables: tuple[Table, ...] = ()
+    tables: tuple[ResultTable, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -232,10 +232,10 @@ class Results:
     sections: tuple[Section, ...]
     figures: dict[str, Figure] = field(default_factory=dict)
     run: dict[str, Any] = field(default_factory=dict)
-    short: Table | None = None  # for the terminal
+    short: ResultTable | None = None  # for the terminal
 
     @property
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[ResultTable]:
         """All tables, in order."""
         return [table for section in self.sections for table in section.tables]
 
@@ -280,10 +280,10 @@ class Results:
         return "\n\n".join(parts) + "\n"
 
 
-def claims_table(name: str, claims: list[Claim]) -> Table:
+def claims_table(name: str, claims: list[Claim]) -> ResultTable:
     """Claims as a table."""
     rows = [(c.claim, c.where, c.measured, "agrees" if c.agrees else "differs") for c in claims]
-    return Table.of(name, "The paper's claims", ("the paper says", "where", "measured", ""), rows)
+    return ResultTable.of(name, "The paper's claims", ("the paper says", "where", "measured", ""), rows)
 
 
 def write_results(results: Results, folder: str | os.PathLike[str]) -> list[Path]:

@@ -9,7 +9,7 @@ from divscore.paper.draws import Settings
 from divscore.paper.labelleddata import LabelledData
 from divscore.paper.methods import Method
 from divscore.paper.records import Answer, Check, Point, Summary, ratio
-from divscore.paper.results import Claim, Section, Table
+from divscore.paper.results import Claim, ResultTable, Section
 
 __all__ = [
     "CLOSE",
@@ -35,7 +35,7 @@ WANTED = 4.0  # how many times the paper's error should be ours with all labels
 Found = dict[tuple[str, str], Summary]
 
 
-def accuracy_table(found: Found, methods: Sequence[Method], attributes: Sequence[str]) -> Table:
+def accuracy_table(found: Found, methods: Sequence[Method], attributes: Sequence[str]) -> ResultTable:
     """Error, bias, spread and coverage of every method on every attribute."""
     rows = []
     for attribute, method, s in _each(found, methods, attributes):
@@ -49,12 +49,14 @@ def accuracy_table(found: Found, methods: Sequence[Method], attributes: Sequence
         "attribute", "method", "labels", "+ in every S", "error", "± s.e.", "error, clipped", "bias", "largest bias",
         "spread", "coverage", "width", "undefined", "cannot tell",
     )  # fmt: skip
-    return Table.of(
+    return ResultTable.of(
         "accuracy", "Mean absolute error of the disparity, bias, spread and coverage", columns, rows
     )
 
 
-def equal_cost(answers: Sequence[Answer], methods: Sequence[Method], attributes: Sequence[str]) -> Table:
+def equal_cost(
+    answers: Sequence[Answer], methods: Sequence[Method], attributes: Sequence[str]
+) -> ResultTable:
     """Every method of the paper against `likelihood` with the same number of labels."""
     ours = {m.labels: m for m in methods if not m.paper and not m.sampled}
     most = max(ours)
@@ -71,10 +73,10 @@ def equal_cost(answers: Sequence[Answer], methods: Sequence[Method], attributes:
             errors = better.rival, better.ours
             rows.append((attribute, cost, where, method.title, *errors, better.value, better.se, reached))
     columns = ("attribute", "labels", "labelled", "method", "error", "likelihood", "ratio", "± s.e.", "≥ 4 ×")
-    return Table.of("equal_cost", "likelihood with as many labels", columns, rows)
+    return ResultTable.of("equal_cost", "likelihood with as many labels", columns, rows)
 
 
-def time_table(found: Found, methods: Sequence[Method], attributes: Sequence[str]) -> Table:
+def time_table(found: Found, methods: Sequence[Method], attributes: Sequence[str]) -> ResultTable:
     """Milliseconds for the control set, once, and for every collection; one process, one thread."""
     rows = []
     for method in methods:
@@ -83,10 +85,10 @@ def time_table(found: Found, methods: Sequence[Method], attributes: Sequence[str
             times = ([getattr(s, what) for s in some] for what in ("prepared", "seconds"))
             rows.append((method.title, *(1000.0 * sum(t) / len(t) for t in times)))
     columns = ("method", "ms to prepare", "ms a collection")
-    return Table.of("time", "Time, one thread", columns, rows)
+    return ResultTable.of("time", "Time, one thread", columns, rows)
 
 
-def short_table(found: Found, methods: Sequence[Method], attributes: Sequence[str]) -> Table:
+def short_table(found: Found, methods: Sequence[Method], attributes: Sequence[str]) -> ResultTable:
     """Mean absolute errors alone, for the terminal."""
     rows = [
         (
@@ -98,10 +100,10 @@ def short_table(found: Found, methods: Sequence[Method], attributes: Sequence[st
         for m in methods
     ]
     columns = ("mean absolute error of d", "labels", "+ in every S", *attributes)
-    return Table.of("short", "Mean absolute error of the disparity", columns, rows)
+    return ResultTable.of("short", "Mean absolute error of the disparity", columns, rows)
 
 
-def size_table(points: Sequence[Point], methods: Sequence[Method]) -> Table:
+def size_table(points: Sequence[Point], methods: Sequence[Method]) -> ResultTable:
     """Errors and means by size of the control set; where most answers are "cannot tell" there are neither."""
     by = {(p.attribute, p.at, p.method): p for p in points}
     rows = []
@@ -117,7 +119,7 @@ def size_table(points: Sequence[Point], methods: Sequence[Method]) -> Table:
         "attribute", "size", "true d", *(f"mean, {t}" for t in titles), *(f"error, {t}" for t in titles),
         "cannot tell",
     )  # fmt: skip
-    return Table.of("sizes", "By size of the control set", columns, rows)
+    return ResultTable.of("sizes", "By size of the control set", columns, rows)
 
 
 def trust_table(
@@ -126,7 +128,7 @@ def trust_table(
     methods: Sequence[Method],
     attributes: Sequence[str],
     what: str,
-) -> Table:
+) -> ResultTable:
     """Truth, mean absolute errors, and what an audit says of its own answer, for every named collection."""
     rows: list[tuple[object, ...]] = []
     for attribute in attributes:
@@ -143,7 +145,9 @@ def trust_table(
         "attribute", what, "true d", *(f"error, {m.title}" for m in methods), "coverage, likelihood", "relevance",
         "good", "caution", "poor",
     )  # fmt: skip
-    return Table.of("collections", f"By {what}: errors, and how often an audit is trusted", columns, rows)
+    return ResultTable.of(
+        "collections", f"By {what}: errors, and how often an audit is trusted", columns, rows
+    )
 
 
 def stored_section(answers: Sequence[Answer], points: Sequence[Point], methods: Sequence[Method]) -> Section:
@@ -173,8 +177,8 @@ def stored_section(answers: Sequence[Answer], points: Sequence[Point], methods: 
         "Everything",
         ('An empty estimate is one that is not defined, or, where there are limits, "cannot tell".',),
         tables=(
-            Table.of("points", "Every point of the figures", point_columns, point_rows, shown=False),
-            Table.of("answers", "Every answer", columns, rows, shown=False),
+            ResultTable.of("points", "Every point of the figures", point_columns, point_rows, shown=False),
+            ResultTable.of("answers", "Every answer", columns, rows, shown=False),
         ),
     )
 
@@ -195,7 +199,7 @@ PROPOSAL = "DivScore-Adaptive"  # what the paper makes of |U| labels
 
 
 def in_short(
-    found: Found, attributes: Sequence[str], cost: Table, claims: Table, settings: Settings
+    found: Found, attributes: Sequence[str], cost: ResultTable, claims: ResultTable, settings: Settings
 ) -> tuple[str, ...]:
     """The outcome in a few sentences."""
     m, n = settings.size, settings.labels
@@ -217,7 +221,7 @@ def in_short(
     )
 
 
-def equal_cost_text(table: Table) -> list[str]:
+def equal_cost_text(table: ResultTable) -> list[str]:
     """Say in words against what the wanted factor is reached, and against what it is not; nothing is left out."""
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows if row[-1] is not None]
     said = []
@@ -233,7 +237,7 @@ def equal_cost_text(table: Table) -> list[str]:
     return said
 
 
-def strictest(table: Table) -> str:
+def strictest(table: ResultTable) -> str:
     """The best of the paper's methods with the same labels, given once, attribute by attribute."""
     rows = [row for row in table.rows if row[-1] is not None and row[2] == "once"]
     best = [

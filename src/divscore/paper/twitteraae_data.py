@@ -31,7 +31,7 @@ from divscore.paper.labelleddata import (
     shown,
     text_columns,
 )
-from divscore.sources.items import Items, ItemSource
+from divscore.sources.items import ItemBatch, Items
 from divscore.sources.open import locate, open_located
 from divscore.sources.places import quoted
 from divscore.sources.table import PROBLEMS_KEPT, Request
@@ -70,7 +70,7 @@ DIGEST = 8  # bytes by which a text is remembered: 1.2 million of them collide o
 Row = tuple[str, str, str]
 
 
-class Tweets(ItemSource):
+class Tweets(Items):
     """Certain tweets, cleaned, read line by line at every iteration; the column ``dialect`` tells the group.
 
     Takes the file, a folder with it, or the zip archive as downloaded. After an iteration `lines` counts the file's
@@ -87,7 +87,7 @@ class Tweets(ItemSource):
         with _opened(Path(path)):
             pass  # a missing file is told now
 
-    def __iter__(self) -> Iterator[Items]:
+    def __iter__(self) -> Iterator[ItemBatch]:
         self.unreadable, self.problems, self.lines = 0, [], 0
         seen: set[bytes] = set()
         run: list[Row] = []
@@ -145,9 +145,9 @@ def plain(text: str) -> str:
     return " ".join(clean(text).split())
 
 
-def _items(run: list[Row]) -> Items:
+def _items(run: list[Row]) -> ItemBatch:
     names, texts, dialects = zip(*run, strict=True)
-    return Items(texts, names, {DIALECT: dialects})
+    return ItemBatch(texts, names, {DIALECT: dialects})
 
 
 def _name(head: bytes) -> str:

@@ -2,6 +2,6 @@
 
 from divscore.sources.labelled import read_pool
 from divscore.sources.open import open_many, open_vectors
-from divscore.sources.table import Block, VectorSource
+from divscore.sources.table import Block, Table
 
-__all__ = ["Block", "VectorSource", "open_many", "open_vectors", "read_pool"]
+__all__ = ["Block", "Table", "open_many", "open_vectors", "read_pool"]

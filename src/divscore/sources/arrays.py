@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from divscore.errors import FileError
 from divscore.sources.places import Location, quoted
-from divscore.sources.table import KINDS, Block, Piece, Request, VectorSource, as_float
+from divscore.sources.table import KINDS, Block, Piece, Request, Table, as_float
 
 __all__ = ["NpySource", "NpzSource"]
 
@@ -56,7 +56,7 @@ class Header:
         return self.offset + int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
 
 
-class NpySource(VectorSource):
+class NpySource(Table):
     """A two-dimensional array in a .npy file."""
 
     def __init__(self, location: Location, request: Request) -> None:
@@ -104,7 +104,7 @@ class NpySource(VectorSource):
         return self.request.rows_within(self.dimension, max(4, self._header.dtype.itemsize))
 
 
-class NpzSource(VectorSource):
+class NpzSource(Table):
     """A two-dimensional member of an .npz file, with one-dimensional members of equal length as columns."""
 
     def __init__(self, location: Location, request: Request) -> None:

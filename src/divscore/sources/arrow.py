@@ -17,8 +17,8 @@ from divscore.sources.table import (
     Block,
     Piece,
     Request,
+    Table,
     Texts,
-    VectorSource,
     decoded,
     kind_of,
     lengths_of,
@@ -38,7 +38,7 @@ PEEK_ROWS = 64
 PIECE_ROWS = 65_536  # row groups are gathered until they have as many rows
 
 
-class TableSource(VectorSource):
+class TableSource(Table):
     """What Parquet and Arrow files share: a schema, and record batches."""
 
     format: ClassVar[str]
@@ -54,7 +54,7 @@ class TableSource(VectorSource):
         self.metadata = decoded(schema.metadata)
         if request.piece is None:  # or else it was read when the file was cut
             about = read_embedded(self.metadata, self.label)
-            self.unopened = about.missing if about else ()
+            self.missing = about.missing if about else ()
         self._require(self.columns)
         self._column = self._choose(self.columns) if request.vectors else ""
         with location.reading(self.format):
@@ -297,15 +297,15 @@ def _read_batches(file: Any, options: Any, piece: Piece | None) -> Iterator[Any]
 # Columns in the names of folders: ``country=SA/part-0.parquet``, as Hive and its successors write them.
 
 
-class HiveSource(VectorSource):
+class HiveSource(Table):
     """A file whose folders add columns to it, each with one value throughout."""
 
-    def __init__(self, inner: VectorSource, values: Mapping[str, str]) -> None:
+    def __init__(self, inner: Table, values: Mapping[str, str]) -> None:
         extra = (*inner.request.extra, *values)
         super().__init__(inner.location, replace(inner.request, extra=extra))
-        self.inner, self.values = inner, dict(values)
+        self.inner, self.folder_values = inner, dict(values)
         self.rows, self.dimension, self.metadata = inner.rows, inner.dimension, inner.metadata
-        self.unopened = inner.unopened
+        self.missing = inner.missing
         self.columns = {**inner.columns, **dict.fromkeys(values, "text")}
 
     def pieces(self, rows: int | None = None) -> list[Piece]:
@@ -315,7 +315,7 @@ class HiveSource(VectorSource):
     def _blocks(self) -> Iterator[Block]:
         for block in self.inner:
             rows = np.zeros(len(block.vectors), dtype=np.intp)
-            own = {name: Texts([value], rows) for name, value in self.values.items()}
+            own = {name: Texts([value], rows) for name, value in self.folder_values.items()}
             yield replace(block, values={**block.values, **own})
             self.unreadable, self.problems = self.inner.unreadable, self.inner.problems
         self.unreadable, self.problems = self.inner.unreadable, self.inner.problems

@@ -1,4 +1,4 @@
-"""Items and ItemSource: texts and pictures that are still to be encoded, some at a time."""
+"""Items and Items: texts and pictures that are still to be encoded, some at a time."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from typing import Any, Literal
 
 from divscore.errors import FileError
 from divscore.sketch.missing import Missing
-from divscore.sources.open import open_located, parts_of
+from divscore.sources.open import open_located
 from divscore.sources.pictures import IMAGE_SUFFIXES
 from divscore.sources.places import Location, filesystem_of, quoted
-from divscore.sources.table import Block, Piece, Request, VectorSource
+from divscore.sources.table import Block, Piece, Request, Table
 from divscore.text import public
 
 __all__ = [
     "FolderItems",
-    "ItemSource",
-    "Items",
+    "ItemBatch",
     "PictureFiles",
     "TableItems",
     "is_picture",
@@ -31,7 +30,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Items:
+class ItemBatch:
     """A run of items: texts, or pictures as their addresses or bytes; what each is called, and its columns."""
 
     contents: Sequence[str | bytes]
@@ -41,13 +40,13 @@ class Items:
     def __len__(self) -> int:
         return len(self.contents)
 
-    def slice(self, start: int, stop: int) -> Items:
+    def slice(self, start: int, stop: int) -> ItemBatch:
         """Some of them."""
         values = {name: column[start:stop] for name, column in self.values.items()}
-        return Items(self.contents[start:stop], self.ids[start:stop], values)
+        return ItemBatch(self.contents[start:stop], self.ids[start:stop], values)
 
 
-class ItemSource:
+class Items:
     """Items of a folder or a file, enumerated anew and in the same order at every iteration.
 
     `rows` is None where the number of items is not known beforehand. `unreadable` and `problems` speak of rows that
@@ -67,8 +66,13 @@ class ItemSource:
         self.extra: tuple[str, ...] = ()
         self.unreadable = 0
         self.problems: list[str] = []
+        self.locations: Sequence[Location] = ()  # files that were named, or found by a pattern
+        self.parts: Sequence[Table] = ()  # tables that the items are in
+        self.missing: tuple[Missing, ...] = ()  # files that could not be opened
+        self.unlisted: list[str] = []  # folders that could not be listed, and why
+        self.other: Counter[str] = Counter()  # files in a folder that are no pictures, by suffix
 
-    def __iter__(self) -> Iterator[Items]:
+    def __iter__(self) -> Iterator[ItemBatch]:
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -96,7 +100,7 @@ def is_picture(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
 
 
-class FolderItems(ItemSource):
+class FolderItems(Items):
     """Every picture in a folder and the folders below it, in the order of their names.
 
     Each folder is entered once, so that links that lead back do no harm; hidden files and folders are left out.
@@ -107,7 +111,6 @@ class FolderItems(ItemSource):
         super().__init__(public(path), _folder_name(path), "image", COLUMNS)
         self._root = path
         self.extra = _checked(extra, self.path)
-        self.other: Counter[str] = Counter()  # files that are no pictures, by suffix
         self.rows = sum(1 for _ in self._files())
         if not self.rows:
             files = self.other.total()
@@ -117,7 +120,7 @@ class FolderItems(ItemSource):
                 "for a table or a file of vectors name the file itself"
             )
 
-    def __iter__(self) -> Iterator[Items]:
+    def __iter__(self) -> Iterator[ItemBatch]:
         run: list[tuple[str, str]] = []
         for each in self._files():
             run.append(each)
@@ -127,15 +130,16 @@ class FolderItems(ItemSource):
         if run:
             yield self._items(run)
 
-    def _items(self, run: list[tuple[str, str]]) -> Items:
+    def _items(self, run: list[tuple[str, str]]) -> ItemBatch:
         names = [plain(inside) for _, inside in run]
         folders = [str(PurePosixPath(name).parent) for name in names]
         columns = {"file": names, "folder": [self.name if each == "." else each for each in folders]}
-        return Items([address for address, _ in run], names, {name: columns[name] for name in self.extra})
+        return ItemBatch([address for address, _ in run], names, {name: columns[name] for name in self.extra})
 
     def _files(self) -> Iterator[tuple[str, str]]:
         """Address of each picture, and its path inside the folder with forward slashes."""
-        self.other, self.problems = Counter(), []
+        self.other, self.unlisted = Counter(), []
+        self.problems = self.unlisted
         for address, inside in _remote(self._root) if "://" in self._root else self._local():
             if is_picture(inside):
                 yield address, inside
@@ -157,29 +161,29 @@ class FolderItems(ItemSource):
             except OSError as error:
                 if not inside:
                     raise FileError(f"{plain(folder)} could not be listed: {error.strerror}") from error
-                self.problems.append(f"{plain(folder)} could not be listed: {error.strerror}")
+                self.unlisted.append(f"{plain(folder)} could not be listed: {error.strerror}")
                 continue
             below = [(entry.path, f"{inside}{entry.name}/") for entry in entries if _is_folder(entry)]
             yield from ((e.path, inside + e.name) for e in entries if not _is_folder(e))
             waiting.extend(reversed(below))
 
 
-class PictureFiles(ItemSource):
+class PictureFiles(Items):
     """Pictures that were named one by one or by a pattern."""
 
     def __init__(self, pattern: str, found: Sequence[Location], extra: Sequence[str] = ()) -> None:
         shown = public(pattern)
         super().__init__(shown, found[0].name if len(found) == 1 else shown, "image", COLUMNS)
         self.extra = _checked(extra, shown)
-        self.found = found
+        self.locations = found
         self.rows = len(found)
 
-    def __iter__(self) -> Iterator[Items]:
-        for start in range(0, len(self.found), RUN):
-            run = [location.url for location in self.found[start : start + RUN]]
+    def __iter__(self) -> Iterator[ItemBatch]:
+        for start in range(0, len(self.locations), RUN):
+            run = [location.url for location in self.locations[start : start + RUN]]
             names = [plain(public(address)) for address in run]
             columns = {"file": names, "folder": [str(PurePosixPath(name).parent) for name in names]}
-            yield Items(run, names, {name: columns[name] for name in self.extra})
+            yield ItemBatch(run, names, {name: columns[name] for name in self.extra})
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -238,7 +242,7 @@ RUN_TABLEITEMS = 4096
 IDENTITY = "id"
 
 
-class TableItems(ItemSource):
+class TableItems(Items):
     """Items of a table (or of several with the same columns); a column ``id`` names them, or else their position.
 
     A path of a picture is taken from the folder of its table.
@@ -254,18 +258,17 @@ class TableItems(ItemSource):
         pattern: str,
         kind: Literal["image", "text"] | None = None,
         piece: Piece | None = None,
-        unopened: Sequence[Missing] = (),
+        missing: Sequence[Missing] = (),
     ) -> None:
-        opened = open_located(found, Request(vectors=False, strict=strict), pattern, unopened)
-        self.unopened = opened.unopened
-        found = [part.location for part in parts_of(opened)]
+        opened = open_located(found, Request(vectors=False, strict=strict), pattern, missing)
+        found = opened.locations
         columns = opened.columns
         bytes_inside = columns.get(column) == "picture"
         if kind is None:
             kind = "image" if bytes_inside or _holds_pictures(found, column, pattern) else "text"
         super().__init__(opened.path, opened.name, kind, columns)
         self.rows = piece.rows if piece else opened.rows
-        self.locations = list(found)
+        self.locations, self.missing = found, opened.missing
         self._first = piece.first if piece else 0
         self.extra = tuple(dict.fromkeys(extra))
         self.column = column
@@ -283,17 +286,12 @@ class TableItems(ItemSource):
             pictures=column if bytes_inside else None,
             piece=piece,
         )
-        self._parts = [(each, open_located([each], request)) for each in found]
+        self.parts = [open_located([each], request) for each in found]
 
-    @property
-    def parts(self) -> list[VectorSource]:
-        """The tables, opened."""
-        return [part for _, part in self._parts]
-
-    def __iter__(self) -> Iterator[Items]:
+    def __iter__(self) -> Iterator[ItemBatch]:
         self.unreadable, self.problems = 0, []
         before = 0  # rows of earlier files
-        for location, part in self._parts:
+        for location, part in zip(self.locations, self.parts, strict=True):
             count = 0
             for block in part:
                 start = self._first + count
@@ -304,14 +302,14 @@ class TableItems(ItemSource):
             self.unreadable += part.unreadable
             self.problems += part.problems
 
-    def _items(self, location: Location, block: Block, ids: Sequence[str]) -> Items:
+    def _items(self, location: Location, block: Block, ids: Sequence[str]) -> ItemBatch:
         contents: Sequence[str | bytes] = block.pictures or block.values[self.column]
         if self.kind == "image" and not block.pictures:
             base = _folder_of(location)
             contents = [_address(base, str(path)) for path in contents]
         if self._identity:
             ids = [name or row for name, row in zip(block.values[self._identity], ids, strict=True)]
-        return Items(contents, ids, {name: block.values[name] for name in self.extra})
+        return ItemBatch(contents, ids, {name: block.values[name] for name in self.extra})
 
 
 def item_column(

@@ -17,7 +17,7 @@ from divscore.control.controlset import MAX_GROUPS, ControlSet
 from divscore.errors import FileError, MismatchError
 from divscore.sources.open import locate_files, open_located
 from divscore.sources.places import Location, quoted
-from divscore.sources.table import Request, VectorSource
+from divscore.sources.table import Request, Table
 
 __all__ = ["ENCODER_KEY", "GROUP", "attributes_of", "groups_of", "guess_attribute", "read_pool"]
 
@@ -51,9 +51,9 @@ def read_pool(
         return _from_control(path, attribute, order)
     files = locate_files(path)
     found, request = files.found, Request(column=column, strict=True)
-    source = open_located(found, replace(request, strict=False), os.fspath(path), files.unopened)
-    if source.unopened:
-        raise FileError(f"{source.unopened[0].reason}; labelled examples would be missing")
+    source = open_located(found, replace(request, strict=False), os.fspath(path), files.missing)
+    if source.missing:
+        raise FileError(f"{source.missing[0].reason}; labelled examples would be missing")
     if not source.columns:
         raise FileError(
             f"{source.path} has no columns, so none with the names of groups; give labelled examples as "
@@ -91,7 +91,7 @@ def _from_control(
     return control if order is None else control.with_order(order)
 
 
-def attributes_of(source: VectorSource, attribute: str) -> list[str]:
+def attributes_of(source: Table, attribute: str) -> list[str]:
     """Columns that an attribute names: one, or several for their intersections."""
     if attribute in source.columns:
         return [attribute]
@@ -106,7 +106,7 @@ def attributes_of(source: VectorSource, attribute: str) -> list[str]:
 
 
 def guess_attribute(
-    source: VectorSource, found: Sequence[Location], request: Request, besides: Sequence[str] = ()
+    source: Table, found: Sequence[Location], request: Request, besides: Sequence[str] = ()
 ) -> str:
     """Name the column of groups when nobody said; `besides` are known to be something else."""
     if GROUP in source.columns:
@@ -131,7 +131,7 @@ def guess_attribute(
     )
 
 
-def _read(source: VectorSource) -> tuple[NDArray[Any], dict[str, list[str]]]:
+def _read(source: Table) -> tuple[NDArray[Any], dict[str, list[str]]]:
     blocks = list(source)
     if not blocks:
         raise FileError(f"{source.label} holds no labelled examples")
@@ -140,7 +140,7 @@ def _read(source: VectorSource) -> tuple[NDArray[Any], dict[str, list[str]]]:
     return vectors, {name: [text for block in blocks for text in block.values[name]] for name in names}
 
 
-def groups_of(source: VectorSource, name: str, values: list[str]) -> list[Any]:
+def groups_of(source: Table, name: str, values: list[str]) -> list[Any]:
     """Group of every example; numbers stay numbers, which ControlSet refuses with good advice."""
     empty = next((row for row, value in enumerate(values) if not value.strip()), None)
     if empty is not None:

@@ -31,7 +31,7 @@ from divscore.sources.places import (
     over_http,
     unseen,
 )
-from divscore.sources.table import PROBLEMS_KEPT, Block, Request, VectorSource
+from divscore.sources.table import PROBLEMS_KEPT, Block, Request, Table
 from divscore.sources.textfiles import DelimitedSource, JsonLinesSource, LinesSource
 from divscore.text import public
 
@@ -51,7 +51,6 @@ __all__ = [
     "open_one",
     "open_vectors",
     "partitions_of",
-    "parts_of",
 ]
 
 
@@ -136,7 +135,7 @@ def _keep_standard_input(form: str) -> Location:
     return location
 
 
-SUFFIXES: dict[str, type[VectorSource]] = {
+SUFFIXES: dict[str, type[Table]] = {
     ".npy": NpySource,
     ".npz": NpzSource,
     ".parquet": ParquetSource,
@@ -148,7 +147,7 @@ SUFFIXES: dict[str, type[VectorSource]] = {
     ".jsonl": JsonLinesSource,
     ".ndjson": JsonLinesSource,
 }
-TEXT_SUFFIXES: dict[str, type[VectorSource]] = {
+TEXT_SUFFIXES: dict[str, type[Table]] = {
     ".txt": LinesSource,
     ".text": LinesSource,
     ".lst": LinesSource,
@@ -158,14 +157,14 @@ TEXT_SUFFIXES: dict[str, type[VectorSource]] = {
 OPENED_AT_ONCE = 16  # remote files, whose answers are waited for
 
 
-class ManySource(VectorSource):
+class ManySource(Table):
     """Several files of equal dimension, one after the other."""
 
-    def __init__(self, pattern: str, parts: Sequence[VectorSource], unopened: Sequence[Missing] = ()) -> None:
+    def __init__(self, pattern: str, parts: Sequence[Table], missing: Sequence[Missing] = ()) -> None:
         first = parts[0]
         super().__init__(first.location, first.request)
         self.parts = tuple(parts)
-        self.unopened = (*unopened, *(each for part in parts for each in part.unopened))
+        self.missing = (*missing, *(each for part in parts for each in part.missing))
         shown = public(pattern)
         self.path = self.label = shown
         # A folder is called by its own name; a pattern has none but itself.
@@ -179,6 +178,11 @@ class ManySource(VectorSource):
                     f"{part.path} has vectors of {part.dimension} numbers, but {first.path} of "
                     f"{first.dimension}; files of one pattern need the same dimension"
                 )
+
+    @property
+    def many(self) -> bool:
+        """It has, or had before some were found to be bad."""
+        return True
 
     def _blocks(self) -> Iterator[Block]:
         for part in self.parts:
@@ -197,7 +201,7 @@ def open_vectors(
     extra: Sequence[str] = (),
     strict: bool = False,
     batch_rows: int = 65536,
-) -> VectorSource:
+) -> Table:
     """Open the vectors of one file; ``-`` is CSV or JSON lines from standard input.
 
     Parameters
@@ -223,28 +227,28 @@ def open_many(
     extra: Sequence[str] = (),
     strict: bool = False,
     batch_rows: int = 65536,
-) -> VectorSource:
+) -> Table:
     """Open the files of a pattern such as ``data/*.parquet`` as one source, or a plain path as it is."""
     files = locate_files(pattern)
     request = _request(column, extra, strict, batch_rows)
-    return open_located(files.found, request, os.fspath(pattern), files.unopened)
+    return open_located(files.found, request, os.fspath(pattern), files.missing)
 
 
 def open_located(
-    found: Sequence[Location], request: Request, pattern: str = "", unopened: Sequence[Missing] = ()
-) -> VectorSource:
+    found: Sequence[Location], request: Request, pattern: str = "", missing: Sequence[Missing] = ()
+) -> Table:
     """Open files that were found before; a bad one among several is left out and noted, unless strict.
 
-    One without rows among several is simply not there. Those that are `unopened` already are bad ones as well.
+    One without rows among several is simply not there. Those that are `missing` already are bad ones as well.
     """
-    if unopened and request.strict:
-        raise FileError(f"{unopened[0].reason}; mend it, or leave out --strict")
-    if len(found) == 1 and not unopened:
+    if missing and request.strict:
+        raise FileError(f"{missing[0].reason}; mend it, or leave out --strict")
+    if len(found) == 1 and not missing:
         found[0].check()
         return _checked(open_one(found[0], request))
     with ThreadPoolExecutor(OPENED_AT_ONCE if found[0].remote else 1) as pool:
         tried = list(pool.map(lambda location: _try(location, request), found))
-    parts = [each for each in tried if isinstance(each, VectorSource)]
+    parts = [each for each in tried if isinstance(each, Table)]
     bad = [
         (location, each)
         for location, each in zip(found, tried, strict=True)
@@ -255,22 +259,17 @@ def open_located(
     if not parts:
         raise NoRowsError(f"{public(pattern)}: none of its {len(found):,} files has any rows")
     unread = [Missing(location.label, str(error)) for location, error in bad]
-    return _checked(ManySource(pattern, parts, [*unopened, *unread]))
+    return _checked(ManySource(pattern, parts, [*missing, *unread]))
 
 
-def _checked(source: VectorSource) -> VectorSource:
+def _checked(source: Table) -> Table:
     """Refuse vectors that were made without some files, if strict."""
-    if source.unopened and source.request.strict:
-        raise FileError(f"{source.unopened[0].reason}; mend it and embed again, or leave out --strict")
+    if source.missing and source.request.strict:
+        raise FileError(f"{source.missing[0].reason}; mend it and embed again, or leave out --strict")
     return source
 
 
-def parts_of(source: VectorSource) -> Sequence[VectorSource]:
-    """The files of a source."""
-    return source.parts if isinstance(source, ManySource) else [source]
-
-
-def _try(location: Location, request: Request) -> VectorSource | FileError:
+def _try(location: Location, request: Request) -> Table | FileError:
     try:
         location.check()
         return open_one(location, request)
@@ -278,7 +277,7 @@ def _try(location: Location, request: Request) -> VectorSource | FileError:
         return error
 
 
-def open_one(location: Location, request: Request) -> VectorSource:
+def open_one(location: Location, request: Request) -> Table:
     """Open one file that is known to be there; asked for a column that its folders name, with that column."""
     named = {name: value for name, value in folder_values(location).items() if name in request.extra}
     if not named:
@@ -293,7 +292,7 @@ def open_one(location: Location, request: Request) -> VectorSource:
     return HiveSource(opened, named) if named else opened
 
 
-def _open(location: Location, request: Request) -> VectorSource:
+def _open(location: Location, request: Request) -> Table:
     known = SUFFIXES if request.vectors else {**SUFFIXES, **TEXT_SUFFIXES}
     source = known.get(location.suffix)
     if source is None:
@@ -329,7 +328,7 @@ class Partition:
     def __str__(self) -> str:
         return self.label
 
-    def open(self, block_bytes: int | None = None) -> VectorSource:
+    def open(self, block_bytes: int | None = None) -> Table:
         """Open it for reading, wherever this is, perhaps in larger blocks than usual."""
         check_here(self.location, self.size)
         request = self.request if block_bytes is None else replace(self.request, block_bytes=block_bytes)
@@ -348,9 +347,9 @@ def check_here(location: Location, size: int) -> None:
         )
 
 
-def partitions_of(source: VectorSource) -> Iterator[Partition]:
+def partitions_of(source: Table) -> Iterator[Partition]:
     """Cut a source into partitions: file by file, each from its start to its end."""
-    for part in parts_of(source):
+    for part in source.parts:
         request = replace(part.request, dimension=part.dimension)
         location, size = part.location.anywhere, part.location.size()
         pieces = part.pieces()

@@ -284,7 +284,7 @@ class Files:
     """What a path, a pattern or a folder names, and what is known from the start to be missing."""
 
     found: Sequence[Location]
-    unopened: tuple[Missing, ...] = ()
+    missing: tuple[Missing, ...] = ()
 
 
 # What standard input holds, told from its first lines.

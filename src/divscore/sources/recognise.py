@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 from divscore.errors import FileError
-from divscore.sources.items import FolderItems, ItemSource, PictureFiles, TableItems, is_picture, item_column
+from divscore.sources.items import FolderItems, Items, PictureFiles, TableItems, is_picture, item_column
 from divscore.sources.manifest import MANIFEST, Manifest, read_manifest, read_manifests
 from divscore.sources.open import SUFFIXES, is_folder, locate_files
 from divscore.sources.places import Files, Location, filesystem_of
@@ -100,7 +100,7 @@ def recognise(
     form: str = "",
     strict: bool = False,
     forced: bool = False,
-) -> ItemSource | Files:
+) -> Items | Files:
     """Open a folder, a pattern or a file of items; where it holds vectors, return the files that were found.
 
     Parameters
@@ -139,7 +139,7 @@ def recognise(
     chosen = _item_column(found, text, column=column, taken=(*taken, *extra), forced=forced)
     if chosen is None:
         return files
-    return TableItems(found, chosen, extra=extra, strict=strict, pattern=text, unopened=files.unopened)
+    return TableItems(found, chosen, extra=extra, strict=strict, pattern=text, missing=files.missing)
 
 
 def _item_column(found: Sequence[Location], pattern: str, **asked: Any) -> str | None:

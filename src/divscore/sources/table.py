@@ -1,4 +1,4 @@
-"""Block and VectorSource: vectors of a file, a few megabytes at a time."""
+"""Block and Table: vectors of a file, a few megabytes at a time."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = [
     "Block",
     "Piece",
     "Request",
+    "Table",
     "Texts",
-    "VectorSource",
     "decoded",
     "kind_of",
     "lengths_of",
@@ -116,12 +116,12 @@ class Request:
         return max(1, min(self.batch_rows, (self.block_bytes or BLOCK_BYTES) // max(1, dimension * itemsize)))
 
 
-class VectorSource:
+class Table:
     """Vectors of one file, read anew at every iteration and never loaded whole.
 
     `rows` is None where the format does not tell. `unreadable` and `problems` speak of the last iteration:
     how many rows had no usable vector, and the first messages about them. `columns` maps the file's columns
-    to their kind ("vector", "text", "number", "bool", …); `metadata` is what a table says about itself. `unopened`
+    to their kind ("vector", "text", "number", "bool", …); `metadata` is what a table says about itself. `missing`
     are files that had to be left out: here, or when `embed` made this one.
     """
 
@@ -135,7 +135,10 @@ class VectorSource:
         self.dimension = 0
         self.columns: dict[str, str] = {}
         self.metadata: dict[str, str] = {}
-        self.unopened: tuple[Missing, ...] = ()
+        self.missing: tuple[Missing, ...] = ()
+        self.parts: tuple[Table, ...] = (self,)  # its files
+        self.folder_values: dict[str, str] = {}  # columns that the names of its folders add
+        self.number_columns: list[str] = []  # columns that are together the vector
         self.unreadable = 0
         self.problems: list[str] = []
 
@@ -147,6 +150,16 @@ class VectorSource:
     def __repr__(self) -> str:
         rows = "" if self.rows is None else f"{self.rows} × "
         return f"<{type(self).__name__} {self.path}: {rows}{self.dimension}>"
+
+    @property
+    def locations(self) -> list[Location]:
+        """Where its files are."""
+        return [part.location for part in self.parts]
+
+    @property
+    def many(self) -> bool:
+        """Whether it has several files, so that a bad one is missing and not the end."""
+        return False
 
     def _blocks(self) -> Iterator[Block]:
         raise NotImplementedError

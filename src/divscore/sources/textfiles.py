@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from divscore.errors import FileError
 from divscore.sources.cuts import BOM, check_records, mark_lines, mark_table, open_piece, pieces_of
 from divscore.sources.places import Location, NoRowsError, quoted
-from divscore.sources.table import Block, Piece, Request, VectorSource
+from divscore.sources.table import Block, Piece, Request, Table
 
 __all__ = [
     "DelimitedSource",
@@ -38,7 +38,7 @@ __all__ = [
 SAMPLE_JSONLINES = 200
 
 
-class JsonLinesSource(VectorSource):
+class JsonLinesSource(Table):
     """Vectors in a field of a .jsonl or .ndjson file."""
 
     def __init__(self, location: Location, request: Request) -> None:
@@ -242,7 +242,7 @@ NAMES_OF_ROWS = frozenset({"id", "", "index", "unnamed: 0"})
 EXPECTED = 'a column of JSON lists such as "[0.1, 0.2]", or columns of numbers'
 
 
-class DelimitedSource(VectorSource):
+class DelimitedSource(Table):
     """Vectors in a .csv or .tsv file with a header line."""
 
     def __init__(self, location: Location, request: Request) -> None:
@@ -250,7 +250,6 @@ class DelimitedSource(VectorSource):
         # Rows with too few or too many cells: those to be told of, and those that the next batches lack.
         self._broken: dict[int, int] = {}
         self._dropped: deque[int] = deque()
-        self.numbers: list[str] = []  # columns that are together the vector
         with location.reading("CSV"):
             self._delimiter = "\t" if location.suffix == ".tsv" else _delimiter(location)
             sample = self._sample()
@@ -264,16 +263,18 @@ class DelimitedSource(VectorSource):
             if kind == "number" and name not in request.extra and name.lower() not in NAMES_OF_ROWS
         ]
         whole = request.column is None and "vector" not in self.columns.values()
-        self.numbers = numbers if whole else []
-        self._column = "" if self.numbers else self._choose(self.columns, EXPECTED)
-        self.dimension = len(self.numbers) or first_length(sample[self._column])
+        self.number_columns = numbers if whole else []
+        self._column = "" if self.number_columns else self._choose(self.columns, EXPECTED)
+        self.dimension = len(self.number_columns) or first_length(sample[self._column])
 
     def pieces(self, rows: int | None = None) -> list[Piece]:
         """Runs of records."""
         return pieces_of(self.location, partial(mark_table, delimiter=self._delimiter), rows)
 
     def _blocks(self) -> Iterator[Block]:
-        columns = [*(self.numbers or [self._column]), *self.request.extra] if self.request.vectors else []
+        columns = (
+            [*(self.number_columns or [self._column]), *self.request.extra] if self.request.vectors else []
+        )
         columns = columns or list(self.request.extra) or list(self.columns)[:1]
         step = self.request.rows_within(self.dimension) if self.request.vectors else self.request.batch_rows
         with self.location.reading("CSV"):
@@ -309,11 +310,11 @@ class DelimitedSource(VectorSource):
 
     def _vectors(self, batch: Any) -> tuple[NDArray[Any], dict[int, str]]:
         """Vectors of the batch's good rows, and what is wrong with the others."""
-        if not self.numbers:
+        if not self.number_columns:
             return from_lists(batch.column(self._column).to_pylist(), self.dimension)
         vectors = np.empty((batch.num_rows, self.dimension))
         reasons: dict[int, str] = {}
-        for position, name in enumerate(self.numbers):
+        for position, name in enumerate(self.number_columns):
             vectors[:, position], wrong = from_numbers(batch.column(name))
             for row, cell in wrong.items():
                 reasons.setdefault(row, f"has {cell[:40]!r} in column '{name}', not a number")
@@ -450,7 +451,7 @@ COLUMN = "text"
 LONGEST = 1 << 20
 
 
-class LinesSource(VectorSource):
+class LinesSource(Table):
     """The lines of a .txt file as a column named ``text``; blank lines are passed over."""
 
     def __init__(self, location: Location, request: Request) -> None:

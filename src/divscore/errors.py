@@ -1,12 +1,14 @@
-"""What can go wrong, as one tree.
+"""The errors that divscore raises, as one tree.
 
 DivscoreError
-├── InputError (also ValueError)     what the caller gave cannot be used
-│   ├── VectorError                  vectors of the wrong shape, type or dimension
-│   ├── ControlError                 a labelled set that cannot calibrate anything
-│   ├── MismatchError                things that do not belong together (sketch, control set, similarity)
-│   └── FileError                    a file that is missing, damaged or of an unexpected form
-└── MissingExtraError (also ImportError)   an optional part is not installed
+├── InputError (also ValueError)           the input cannot be used
+│   ├── VectorError                        vectors of the wrong shape, type or dimension
+│   ├── ControlError                       labelled examples that cannot be used as a control set
+│   ├── MismatchError                      two inputs that do not belong together
+│   └── FileError                          a file that is missing, damaged or of the wrong format
+└── MissingExtraError (also ImportError)   an optional dependency is not installed
+
+CancelledError (BaseException) ends a thread whose result is no longer wanted; see `Cancel`.
 """
 
 from __future__ import annotations
@@ -16,17 +18,21 @@ from collections.abc import Callable
 from typing import TypeVar
 
 __all__ = [
+    "Cancel",
+    "CancelledError",
     "ControlError",
     "DivscoreError",
     "FileError",
-    "Halt",
-    "HaltedError",
     "InputError",
     "MismatchError",
     "MissingExtraError",
     "VectorError",
-    "heed",
+    "check_cancelled",
 ]
+
+T = TypeVar("T")
+R = TypeVar("R")
+_THREAD = threading.local()
 
 
 class DivscoreError(Exception):
@@ -34,7 +40,7 @@ class DivscoreError(Exception):
 
 
 class InputError(DivscoreError, ValueError):
-    """What the caller gave cannot be used; the message says what to give instead."""
+    """The input cannot be used; the message says what to use instead."""
 
 
 class VectorError(InputError):
@@ -42,55 +48,48 @@ class VectorError(InputError):
 
 
 class ControlError(InputError):
-    """A labelled set that cannot serve as control set."""
+    """Labelled examples that cannot be used as a control set."""
 
 
 class MismatchError(InputError):
-    """Two things that do not belong together, such as a sketch and another control set."""
+    """Two inputs that do not belong together, such as a sketch and another control set."""
 
 
 class FileError(InputError):
-    """A file that is missing, damaged or of an unexpected form."""
+    """A file that is missing, damaged or of the wrong format."""
 
 
 class MissingExtraError(DivscoreError, ImportError):
-    """An optional part of divscore is not installed."""
+    """An optional dependency is not installed."""
 
 
-# Halt: asks work in other threads to end, as the system tells the main thread alone of Ctrl-C.
-
-T = TypeVar("T")
-R = TypeVar("R")
-_HERE = threading.local()
+class CancelledError(BaseException):
+    """The result of this thread is no longer wanted. Like KeyboardInterrupt, ``except Exception`` must not catch it."""
 
 
-class HaltedError(BaseException):
-    """The work of this thread is no longer wanted; like Ctrl-C, no error that anything on the way should catch."""
-
-
-class Halt:
-    """A request that any number of threads heed."""
+class Cancel:
+    """Stops work in other threads: only the main thread receives Ctrl-C."""
 
     def __init__(self) -> None:
-        self._asked = threading.Event()
+        self._requested = threading.Event()
 
-    def ask(self) -> None:
-        """Let what was begun by `call` end at the next `heed`."""
-        self._asked.set()
+    def request(self) -> None:
+        """Let everything that was started by `run` end at its next `check_cancelled`."""
+        self._requested.set()
 
-    def call(self, function: Callable[[T], R], task: T) -> R:
-        """Call a function in this thread; `heed` raises in it from when it was asked to end."""
-        before = getattr(_HERE, "asked", None)
-        _HERE.asked = self._asked
+    def run(self, function: Callable[[T], R], task: T) -> R:
+        """Call a function in this thread; once cancellation is requested, `check_cancelled` raises inside it."""
+        outer = getattr(_THREAD, "requested", None)
+        _THREAD.requested = self._requested
         try:
-            heed()
+            check_cancelled()
             return function(task)
         finally:
-            _HERE.asked = before
+            _THREAD.requested = outer
 
 
-def heed() -> None:
-    """End here if the work of this thread is no longer wanted; long loops call this every now and then."""
-    asked: threading.Event | None = getattr(_HERE, "asked", None)
-    if asked is not None and asked.is_set():
-        raise HaltedError
+def check_cancelled() -> None:
+    """Raise CancelledError if this thread was asked to stop; long loops call this regularly."""
+    requested: threading.Event | None = getattr(_THREAD, "requested", None)
+    if requested is not None and requested.is_set():
+        raise CancelledError

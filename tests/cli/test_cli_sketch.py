@@ -167,4 +167,4 @@ def test_a_sketch_cannot_be_written_to_an_address(control: Path, tmp_path: Path)
     asked = ["sketch", str(tmp_path / "x.npy"), "--control", str(control), "-o", "s3://bucket/x.sketch"]
     done = CliRunner().invoke(main, asked)
     assert done.exit_code == 2
-    assert "s3://bucket/x.sketch is an address" in done.stderr
+    assert "s3://bucket/x.sketch is a URL" in done.stderr

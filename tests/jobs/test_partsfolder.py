@@ -198,7 +198,7 @@ def test_an_address_to_write_to_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     before = sorted(os.listdir())
-    assert "is an address; vectors can only be written to this machine" in refused("embed", posts, "-o", out)
+    assert "is a URL; vectors can only be written to a local" in refused("embed", posts, "-o", out)
     assert sorted(os.listdir()) == before
 
 

@@ -683,7 +683,7 @@ def test_a_report_is_written_whole_or_not_at_all(audits, tmp_path, monkeypatch):
         ("report.pdf", r"suffix '\.pdf'; expected .* \.html or \.md"),
         ("report", "no suffix"),
         ("-", "no suffix"),
-        ("missing/report.html", "no folder"),
+        ("missing/report.html", "does not exist"),
         ("folder.html", "is a folder"),
     ],
 )
@@ -732,7 +732,7 @@ def test_a_wrong_suffix_is_told_before_anything_is_read(files):
     said = run("audit", "absent.npy", "--control", "absent.npz", "--report", "r.pdf", code=2)
     assert "'.pdf'; expected a file that ends in .html or .md" in said.stderr
     said = run("audit", "absent.npy", "--control", "absent.npz", "--report", "no/r.html", code=2)
-    assert "there is no folder no" in said.stderr
+    assert "the folder no does not exist" in said.stderr
     said = run("audit", "mostly_a.npy", "--control", "labelled.npz", "--show-examples", code=2)
     assert "--report FILE.html" in said.stderr
 
@@ -757,7 +757,7 @@ def test_no_output_overwrites_another_file(files):
 
 def test_where_json_cannot_be_written_is_told_before_anything_is_read(files):
     said = run("audit", "absent.npy", "--control", "absent.npz", "--json", "no/x.json", code=2)
-    assert "--json no/x.json: there is no folder no" in said.stderr
+    assert "--json no/x.json: the folder no does not exist" in said.stderr
     said = run("audit", "absent.npy", "--control", "absent.npz", "--json", ".", code=2)
     assert "is a folder" in said.stderr
 

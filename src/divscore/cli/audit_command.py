@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import shlex
@@ -24,7 +23,7 @@ from divscore.cli.main import TYPED
 from divscore.cli.options import Engines, cluster_option, encoding_options, read_control, workers_option
 from divscore.control.controlset import ControlSet
 from divscore.errors import DivscoreError, InputError
-from divscore.files import check_place
+from divscore.files import check_writable, sha256
 from divscore.jobs.encode import Encoding, read_picture
 from divscore.jobs.pool import open_labelled
 from divscore.jobs.sketching import SAMPLES
@@ -249,8 +248,7 @@ def _digest(path: str) -> str:
     try:
         if not os.path.isfile(path) or os.path.getsize(path) > MOST_BYTES:
             return ""
-        with open(path, "rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        return sha256(path)
     except (OSError, ValueError):
         return ""
 
@@ -398,7 +396,7 @@ def _check_outputs(json_path: str | None, reports: Sequence[str], read: Sequence
         check_target(path)
     written = [*reports]
     if json_path not in (None, "", "-"):
-        check_place(str(json_path), "--json")
+        check_writable(str(json_path), "--json")
         written.append(str(json_path))
     taken = {os.path.realpath(path): path for path in read if path and os.path.isfile(path)}
     for path in written:

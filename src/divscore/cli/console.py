@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import click
 
 from divscore.errors import DivscoreError
-from divscore.files import write_whole
+from divscore.files import write_file
 from divscore.paper.results import already_there, results_folder
 from divscore.text import brief, printable, without_secrets
 
@@ -137,7 +137,7 @@ def write_json(path: str, text: str) -> None:
     if path == "-":
         say(text)
     else:
-        write_whole(path, f"{text}\n")
+        write_file(path, f"{text}\n")
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from divscore.control.selection import select_adaptive, select_dpp, select_rando
 from divscore.control.theory import control_size, gamma_control, theorem
 from divscore.errors import FileError, InputError
 from divscore.estimators.checks import separation
-from divscore.files import write_whole
+from divscore.files import write_file
 from divscore.jobs.encode import Encoding
 from divscore.jobs.pool import PROJECTION
 from divscore.publishing.about import CHOICES, About, read_about, whole_texts, write_about
@@ -137,7 +137,7 @@ def card(path: str, attribute: str | None, out: str | None, measuring: bool) -> 
     if out is None:
         say(text.rstrip("\n"))
         return
-    write_whole(out, text)
+    write_file(out, text)
     warn(f"wrote {out}")
 
 
@@ -189,7 +189,7 @@ def publish(
     if template is not None:
         if Path(template).exists():
             raise FileError(f"{template} exists already; fill it in, or give another name")
-        write_whole(template, write_about(stated(path)[0] if is_published(path) else About(), found))
+        write_file(template, write_about(stated(path)[0] if is_published(path) else About(), found))
         warn(f"wrote {template}: fill it in, then give it as --about {template}")
         return
     if out is None:

@@ -14,6 +14,7 @@ from divscore.cli.audit_command import typed_command
 from divscore.cli.console import clean_errors, say, warn
 from divscore.control.controlset import ControlSet
 from divscore.control.selection import select_adaptive
+from divscore.files import write_file
 from divscore.paper.names import DemoList, speaker_lists
 from divscore.report.auditjson import write_report
 from divscore.report.context import Context, Example, Examples
@@ -106,7 +107,7 @@ def _write(folder: Path, control: ControlSet, lists: list[DemoList], text: str) 
 
     folder.mkdir(parents=True, exist_ok=True)
     save_control(control, folder / "control")
-    (folder / "audit.json").write_text(text + "\n", encoding="utf-8")
+    write_file(folder / "audit.json", text + "\n")
     vectors = np.concatenate([each.vectors for each in lists])
     flat = pa.array(vectors.ravel())
     table = pa.table(

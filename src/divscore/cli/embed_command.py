@@ -13,7 +13,7 @@ from divscore.cli.console import clean_errors, progress_bar, say, stops_cleanly,
 from divscore.cli.options import WORDS, cluster_option, encoding_options, tell_dividing, workers_option
 from divscore.encoders.registry import DEFAULTS, ENCODERS
 from divscore.errors import InputError
-from divscore.files import refuse_address
+from divscore.files import refuse_url
 from divscore.jobs.cluster import ClusterEngine
 from divscore.jobs.embed import EmbedResult, Journal, check_file, place_of, refuse_other_file
 from divscore.jobs.embed import embed as run_embed
@@ -73,7 +73,7 @@ def embed(
       divscore embed photos/ -o photos.arrow --encoder vgg16 --model vgg16.safetensors --pca 300
       divscore embed posts/ --column text -o vectors/ --cluster tcp://10.0.0.5:8786
     """
-    refuse_address(out, "vectors")
+    refuse_url(out, "vectors")
     single = bool(Path(out).suffix) and not out.endswith("/") and not Path(out).is_dir()
     if single and cluster:
         raise InputError(f"on a cluster every part is a file of its own; give a folder in place of {out}")

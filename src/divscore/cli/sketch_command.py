@@ -14,7 +14,7 @@ from divscore.cli.console import clean_errors, stops_cleanly, warn
 from divscore.cli.options import Engines, cluster_option, encoding_options, read_control, workers_option
 from divscore.cli.passes import open_collection, sketch_source
 from divscore.errors import FileError
-from divscore.files import check_place, refuse_address
+from divscore.files import check_writable, refuse_url
 from divscore.jobs.encode import Encoding
 from divscore.sketch.sketchfile import is_sketch, merge_sketches, subtract_sketches, write_sketches
 from divscore.text import FEW, brief, listed
@@ -126,8 +126,8 @@ def merge(sketches: tuple[str, ...], out: str, without: tuple[str, ...]) -> None
 
 
 def _check_output(out: str) -> None:
-    refuse_address(out, "a sketch")
-    check_place(out, "--out")
+    refuse_url(out, "a sketch")
+    check_writable(out, "--out")
 
 
 def sketch_files(path: str, besides: str | None = None) -> list[str]:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import shutil
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -18,6 +13,7 @@ import numpy as np
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import COSINE, PairwiseFunction, Similarity
 from divscore.errors import DivscoreError, FileError, MismatchError
+from divscore.files import atomic_folder, sha256
 from divscore.text import printable
 
 __all__ = [
@@ -28,7 +24,6 @@ __all__ = [
     "load_control",
     "plain",
     "save_control",
-    "whole_folder",
     "write_table",
 ]
 
@@ -158,7 +153,7 @@ def croissant(control: ControlSet, table: Path) -> dict[str, Any]:
                 "name": TABLE,
                 "contentUrl": TABLE,
                 "encodingFormat": "application/x-parquet",
-                "sha256": hashlib.sha256(table.read_bytes()).hexdigest(),
+                "sha256": sha256(table),
             }
         ],
         "recordSet": [
@@ -196,7 +191,7 @@ def save_control(control: ControlSet, folder: str | os.PathLike[str]) -> None:
     """Write `control` into `folder`, whole or not at all; an earlier control set there is replaced."""
     target = Path(folder)
     _check_target(target)
-    with whole_folder(target, {TABLE, CARD, CROISSANT}) as fresh:
+    with atomic_folder(target, {TABLE, CARD, CROISSANT}) as fresh:
         write_table(control, fresh / TABLE)
         (fresh / CARD).write_text(card(control), encoding="utf-8")
         text = json.dumps(croissant(control, fresh / TABLE), indent=2, ensure_ascii=False)
@@ -264,45 +259,6 @@ def _check_target(target: Path) -> None:
         raise FileError(
             f"{target} is a folder with other things in it; give a new folder for the control set"
         )
-
-
-@contextmanager
-def whole_folder(target: Path, replaced: set[str]) -> Iterator[Path]:
-    """Give a fresh folder to write into, which takes the place of `target` once everything is written.
-
-    What lies in `target` already stays, but for the entries `replaced`.
-    """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    fresh = target.parent / f".{target.name}.{uuid.uuid4().hex}"
-    fresh.mkdir()
-    try:
-        yield fresh
-        _put_in_place(fresh, target, replaced)
-    except UnicodeEncodeError as error:
-        raise FileError(
-            f"{target}: {error.object!r} cannot be written as text; rename the example, group or attribute"
-        ) from error
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-
-
-def _put_in_place(fresh: Path, target: Path, replaced: set[str]) -> None:
-    """Let the folder `fresh` take the place of `target`, whose entries other than those `replaced` it takes over."""
-    if not target.exists():
-        fresh.rename(target)
-        return
-    old = target.parent / f"{fresh.name}.old"
-    target.rename(old)
-    try:
-        fresh.rename(target)
-    except OSError:
-        old.rename(target)
-        raise
-    # What somebody put beside the control set, such as notes or images, stays.
-    for entry in old.iterdir():
-        if entry.name not in replaced:
-            entry.rename(target / entry.name)
-    shutil.rmtree(old)
 
 
 def write_table(control: ControlSet, file: Path) -> None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from divscore.encoders.registry import Encoded
 from divscore.errors import FileError, InputError, MissingExtraError
-from divscore.files import digest_of, short
+from divscore.files import sha256
 
 __all__ = ["OPTIONS", "FaceEncoder", "load"]
 
@@ -87,7 +87,7 @@ class FaceEncoder:
     def __init__(self, weights: tuple[Path, Path], which: str = "largest") -> None:
         import dlib
 
-        self.identity = f"faces/1 weights={short(digest_of(weights))}"
+        self.identity = f"faces/1 weights={sha256(*weights)[:16]}"
         self.variant = which
         self._detector = dlib.get_frontal_face_detector()
         self._landmarks = dlib.shape_predictor(str(weights[0]))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.encoders.registry import Encoded
-from divscore.errors import InputError, heed
+from divscore.errors import InputError, check_cancelled
 
 __all__ = ["OPTIONS", "NgramEncoder", "clean", "load"]
 
@@ -63,7 +63,7 @@ class NgramEncoder:
         marked = [f"{START}{text}{END}" for text in folded if text]
         vectors = np.empty((len(marked), self.dimension), dtype=np.float32)
         for start, stop in _batches(marked):
-            heed()
+            check_cancelled()
             self._fill(vectors[start:stop], marked[start:stop])
         empty = dict.fromkeys(np.flatnonzero(found == 0).tolist(), "is empty")
         return Encoded(vectors, np.flatnonzero(found), found, empty)

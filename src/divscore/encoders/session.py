@@ -15,8 +15,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.errors import FileError, InputError, MissingExtraError, heed
-from divscore.files import digest_of, short
+from divscore.errors import FileError, InputError, MissingExtraError, check_cancelled
+from divscore.files import sha256
 
 __all__ = [
     "POOLS",
@@ -101,7 +101,7 @@ class Session:
 
     def run(self, feeds: Mapping[str, NDArray[Any]], outputs: Sequence[str]) -> list[NDArray[Any]]:
         """Named outputs for a batch that is not longer than `batch`; a short one is filled up with its last item."""
-        heed()
+        check_cancelled()
         rows = len(next(iter(feeds.values())))
         missing = (self.batch or rows) - rows
         if missing:
@@ -295,7 +295,7 @@ class ModelFiles:
         """Short fingerprint of the graph and all its weights."""
         beside = (self.graph.parent / name for name in outside_weights(self.graph))
         try:
-            return short(digest_of([self.graph, *beside]))
+            return sha256(self.graph, *beside)[:16]
         except OSError as error:
             raise FileError(
                 f"{self.graph} keeps weights in another file that cannot be read ({error})"

@@ -23,7 +23,7 @@ from divscore.encoders.session import (
     not_finite,
 )
 from divscore.errors import FileError, InputError
-from divscore.files import digest_of, short
+from divscore.files import sha256
 
 __all__ = ["INPUTS", "TextModel", "TextStyle", "TokenRow", "Tokens", "longest", "text_model"]
 
@@ -210,6 +210,6 @@ def text_model(
     output = choice.among(measured(session, words.feeds(blank)), name)
     identity = (
         f"{style.name} kind=text length={length} pad={tokens.pad} {output} "
-        f"scaled={'unit' if style.unit else 'no'} tokenizer={short(digest_of([tokenizer]))} weights={files.weights}"
+        f"scaled={'unit' if style.unit else 'no'} tokenizer={sha256(tokenizer)[:16]} weights={files.weights}"
     )
     return TextModel(identity, session, words, tokens, output, style.unit)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from divscore.encoders.images import NORMALISATIONS, ImageModel, Normalisation, Pixels, Preprocess
 from divscore.encoders.session import HubModel, Output, Session, locate
 from divscore.errors import FileError, InputError
-from divscore.files import digest_of, short
+from divscore.files import sha256
 
 __all__ = [
     "LAYERS",
@@ -311,7 +311,7 @@ def load(kind: str, model: str | None, options: Mapping[str, str], threads: int)
     path = _weights_file(model)
     weights = read_weights(path)
     preprocess = PREPARED[weights.style]
-    identity = f"vgg16/1 {preprocess} output=fc2+relu weights={short(digest_of([path]))}"
+    identity = f"vgg16/1 {preprocess} output=fc2+relu weights={sha256(path)[:16]}"
     return network(identity, weights, preprocess, threads)
 
 

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from divscore.encoders.ngrams import clean
 from divscore.encoders.registry import Encoded
-from divscore.errors import FileError, InputError, heed
-from divscore.files import digest_of, short
+from divscore.errors import FileError, InputError, check_cancelled
+from divscore.files import sha256
 from divscore.sources.pickles import Record, read_plain
 
 __all__ = [
@@ -76,7 +76,7 @@ class WordVectors:
         self._starts = np.frombuffer(words.starts, dtype=np.int64)
         self._data, self._row, self._label = data, row, label
         self.dimension = dimension
-        self.digest = digest_of(files)
+        self.digest = sha256(*files)
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -383,7 +383,7 @@ class Word2Vec:
         self._seen: dict[str, NDArray[np.float32] | None] = {}
         self.dimension = vectors.dimension
         self.identity = (
-            f"word2vec/{VERSION} stopwords={stopwords} clean={clean} weights={short(vectors.digest)}"
+            f"word2vec/{VERSION} stopwords={stopwords} clean={clean} weights={vectors.digest[:16]}"
         )
 
     def encode(self, items: Sequence[str]) -> Encoded:
@@ -391,7 +391,7 @@ class Word2Vec:
         means = np.zeros((len(items), self.dimension), dtype=np.float32)
         reasons: dict[int, str] = {}
         for at, text in enumerate(items):
-            heed()
+            check_cancelled()
             if not text.strip():
                 reasons[at] = "is empty"
                 continue

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import struct
-import uuid
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,8 +17,8 @@ from typing import Any, BinaryIO, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.errors import DivscoreError, FileError, heed
-from divscore.files import refuse_address
+from divscore.errors import DivscoreError, FileError, check_cancelled
+from divscore.files import atomic_file, lock_stream, refuse_url
 from divscore.jobs.cache import READ, Outcome
 from divscore.jobs.encode import KEY_BYTES, Encoding, Pipeline, chunks, fingerprint, signature
 from divscore.sketch.missing import Missing
@@ -43,7 +42,6 @@ __all__ = [
     "check_file",
     "embed",
     "item_partitions",
-    "lock",
     "origin_of",
     "place_of",
     "places_of",
@@ -116,7 +114,7 @@ class Journal:
         self._stream.flush()
         with open(self.path, "rb") as stream:
             for start, _ in self.marks:
-                heed()
+                check_cancelled()
                 stream.seek(start)
                 length, checksum, _ = RECORD.unpack(stream.read(RECORD.size))
                 payload = stream.read(length)
@@ -131,7 +129,7 @@ class Journal:
     def _open(self) -> BinaryIO:
         stream = os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
         try:
-            lock(stream, self.path)
+            lock_stream(stream, self.path)
             found = self.header_of(self.path)
             if found == self.header:
                 self._read_marks(stream)
@@ -159,20 +157,6 @@ class Journal:
                 return
             self.marks.append((self._end, signature))
             self._end += RECORD.size + length
-
-
-def lock(stream: BinaryIO, path: Path) -> None:
-    """Two jobs must not write one journal or folder; the lock goes with the process, however it ends."""
-    try:
-        import fcntl
-    except ImportError:  # Windows, where an open file cannot be replaced anyway
-        return
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise FileError(
-            f"{path} is in use by another job; wait for it, or give another name to write"
-        ) from error
 
 
 # Vectors as Arrow: record batches for the journal, and the finished file.
@@ -251,23 +235,19 @@ class Layout:
 
         metadata = {ENCODER_KEY: encoder, ABOUT_KEY: json.dumps(about)}
         schema = self.schema(finished=True, metadata=metadata)
-        fresh = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
         enough = max(1, BLOCK_BYTES // (4 * self.dimension))
-        try:
-            with pa.OSFile(os.fspath(fresh), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-                waiting: list[Any] = []
-                for batch in self._read(payloads):
-                    waiting.append(self._vectors_of(batch, schema))
-                    if sum(each.num_rows for each in waiting) >= enough:
-                        _put(writer, waiting, schema)
-                        waiting = []
-                _put(writer, waiting, schema)
-            descriptor = os.open(fresh, os.O_RDONLY)
-            os.fsync(descriptor)
-            os.close(descriptor)
-            fresh.replace(target)
-        finally:
-            fresh.unlink(missing_ok=True)
+        with (
+            atomic_file(target) as temporary,
+            pa.OSFile(os.fspath(temporary), "wb") as sink,
+            pa.ipc.new_file(sink, schema) as writer,
+        ):
+            waiting: list[Any] = []
+            for batch in self._read(payloads):
+                waiting.append(self._vectors_of(batch, schema))
+                if sum(each.num_rows for each in waiting) >= enough:
+                    _put(writer, waiting, schema)
+                    waiting = []
+            _put(writer, waiting, schema)
 
     def _vectors_of(self, batch: Any, schema: Any) -> Any:
         import pyarrow as pa
@@ -621,7 +601,7 @@ def embed(
     are replaced only where `overwrite` says so. A `part` of something larger may have no vector at all, and what it
     replaces is the business of the whole.
     """
-    refuse_address(out, "a file of vectors")
+    refuse_url(out, "a file of vectors")
     target = Path(out)
     check_file(target, source)
     if not (overwrite or part):

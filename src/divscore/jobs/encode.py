@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.encoders.registry import DEFAULTS, ENCODERS, Encoder, EncoderSpec, Kind
-from divscore.errors import DivscoreError, FileError, InputError, MismatchError, heed
+from divscore.errors import DivscoreError, FileError, InputError, MismatchError, check_cancelled
 from divscore.jobs.cache import EMPTY, READ, UNREADABLE, Cache, Entry, Outcome
 from divscore.jobs.engine import Engine, KilledWorkersError
 from divscore.jobs.processes import Processes
@@ -409,7 +409,7 @@ def chunks(items: Iterable[ItemBatch], size: int) -> Iterator[ItemBatch]:
     """Cut runs of items into pieces of `size`, the last of a run perhaps smaller."""
     for run in items:
         for start in range(0, len(run), size):
-            heed()
+            check_cancelled()
             yield run.slice(start, start + size)
 
 

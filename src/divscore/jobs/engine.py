@@ -17,7 +17,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Self, TypeVar
 
-from divscore.errors import DivscoreError, Halt
+from divscore.errors import Cancel, DivscoreError
 from divscore.jobs.processes import LostWorkerError, Processes
 
 __all__ = ["Engine", "KilledWorkersError"]
@@ -64,7 +64,7 @@ class Engine:
         self.processes = processes
         self._given = executor
         self._own: Executor | None = None
-        self._halt = Halt()
+        self._cancel = Cancel()
         if executor is not None and self.workers == 1:
             self.workers = int(getattr(executor, "_max_workers", 0)) or os.cpu_count() or 1
 
@@ -83,12 +83,12 @@ class Engine:
         self._let_go()
 
     def abandon(self) -> None:
-        """End this engine's own workers in the middle of their work: processes at once, threads where they heed it."""
+        """End this engine's workers: processes at once, threads at their next `check_cancelled`."""
         if isinstance(self._own, Processes):
             self._own.end()
-        self._halt.ask()
+        self._cancel.request()
         self._let_go()
-        self._halt = Halt()
+        self._cancel = Cancel()
 
     @property
     def inline(self) -> bool:
@@ -192,7 +192,7 @@ class Engine:
 
     def _submit(self, function: Callable[[T], R], task: T) -> Future[R]:
         if self.local:
-            return self.executor.submit(self._halt.call, function, task)
+            return self.executor.submit(self._cancel.run, function, task)
         return self.executor.submit(function, task)
 
     def _hand_in(self, function: Callable[[T], R], task: T) -> Future[R]:

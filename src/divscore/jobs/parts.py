@@ -6,24 +6,22 @@ import json
 import os
 import re
 import threading
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from divscore.errors import DivscoreError, FileError
-from divscore.files import refuse_address
+from divscore.files import lock_file, refuse_url, write_file
 from divscore.jobs.embed import (
     EmbedResult,
     ItemPartition,
     Predecessor,
     embed,
     item_partitions,
-    lock,
     place_of,
     places_of,
 )
@@ -50,7 +48,7 @@ BESIDE = (
     ".skipped.csv",
     ".part",
 )  # what a job leaves of a part: itself, its list of skipped items, its journal
-LEFTOVER = re.compile(rf"\.({PART.pattern})(\.skipped\.csv)?\.[0-9a-f]+")
+LEFTOVER = re.compile(rf"\.({PART.pattern})(\.skipped\.csv)?\.[0-9a-f]+(\.part)?")
 
 Stamp = list[int]  # size and time of a file, which change when another takes its place
 
@@ -114,22 +112,8 @@ class PartsFolder:
     def held(self) -> Iterator[None]:
         """Keep other jobs out; however this process ends, the folder is free again."""
         self.path.mkdir(parents=True, exist_ok=True)
-        name = self.path / LOCK
-        while True:
-            stream = os.fdopen(os.open(name, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
-            try:
-                lock(stream, self.path)
-                if _is_still(name, stream):
-                    break
-            except BaseException:
-                stream.close()
-                raise
-            stream.close()  # the job before has just removed it
-        try:
+        with lock_file(self.path / LOCK):
             yield
-        finally:
-            name.unlink(missing_ok=True)
-            stream.close()
 
     def begin(self, header: Mapping[str, Any], parts: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
         """Find the parts that an earlier start of the same job finished, with their numbers of items."""
@@ -218,19 +202,7 @@ class PartsFolder:
         content = {**self._header, "finished": finished, "missing": list(missing), "parts": parts}
         if earlier:
             content["earlier"] = earlier
-        fresh = self.path / f".{MANIFEST}.{uuid.uuid4().hex}"
-        try:
-            fresh.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-            fresh.replace(self.path / MANIFEST)
-        finally:
-            fresh.unlink(missing_ok=True)
-
-
-def _is_still(name: Path, stream: BinaryIO) -> bool:
-    try:
-        return os.path.samestat(os.fstat(stream.fileno()), os.stat(name))
-    except FileNotFoundError:
-        return False
+        write_file(self.path / MANIFEST, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def about(path: Path) -> Embedded:
@@ -376,7 +348,7 @@ def check_parts(source: Items, out: str | os.PathLike[str], encoding: Encoding |
 
     With an encoding, vectors of another source or by another encoder are something else, too.
     """
-    refuse_address(out, "a folder of vectors")
+    refuse_url(out, "a folder of vectors")
     folder = PartsFolder(out)
     folder.check(source)
     if encoding is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import uuid
 import zipfile
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.errors import FileError, InputError, MismatchError
+from divscore.files import atomic_file
 
 __all__ = ["Projection"]
 
@@ -91,22 +91,17 @@ class Projection:
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write as .npz, whole or not at all."""
+        """Write as .npz."""
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        fresh = target.parent / f".{target.name}.{uuid.uuid4().hex}"
-        try:
-            with open(fresh, "wb") as stream:
-                np.savez(
-                    stream,
-                    format=np.array(FORMAT),
-                    encoder=np.array(self.encoder),
-                    mean=self.mean,
-                    components=self.components,
-                )
-            fresh.replace(target)
-        finally:
-            fresh.unlink(missing_ok=True)
+        with atomic_file(target) as temporary, open(temporary, "wb") as stream:
+            np.savez(
+                stream,
+                format=np.array(FORMAT),
+                encoder=np.array(self.encoder),
+                mean=self.mean,
+                components=self.components,
+            )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Projection:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from divscore.errors import FileError
+from divscore.files import write_file
 from divscore.text import printable
 
 if TYPE_CHECKING:
@@ -165,9 +166,7 @@ def already_there(place: Path, names: Sequence[str]) -> list[str]:
 def write_texts(place: Path, texts: Mapping[str, str]) -> list[Path]:
     """Write files into a folder, every one whole or not at all."""
     for name, text in texts.items():
-        partial = place / f".{name}.partial"
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(place / name)
+        write_file(place / name, text)
     return [place / name for name in texts]
 
 

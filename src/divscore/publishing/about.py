@@ -26,7 +26,6 @@ __all__ = [
     "SUMS",
     "About",
     "counterparts",
-    "digest_of",
     "fingerprints",
     "former_names",
     "overall",
@@ -267,12 +266,6 @@ def _free(name: str, taken: set[str]) -> str:
 
 SUMS = "SHA256SUMS"  # in the form that `sha256sum --check` reads
 LINE = re.compile(r"([0-9a-f]{64})  ([^/\\\x00-\x1f]+)")
-
-
-def digest_of(file: Path) -> str:
-    """SHA-256 of a file."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def overall(digests: Mapping[str, str], besides: Iterable[str]) -> str:

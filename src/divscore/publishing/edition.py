@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from divscore.control.controlfile import TABLE, load_control, plain, whole_folder, write_table
+from divscore.control.controlfile import TABLE, load_control, plain, write_table
 from divscore.control.controlset import ControlSet
 from divscore.errors import DivscoreError, FileError, InputError
+from divscore.files import atomic_folder, sha256
 from divscore.jobs.pool import PROJECTION
 from divscore.publishing.about import (
     ABOUT,
@@ -21,7 +22,6 @@ from divscore.publishing.about import (
     SUMS,
     About,
     counterparts,
-    digest_of,
     former_names,
     overall,
     public_ids,
@@ -197,7 +197,7 @@ def read_earlier(folder: Path) -> Earlier:
     about = folder / ABOUT
     try:
         description = read_description(folder)
-        whole = sums.get(CROISSANT) == digest_of(folder / CROISSANT)
+        whole = sums.get(CROISSANT) == sha256(folder / CROISSANT)
     except (DivscoreError, OSError):
         description, whole = {}, False
     return Earlier(
@@ -206,7 +206,7 @@ def read_earlier(folder: Path) -> Earlier:
         _text(folder / CHANGELOG),
         _text(folder / OBJECTIONS, newline="") or EMPTY,
         _day(description.get("datePublished")),
-        about.is_file() and sums.get(ABOUT) != digest_of(about),
+        about.is_file() and sums.get(ABOUT) != sha256(about),
         _measured(description.get(f"{PREFIX}:measured")) if whole else None,
         (description.get(f"{PREFIX}:digest"), description.get(f"{PREFIX}:representativesMethod")),
     )
@@ -338,7 +338,7 @@ def _write(
 ) -> str:
     """Write all files, of which those that are `growing` take over what the earlier edition held."""
     control = publication.control
-    with whole_folder(target, OURS) as fresh:
+    with atomic_folder(target, OURS) as fresh:
         write_table(control, fresh / TABLE)
         if projection is not None:
             shutil.copyfile(projection, fresh / PROJECTION)
@@ -358,7 +358,7 @@ def _write(
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    return {file.name: digest_of(file) for file in folder.iterdir()}
+    return {file.name: sha256(file) for file in folder.iterdir()}
 
 
 def _check_target(target: Path, replace: bool) -> None:
@@ -381,4 +381,4 @@ def _check_target(target: Path, replace: bool) -> None:
 
 
 def _edited(file: Path, digest: str) -> bool:
-    return file.name in GENERATED and file.is_file() and digest_of(file) != digest
+    return file.name in GENERATED and file.is_file() and sha256(file) != digest

@@ -9,7 +9,8 @@ from pathlib import Path
 from divscore.control.controlfile import TABLE, load_control
 from divscore.control.controlset import ControlSet
 from divscore.errors import DivscoreError, FileError
-from divscore.publishing.about import ABOUT, SUMS, About, digest_of, overall, read_about, read_sums
+from divscore.files import sha256
+from divscore.publishing.about import ABOUT, SUMS, About, overall, read_about, read_sums
 from divscore.publishing.card import README, counts_row
 from divscore.publishing.croissant import CROISSANT, PREFIX, SCHEMA, read_description
 from divscore.publishing.edition import CHANGELOG, OURS, edition_of
@@ -39,7 +40,7 @@ def check_published(path: str | os.PathLike[str]) -> Verdict:
     folder = Path(path)
     sums = read_sums(folder)
     edits = _edits(folder, sums)
-    digests = {name: digest_of(folder / name) for name in sums or LISTED if (folder / name).is_file()}
+    digests = {name: sha256(folder / name) for name in sums or LISTED if (folder / name).is_file()}
     problems = list(edits.values())
     control = None
     try:
@@ -82,7 +83,7 @@ def _edits(folder: Path, sums: dict[str, str] | None) -> dict[str, str]:
     for name, digest in sums.items():
         if not (folder / name).is_file():
             found[name] = f"{name} is missing"
-        elif digest_of(folder / name) != digest:
+        elif sha256(folder / name) != digest:
             found[name] = f"{name} was changed after it was published"
     return found
 

@@ -15,7 +15,7 @@ from typing import Any
 from divscore.audit.document import SCHEMA, document
 from divscore.audit.result import Audit
 from divscore.errors import FileError
-from divscore.files import check_place, write_whole
+from divscore.files import check_writable, write_file
 from divscore.report.context import Context
 from divscore.sketch.missing import Gaps
 
@@ -118,7 +118,7 @@ def check_target(path: str | os.PathLike[str]) -> None:
     if target.suffix.lower() not in HTML | MARKDOWN:
         got = f"the suffix '{target.suffix}'" if target.suffix else "no suffix"
         raise FileError(f"report {target} has {got}; expected a file that ends in .html or .md")
-    check_place(target, "report")
+    check_writable(target, "report")
 
 
 def write_report(path: str | os.PathLike[str], audits: Sequence[Audit], context: Context) -> None:
@@ -128,4 +128,4 @@ def write_report(path: str | os.PathLike[str], audits: Sequence[Audit], context:
         from divscore.report.html import render
     else:
         from divscore.report.markdown import render
-    write_whole(path, render(audits, context))
+    write_file(path, render(audits, context))

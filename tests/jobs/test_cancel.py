@@ -8,44 +8,44 @@ import time
 import pytest
 
 from divscore.encoders.ngrams import NgramEncoder
-from divscore.errors import Halt, HaltedError, heed
+from divscore.errors import Cancel, CancelledError, check_cancelled
 from divscore.jobs.engine import Engine
 
 
 def test_without_a_request_nothing_ends() -> None:
-    heed()
-    assert Halt().call(abs, -3) == 3
+    check_cancelled()
+    assert Cancel().run(abs, -3) == 3
 
 
 def test_what_was_begun_ends_and_the_thread_is_free_again() -> None:
-    halt, other = Halt(), Halt()
+    cancel, other = Cancel(), Cancel()
     steps: list[int] = []
 
     def work(until: int) -> None:
         for step in range(10):
-            heed()
+            check_cancelled()
             steps.append(step)
             if step == until:
-                halt.ask()
+                cancel.request()
 
-    with pytest.raises(HaltedError):
-        halt.call(work, 2)
+    with pytest.raises(CancelledError):
+        cancel.run(work, 2)
     assert steps == [0, 1, 2]
-    with pytest.raises(HaltedError):
-        halt.call(abs, -3)
-    heed()
-    assert other.call(abs, -3) == 3
+    with pytest.raises(CancelledError):
+        cancel.run(abs, -3)
+    check_cancelled()
+    assert other.run(abs, -3) == 3
 
 
-def test_an_encoder_heeds_it() -> None:
-    halt = Halt()
-    halt.ask()
+def test_an_encoder_checks_for_it() -> None:
+    cancel = Cancel()
+    cancel.request()
 
     def work(texts: list[str]) -> None:
         NgramEncoder(64).encode(texts)
 
-    with pytest.raises(HaltedError):
-        halt.call(work, ["river"])
+    with pytest.raises(CancelledError):
+        cancel.run(work, ["river"])
 
 
 def test_an_engine_that_is_left_by_an_error_ends_its_threads() -> None:
@@ -60,9 +60,9 @@ def test_an_engine_that_is_left_by_an_error_ends_its_threads() -> None:
         until = time.monotonic() + 30
         try:
             while time.monotonic() < until:
-                heed()
+                check_cancelled()
                 time.sleep(0.01)
-        except HaltedError:
+        except CancelledError:
             ended.append("in the middle")
             raise
         return task

@@ -18,7 +18,7 @@ from divscore import ControlSet, Sketch
 from divscore.audit.audit import ESTIMATORS, audit
 from divscore.audit.document import document
 from divscore.cli import main
-from divscore.sketch.missing import Gaps, Missing
+from divscore.sketch.missing import Missing, MissingPart
 
 jsonschema = pytest.importorskip("jsonschema", reason="pip install jsonschema")
 
@@ -129,8 +129,8 @@ def test_items_that_were_skipped(draw: Any, make_control: Any) -> None:
 
 def test_what_is_missing(draw: Any, make_control: Any) -> None:
     found = audit(draw(1, (60, 60))[0], make_control(0, (40, 40)))
-    for lost in ([], [Missing("a.npy", "damaged", 7), Missing("b.npy", "empty")]):
-        again = check(document([replace(found, missing=Gaps.among(lost))]))
+    for lost in ([], [MissingPart("a.npy", "damaged", 7), MissingPart("b.npy", "empty")]):
+        again = check(document([replace(found, missing=Missing.of(lost))]))
         assert again["collections"][0]["missing_parts"] == len(again["missing"]["listed"]) == len(lost)
 
 

@@ -19,7 +19,7 @@ from test_engines import write
 from divscore.audit.document import read_document
 from divscore.cli import main
 from divscore.cli.collections import Losses
-from divscore.sketch.missing import Gaps, Missing
+from divscore.sketch.missing import Missing, MissingPart
 
 LIMIT = "1"  # which every interval keeps
 
@@ -146,7 +146,7 @@ def test_a_collection_of_which_nothing_could_be_read_is_told_everywhere(posts: P
     markdown, page = (Path(name).read_text(encoding="utf-8") for name in ("r.md", "r.html"))
     for text in (markdown, page):
         assert "and 1 part of the source" in text
-        assert re.search(r"A part of the source could not be read and is missing: posts/country=SA", text)
+        assert re.search(r"1 part of the source could not be read and is missing: posts/country=SA", text)
         assert "The source" in text
     inside = [
         json.loads(re.findall(r"```json\n(.*?)\n```", markdown, re.S)[0]),
@@ -192,7 +192,7 @@ def test_documents_that_do_not_say_whose_the_parts_are(posts: Path) -> None:
     run("diff", "damaged.json", "whole.json", "--max-change", "1")
     done = run("diff", "whole.json", "damaged.json", "--max-change", "1", "--json", "-", code=3)
     assert [each["gate"] for each in json.loads(done.stdout)["collections"]] == ["pass", "pass"]
-    assert "the later audit: a part of the source could not be read and is missing" in done.stderr
+    assert "the later audit: 1 part of the source could not be read and is missing" in done.stderr
     assert run("diff", "damaged.json", "a.json", "--max-change", "1", code=3).stdout
 
 
@@ -220,7 +220,7 @@ def test_who_asks_for_a_column_that_is_not_there_is_told_those_of_the_folders(po
 places = st.sampled_from(["", "country=SE/", "country=SA/", "day=1/"])
 parts = st.lists(
     st.builds(
-        lambda place, name, rows: Missing(f"feed/{place}{name}.npy", "damaged", rows),
+        lambda place, name, rows: MissingPart(f"feed/{place}{name}.npy", "damaged", rows),
         places,
         st.integers(0, 400),
         st.none() | st.integers(0, 9),
@@ -230,18 +230,18 @@ parts = st.lists(
 
 
 @given(parts)
-def test_every_part_counts_for_whom_it_may_concern(missing: list[Missing]) -> None:
+def test_every_part_counts_for_whom_it_may_concern(missing: list[MissingPart]) -> None:
     lost = Losses(missing, "country")
     for name in ("SE", "SA", "NO"):
         own = [each for each in missing if f"country={name}/" in each.part]
         anyones = [each for each in missing if "country=" not in each.part]
-        assert lost.of(name) == Gaps.among([*own, *anyones])
+        assert lost.of(name) == Missing.of([*own, *anyones])
         assert lost.of(name).count == len(own) + len(anyones)
-    assert Losses(missing, None).of("SE") == Gaps.among(missing)
+    assert Losses(missing, None).of("SE") == Missing.of(missing)
 
 
 @given(st.lists(parts.map(lambda found: found[:30]), max_size=3))
-def test_what_several_collections_lack_counts_once(lists: list[list[Missing]]) -> None:
-    joined = Gaps.joined([Gaps.among(each) for each in lists] * 2)
+def test_what_several_collections_lack_counts_once(lists: list[list[MissingPart]]) -> None:
+    joined = Missing.union([Missing.of(each) for each in lists] * 2)
     assert joined.count == len({part for each in lists for part in each})
     assert set(joined.listed) == {part for each in lists for part in each}

@@ -225,7 +225,7 @@ def test_files_that_cannot_be_opened_are_said_to_be_missing(tmp_path: Path, out:
     missing = json.loads(done.stdout)["missing"]
     assert [Path(each["part"]).name for each in missing] == ["1.parquet"]
     assert missing[0]["reason"]
-    assert "a part of the source could not be read and is missing" in done.stderr
+    assert "1 part of the source could not be read and is missing" in done.stderr
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")

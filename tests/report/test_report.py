@@ -38,7 +38,7 @@ from divscore.report.picture import Gap, Mark, disparities, forest
 from divscore.report.prose import short, signed
 from divscore.report.summary import headline, lead, lights, summarise
 from divscore.report.table import verdict
-from divscore.sketch.missing import Gaps, Missing
+from divscore.sketch.missing import Missing, MissingPart
 from divscore.text import public
 
 matplotlib.use("Agg")
@@ -380,23 +380,23 @@ def test_the_verdict_is_that_of_the_exit_code(audits):
     assert [verdict(a, 0.2) for a in (*audits, wide)] == ["no", "unclear", "no", "cannot tell", "unclear"]
     kept = replace(audits[1], interval=Interval(-0.2, 0.2, 0.95, ""))
     assert verdict(kept, 0.2) == "yes"
-    lost = Gaps.among([Missing("a.npy", "damaged")])
+    lost = Missing.of([MissingPart("a.npy", "damaged")])
     assert verdict(replace(kept, missing=lost), 0.2) == "unclear"
     lacking = [replace(a, missing=lost) for a in audits]
     assert [verdict(a, 0.2) for a in lacking] == [verdict(a, 0.2) for a in audits]
 
 
 def test_parts_that_are_missing_are_named_once_whatever_the_number_of_collections(audits):
-    lost = Gaps.among([Missing(f"part {at}.npy", "damaged", 3) for at in range(120)])
+    lost = Missing.of([MissingPart(f"part {at}.npy", "damaged", 3) for at in range(120)])
     made = [replace(a, missing=lost) for a in many(audits, 300)]
     found = document(made)
     assert found["missing"] == lost.to_dict()
     assert {each["missing_parts"] for each in found["collections"]} == {120}
     assert json.dumps(found).count("part 7.npy") == 1
     assert "and 120 parts of the source" in lights(made)[4].figure
-    more = lost + Gaps.among([Missing("part of nobody.npy", "damaged")])
+    more = lost + Missing.of([MissingPart("part of nobody.npy", "damaged")])
     assert document(made, missing=more)["missing"] == more.to_dict()
-    assert Gaps.of(downloaded(page.render(made, Context(missing=more)))["missing"]) == more
+    assert Missing.from_dict(downloaded(page.render(made, Context(missing=more)))["missing"]) == more
 
 
 # Data inside

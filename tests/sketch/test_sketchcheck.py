@@ -18,7 +18,7 @@ from test_sketch import assert_same_state, control_of, items, overlap, sketch_of
 from divscore.control.controlset import ControlSet
 from divscore.errors import FileError, InputError
 from divscore.files import CheckedReader, CheckedWriter
-from divscore.sketch.missing import Gaps, Missing
+from divscore.sketch.missing import Missing, MissingPart
 from divscore.sketch.sketch import Sketch
 from divscore.sketch.sketchfile import (
     EACH,
@@ -268,15 +268,15 @@ def test_a_file_that_is_replaced_while_its_sketches_are_in_use(
 def test_what_was_missing_is_kept_and_joined(tmp_path: Path) -> None:
     control, rows = control_of(2), items(0, 90)
     days = [tmp_path / f"{at}.sketch" for at in range(3)]
-    lost = [Missing("a.npy", "it is damaged", 1200), Missing("b.npy, rows 0 to 9", "gone")]
+    lost = [MissingPart("a.npy", "it is damaged", 1200), MissingPart("b.npy, rows 0 to 9", "gone")]
     for at, path in enumerate(days):
         write_sketches(path, {"": sketch_of(control, rows[30 * at : 30 * at + 30])}, lost[at : at + 1])
-    assert open_sketches(days[2], control).gaps == Gaps()
+    assert open_sketches(days[2], control).gaps == Missing()
     merge_sketches(days, tmp_path / "all.sketch")
     gaps = open_sketches(tmp_path / "all.sketch", control).gaps
     assert gaps.listed == tuple(lost)
     assert gaps.warning == (
-        "2 parts of the source could not be read and are missing (1,200 rows known to be lost): "
+        "2 parts of the source could not be read and are missing (at least 1,200 rows): "
         "a.npy, b.npy, rows 0 to 9",
     )
     subtract_sketches(tmp_path / "all.sketch", [days[1]], tmp_path / "rest.sketch")
@@ -284,12 +284,12 @@ def test_what_was_missing_is_kept_and_joined(tmp_path: Path) -> None:
 
 
 def test_very_much_that_is_missing_stays_small(tmp_path: Path) -> None:
-    many = [Missing(f"{'long ' * 100}{at}.npy", "why " * 1000, at) for at in range(1000)]
-    gaps = Gaps.among(many)
+    many = [MissingPart(f"{'long ' * 100}{at}.npy", "why " * 1000, at) for at in range(1000)]
+    gaps = Missing.of(many)
     assert len(json.dumps(gaps.to_dict())) < 100_000
     assert "1,000 parts of the source" in gaps.warning[0]
-    assert f"({sum(range(1000)):,} rows known to be lost)" in gaps.warning[0]
-    assert Gaps.of(gaps.to_dict()) == gaps
+    assert f"(at least {sum(range(1000)):,} rows)" in gaps.warning[0]
+    assert Missing.from_dict(gaps.to_dict()) == gaps
     joined = gaps + gaps
     assert (len(joined.listed), joined.more, joined.more_rows) == (
         100,

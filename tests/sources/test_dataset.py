@@ -274,7 +274,7 @@ def test_a_change_is_not_passed_where_parts_are_missing(
     assert CliRunner().invoke(main, ["diff", str(before), str(before), *gate]).exit_code == 0
     done = CliRunner().invoke(main, ["diff", str(before), str(after), *gate])
     assert done.exit_code == 3
-    assert "the later audit: a part of the source could not be read and is missing" in done.stderr
+    assert "the later audit: 1 part of the source could not be read and is missing" in done.stderr
     damaged = json.loads(after.read_text()) | {"missing": {"listed": [{"part": 1}]}}
     after.write_text(json.dumps(damaged))
     refused = CliRunner().invoke(main, ["diff", str(before), str(after)])

@@ -18,12 +18,12 @@ from test_manifest import FORGED, ROWS, cut, parts_of, texts
 from divscore.control.controlset import ControlSet
 from divscore.errors import FileError
 from divscore.jobs.sketching import sketch_source
-from divscore.sketch.missing import LONGEST, MOST_ROWS, Missing
+from divscore.sketch.missing import LONGEST, MOST_ROWS, MissingPart
 from divscore.sources.labelled import read_pool
 from divscore.sources.manifest import ABOUT_KEY, note_left_out, read_left_out
 from divscore.sources.open import open_many, open_vectors
 
-LEFT_OUT = "a part of the source could not be read and is missing: posts/country=SE/1.parquet"
+LEFT_OUT = "1 part of the source could not be read and is missing: posts/country=SE/1.parquet"
 SAYS = "v.arrow does not say which files it is made without as 'divscore embed' does"
 
 
@@ -176,8 +176,8 @@ def test_forged_texts_do_nothing_to_the_terminal() -> None:
 plain = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=LONGEST)
 
 
-@given(st.lists(st.builds(Missing, plain, plain, st.none() | st.integers(0, MOST_ROWS - 1)), max_size=4))
-def test_what_is_noted_is_read_again(missing: list[Missing]) -> None:
+@given(st.lists(st.builds(MissingPart, plain, plain, st.none() | st.integers(0, MOST_ROWS - 1)), max_size=4))
+def test_what_is_noted_is_read_again(missing: list[MissingPart]) -> None:
     found = read_left_out(json.loads(json.dumps(note_left_out(missing))), "v.arrow")
     assert found is not None
     assert [(each.part, each.rows) for each in found] == [(each.part, each.rows) for each in missing]

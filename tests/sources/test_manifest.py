@@ -269,7 +269,7 @@ def test_where_nothing_was_embedded_what_is_missing_is_named(posts: Path) -> Non
     edited(parts=[])
     for asked in ("vectors", "."):
         told = refused(asked)
-        assert "vectors has no vectors, as nothing could be embedded: a part of the source" in told
+        assert "vectors has no vectors, as nothing could be embedded: 1 part of the source" in told
         assert "is missing: posts/1.parquet" in told
 
 

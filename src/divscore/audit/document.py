@@ -7,7 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from divscore.audit.trust import control_facts
 from divscore.control.similarity import FloatArray
 from divscore.errors import FileError
 from divscore.estimators.interval import SHARED_BOOTSTRAP, Interval, Refits, bounds
-from divscore.sketch.missing import MOST_ROWS, NO_GAPS, Gaps
+from divscore.sketch.missing import MOST_ROWS, Missing
 from divscore.text import printable
 
 __all__ = [
@@ -172,7 +172,7 @@ class AuditDocument:
     encoder: str | None
     control: str | None  # the control set's digest
     collections: tuple[Entry, ...]
-    missing: Gaps = NO_GAPS  # from the whole source
+    missing: Missing = field(default_factory=Missing)  # from the whole source
 
 
 def read_document(path: str | Path) -> AuditDocument:
@@ -284,9 +284,9 @@ def _groups(found: Fields) -> tuple[str, ...]:
     return tuple(groups)
 
 
-def _missing(found: Fields) -> Gaps:
+def _missing(found: Fields) -> Missing:
     try:
-        return Gaps.of(found.held.get("missing", {}))
+        return Missing.from_dict(found.held.get("missing", {}))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise found.wrong("'missing' does not list what could not be read") from error
 
@@ -333,7 +333,7 @@ NUMBERS = re.compile(r"\[\n\s+(?:-?\d[\d.e+-]*|null)(?:,\n\s+(?:-?\d[\d.e+-]*|nu
 
 
 def document(
-    audits: Sequence[Audit], *, replicates: bool = False, missing: Gaps | None = None
+    audits: Sequence[Audit], *, replicates: bool = False, missing: Missing | None = None
 ) -> dict[str, Any]:
     """Make one document of audits with the same control set and options.
 
@@ -375,9 +375,9 @@ def document(
     }
 
 
-def missing_from(audits: Sequence[Audit], missing: Gaps | None) -> Gaps:
+def missing_from(audits: Sequence[Audit], missing: Missing | None) -> Missing:
     """The missing parts of the source: as known to the caller, or else those that the audits list."""
-    return Gaps.joined(audit.missing for audit in audits) if missing is None else missing
+    return Missing.union(audit.missing for audit in audits) if missing is None else missing
 
 
 def as_text(found: dict[str, Any]) -> str:

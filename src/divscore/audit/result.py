@@ -12,7 +12,7 @@ from divscore.audit.trust import Diagnostics, control_facts
 from divscore.control.controlset import CROSS, ControlSet
 from divscore.estimators.interval import Estimate, Interval, Refits
 from divscore.estimators.likelihood import summarise
-from divscore.sketch.missing import NO_GAPS, Gaps
+from divscore.sketch.missing import Missing
 from divscore.text import percent, percent_ends, printable
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Audit:
     warnings: tuple[str, ...]
     marginals: tuple[Marginal, ...] = ()
     noun: str = "items"
-    missing: Gaps = NO_GAPS
+    missing: Missing = field(default_factory=Missing)
     refits: Refits | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -33,7 +33,7 @@ from divscore.report.context import Context, Example, Examples, Input
 from divscore.report.prose import noise_note
 from divscore.report.summary import notices
 from divscore.report.table import table, verdict
-from divscore.sketch.missing import NO_GAPS, Gaps
+from divscore.sketch.missing import Missing
 from divscore.sources.items import Items
 from divscore.text import FEW, listed, named, percent, printable, public
 
@@ -55,7 +55,7 @@ class Gate:
 
     limit: float
     audits: Sequence[Audit]
-    missing: Gaps
+    missing: Missing
 
     @property
     def code(self) -> int:
@@ -221,7 +221,7 @@ def report_context(
     *,
     limit: float | None,
     examples: Examples | None,
-    missing: Gaps,
+    missing: Missing,
 ) -> Context:
     """All that a report tells besides the audits."""
     read = [*(("Collection", path) for path in collections), ("Control set", control)]
@@ -368,7 +368,7 @@ def audit(
         )
         engines.lend(encoding)
         found = list(audits_of(collections, control, encoding, engines, **options))
-    audits, missing = told_apart(found), sum((each.missing for each in found), NO_GAPS)
+    audits, missing = told_apart(found), sum((each.missing for each in found), Missing())
     _warn_of(audits)
     if json_path:
         write_json(json_path, as_text(document(audits, replicates=True, missing=missing)))

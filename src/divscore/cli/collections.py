@@ -22,7 +22,7 @@ from divscore.jobs.auditing import audit_many
 from divscore.jobs.encode import SEVERAL, EncodedSource, Encoding
 from divscore.jobs.engine import Engine
 from divscore.jobs.opening import open_any, open_items
-from divscore.sketch.missing import Gaps, Missing
+from divscore.sketch.missing import Missing, MissingPart
 from divscore.sketch.sketch import Sketch
 from divscore.sketch.sketchfile import is_sketch, open_sketches
 from divscore.sources.items import Items, is_picture
@@ -52,26 +52,27 @@ class Losses:
 
     Only if collections are called by folders, that is: a file that has the column itself may hold anybody's rows.
 
-    >>> lost = Losses([Missing("feed/country=SE/0.parquet", "damaged"), Missing("feed/1.parquet", "empty")], "country")
+    >>> parts = [MissingPart("feed/country=SE/0.parquet", "damaged"), MissingPart("feed/1.parquet", "empty")]
+    >>> lost = Losses(parts, "country")
     >>> [len(lost.of(name).listed) for name in ("SE", "SA")], lost.known
     ([2, 1], {'SE'})
     """
 
-    def __init__(self, missing: Sequence[Missing], by: str | None) -> None:
-        anyones: list[Missing] = []
-        known: dict[str, list[Missing]] = {}
+    def __init__(self, missing: Sequence[MissingPart], by: str | None) -> None:
+        anyones: list[MissingPart] = []
+        known: dict[str, list[MissingPart]] = {}
         for each in missing:
             value = folder_values(Location(each.part, each.part)).get(by) if by else None
             (anyones if value is None else known.setdefault(value, [])).append(each)
-        self._anyones = Gaps.among(anyones)
-        self._known = {name: Gaps.among(mine) for name, mine in known.items()}
+        self._anyones = Missing.of(anyones)
+        self._known = {name: Missing.of(mine) for name, mine in known.items()}
 
     @property
     def known(self) -> set[str]:
         """Collections of which a part is known to be missing."""
         return set(self._known)
 
-    def of(self, name: str) -> Gaps:
+    def of(self, name: str) -> Missing:
         """What is, or may be, missing from a collection."""
         mine = self._known.get(name)
         return self._anyones if mine is None else mine + self._anyones
@@ -83,7 +84,7 @@ def called_by_folders(source: Table, by: str | None) -> bool:
     return bool(parts) and all(by in part.folder_values for part in parts)
 
 
-def with_gaps(found: Audit, missing: Gaps) -> Audit:
+def with_gaps(found: Audit, missing: Missing) -> Audit:
     """Say what is, or may be, missing from a collection; it cannot be trusted as if nothing were."""
     trust = "caution" if missing.count and found.trust == "good" else found.trust
     return replace(found, warnings=(*missing.warning, *found.warnings), missing=missing, trust=trust)
@@ -99,7 +100,7 @@ class Audited:
 
     path: str
     audits: Sequence[Audit]
-    missing: Gaps
+    missing: Missing
 
 
 def expanded(path: str) -> list[str]:

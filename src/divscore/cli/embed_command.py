@@ -23,7 +23,7 @@ from divscore.jobs.opening import open_items
 from divscore.jobs.parts import PartsFolder, PartsResult, check_parts, embed_parts
 from divscore.jobs.projection import Projection
 from divscore.report.table import columns
-from divscore.sketch.missing import Gaps
+from divscore.sketch.missing import Missing
 from divscore.sources.items import Items
 
 __all__ = ["embed", "encoders"]
@@ -174,7 +174,7 @@ def _tell(done: EmbedResult) -> None:
     lost = [f"{number:,} {WORDS[kind]}" for kind, number in done.skipped.items() if number]
     if lost:
         warn(f"{', '.join(lost)}: listed in {done.listing or f'{done.path}/part-*.skipped.csv'}")
-    for warning in Gaps.among(done.missing).warning:
+    for warning in Missing.of(done.missing).warning:
         warn(f"{done.path}: {warning}")
     if done.several:
         warn(f"{done.several:,} images show more than one face")

@@ -19,7 +19,7 @@ from divscore.jobs.engine import Engine
 from divscore.jobs.opening import open_any
 from divscore.jobs.sketching import RowWatch, Sketched, tabulate_blocks, tried
 from divscore.jobs.sketching import sketch_source as run_pass
-from divscore.sketch.missing import Gaps, Missing
+from divscore.sketch.missing import Missing, MissingPart
 from divscore.sources.labelled import ENCODER_KEY
 from divscore.sources.manifest import read_embedded
 from divscore.sources.open import Partition, UnseenError, partitions_of
@@ -196,7 +196,7 @@ def _sketch_items(
     return Sketched(table.sketches(), 1, watch.rows, source.unreadable, tuple(problems), missing)
 
 
-def _tell_failure(missing: Missing) -> None:
+def _tell_failure(missing: MissingPart) -> None:
     rows = f" ({missing.rows:,} rows)" if missing.rows else ""
     warn(f"left out{rows}: {missing.reason}")
 
@@ -213,7 +213,7 @@ def _bar(source: Table, verbose: bool) -> Iterator[Callable[[int], None]]:
         yield advance
 
 
-def _tell_missing(source: Table) -> tuple[Missing, ...]:
+def _tell_missing(source: Table) -> tuple[MissingPart, ...]:
     """Say which files among several could not even be opened."""
     for each in source.missing:
         _tell_failure(each)
@@ -226,7 +226,7 @@ class Whole:
 
     vectors: Any
     skipped: dict[str, int]
-    gaps: Gaps
+    gaps: Missing
 
 
 def whole_source(source: Table, *, strict: bool, verbose: bool) -> Whole:
@@ -241,7 +241,7 @@ def whole_source(source: Table, *, strict: bool, verbose: bool) -> Whole:
             except DivscoreError as error:
                 if strict or isinstance(error, UnseenError) or not source.many:
                     raise
-                missing.append(Missing(part.label, str(error), part.rows))
+                missing.append(MissingPart(part.label, str(error), part.rows))
                 _tell_failure(missing[-1])
                 continue
             blocks += vectors
@@ -254,7 +254,7 @@ def whole_source(source: Table, *, strict: bool, verbose: bool) -> Whole:
         raise FileError(f"{source.path} holds no row with a usable vector{why}")
     skipped = skipped_in(source, unreadable)
     skipped["unreadable"] += sum(each.rows or 0 for each in missing)
-    return Whole(np.concatenate(blocks), skipped, Gaps.among(missing))
+    return Whole(np.concatenate(blocks), skipped, Missing.of(missing))
 
 
 def _vectors_of(

@@ -21,7 +21,7 @@ from divscore.errors import DivscoreError, FileError, check_cancelled
 from divscore.files import atomic_file, lock_stream, refuse_url
 from divscore.jobs.cache import READ, Outcome
 from divscore.jobs.encode import KEY_BYTES, Encoding, Pipeline, chunks, fingerprint, signature
-from divscore.sketch.missing import Missing
+from divscore.sketch.missing import MissingPart
 from divscore.sources.items import ItemBatch, Items, TableItems
 from divscore.sources.labelled import ENCODER_KEY
 from divscore.sources.manifest import ABOUT_KEY, KINDS, note_left_out
@@ -581,7 +581,7 @@ class EmbedResult:
     skipped: dict[str, int] = field(default_factory=dict)
     replaced: bool = False  # an unfinished job for other items or another encoder was there, and is no more
     listing: str | None = None  # file that lists the skipped items
-    missing: tuple[Missing, ...] = ()  # files or parts that could not be read at all
+    missing: tuple[MissingPart, ...] = ()  # files or parts that could not be read at all
 
 
 def embed(

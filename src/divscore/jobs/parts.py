@@ -28,7 +28,7 @@ from divscore.jobs.embed import (
 from divscore.jobs.encode import Encoding
 from divscore.jobs.engine import Engine
 from divscore.jobs.projection import Projection
-from divscore.sketch.missing import Missing
+from divscore.sketch.missing import MissingPart
 from divscore.sources.items import Items
 from divscore.sources.manifest import FORMAT, KINDS, MANIFEST, Embedded, note_left_out, read_embedded
 from divscore.sources.open import UnseenError, open_one
@@ -141,7 +141,7 @@ class PartsFolder:
         """Parts of this job that are there."""
         return [self.path / file for file in self._parts if self._is_own(file)]
 
-    def finish(self, missing: Sequence[Missing]) -> None:
+    def finish(self, missing: Sequence[MissingPart]) -> None:
         """Say in the manifest that the parts are complete, then remove what is left of earlier jobs."""
         own = [path.name for path in self.made()]
         self._write(own, finished=True, missing=note_left_out(missing))
@@ -330,7 +330,7 @@ def embed_parts(
                 if done.failed is not None:
                     if strict or done.fatal or len(tasks) == 1:
                         raise FileError(done.failed)
-                    missing.append(Missing(task.partition.label, done.failed, task.partition.rows))
+                    missing.append(MissingPart(task.partition.label, done.failed, task.partition.rows))
                     on_failure(done.failed)
                 resumed += done.resumed
                 if not here:
@@ -377,7 +377,7 @@ def _header(source: Items, encoding: Encoding) -> dict[str, Any]:
     }
 
 
-def _finished(folder: PartsFolder, source: Items, missing: list[Missing], resumed: int) -> PartsResult:
+def _finished(folder: PartsFolder, source: Items, missing: list[MissingPart], resumed: int) -> PartsResult:
     """Add up the parts and say in the manifest that they are complete."""
     counts: Counter[str] = Counter()
     made = folder.made()

@@ -20,7 +20,7 @@ from divscore.control.controlset import ControlSet
 from divscore.errors import DivscoreError, FileError, InputError
 from divscore.jobs.engine import Engine
 from divscore.sketch.many import Sketches, SketchTable
-from divscore.sketch.missing import Gaps, Missing
+from divscore.sketch.missing import Missing, MissingPart
 from divscore.sketch.scan import Scan, scan
 from divscore.sketch.scorer import Scorer, keep_scorer, scorer_for
 from divscore.sketch.sketch import REPLICATE_ITEMS, Sketch
@@ -316,12 +316,12 @@ class Sketched:
     rows: int = 0
     unreadable: int = 0
     problems: tuple[str, ...] = ()
-    missing: tuple[Missing, ...] = ()
+    missing: tuple[MissingPart, ...] = ()
 
     @cached_property
-    def gaps(self) -> Gaps:
+    def gaps(self) -> Missing:
         """What is missing, as it is kept with results."""
-        return Gaps.among(self.missing)
+        return Missing.of(self.missing)
 
 
 def sketch_source(
@@ -337,7 +337,7 @@ def sketch_source(
     strict: bool = False,
     verbose: bool = False,
     progress: Callable[[int], None] = lambda rows: None,
-    on_failure: Callable[[Missing], None] = lambda missing: None,
+    on_failure: Callable[[MissingPart], None] = lambda missing: None,
 ) -> Sketched:
     """Sketch files in one pass: one collection, or one for each value of the column `by`.
 
@@ -439,13 +439,13 @@ class _Reduction:
         source: Table,
         sketches: Sketches,
         strict: bool,
-        on_failure: Callable[[Missing], None],
+        on_failure: Callable[[MissingPart], None],
     ) -> None:
         self.source, self.sketches, self.strict = source, sketches, strict
         self.on_failure = on_failure
         self.partitions = self.rows = self.unreadable = 0
         self.problems: list[str] = []
-        self.missing: list[Missing] = []
+        self.missing: list[MissingPart] = []
         for each in source.missing:
             self._note(each)
 
@@ -454,7 +454,7 @@ class _Reduction:
         if found.failed is not None:
             if self.strict or found.fatal or not self.source.many:
                 raise FileError(found.failed)
-            self._note(Missing(partition.label, found.failed, partition.rows))
+            self._note(MissingPart(partition.label, found.failed, partition.rows))
             return
         self.rows += found.rows
         self.unreadable += found.unreadable
@@ -474,6 +474,6 @@ class _Reduction:
             tuple(self.missing),
         )
 
-    def _note(self, missing: Missing) -> None:
+    def _note(self, missing: MissingPart) -> None:
         self.missing.append(missing)
         self.on_failure(missing)

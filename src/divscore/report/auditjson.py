@@ -17,7 +17,7 @@ from divscore.audit.result import Audit
 from divscore.errors import FileError
 from divscore.files import check_writable, write_file
 from divscore.report.context import Context
-from divscore.sketch.missing import Gaps
+from divscore.sketch.missing import Missing
 
 __all__ = [
     "SHORT",
@@ -47,7 +47,7 @@ class Embedded:
     remark: str
 
 
-def embed(audits: Sequence[Audit], missing: Gaps | None = None) -> Embedded:
+def embed(audits: Sequence[Audit], missing: Missing | None = None) -> Embedded:
     """All of a small document, twice; of a large one the main numbers, and all of it packed for the download."""
     whole = document(audits, missing=missing)
     text = compact(whole)

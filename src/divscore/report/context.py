@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from divscore.sketch.missing import Gaps
+from divscore.sketch.missing import Missing
 
 __all__ = ["Context", "Example", "Examples", "Input"]
 
@@ -51,7 +51,7 @@ class Context:
         What was read.
     examples : Examples, optional
         Labelled examples to show; none without the user's asking.
-    missing : Gaps, optional
+    missing : Missing, optional
         All that could not be read of the source; by default what the audits say of their collections.
     created : datetime
         When the report was made.
@@ -61,5 +61,5 @@ class Context:
     limit: float | None = None
     inputs: Sequence[Input] = ()
     examples: Examples | None = None
-    missing: Gaps | None = None
+    missing: Missing | None = None
     created: datetime = field(default_factory=lambda: datetime.now(UTC))

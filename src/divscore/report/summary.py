@@ -47,7 +47,7 @@ from divscore.report.prose import (
     without,
 )
 from divscore.report.table import MARGINALS, Listing, listing, marginal_listing
-from divscore.sketch.missing import NO_GAPS, Gaps
+from divscore.sketch.missing import Missing
 from divscore.text import printable
 
 __all__ = [
@@ -179,7 +179,7 @@ class Light:
     sentence: str
 
 
-def lights(audits: Sequence[Audit], missing: Gaps | None = None) -> tuple[Light, ...]:
+def lights(audits: Sequence[Audit], missing: Missing | None = None) -> tuple[Light, ...]:
     """Every check of a report, in the order of the page; `missing` from the source, as a document has it."""
     direct = audits[0].estimator in ("iid", "rectified")
     checks = (_separability(audits), _relevance(audits), _score_fit(audits))
@@ -353,7 +353,7 @@ class Notice:
     alike: bool
 
 
-def notices(audits: Sequence[Audit], missing: Gaps | None = None) -> tuple[Notice, ...]:
+def notices(audits: Sequence[Audit], missing: Missing | None = None) -> tuple[Notice, ...]:
     """Warnings, the gravest first; those that differ in their figures only are said once.
 
     Each audit has its own in that order, so what comes late in any of them is less grave than what never does. Of what
@@ -376,15 +376,15 @@ def notices(audits: Sequence[Audit], missing: Gaps | None = None) -> tuple[Notic
         for told in (kinds[kind] for kind in ordered)
     ]
     place = sum(kind.startswith(GRAVEST) for kind in kinds)
-    return (*found[:place], *_of_the_source(audits, missing or NO_GAPS), *found[place:])
+    return (*found[:place], *_of_the_source(audits, missing or Missing()), *found[place:])
 
 
-def _of_the_source(audits: Sequence[Audit], missing: Gaps) -> list[Notice]:
+def _of_the_source(audits: Sequence[Audit], missing: Missing) -> list[Notice]:
     if not missing.count:
         return []
     lists = {id(audit.missing): audit.missing.listed for audit in audits}.values()
     named = {part for each in lists for part in each}
-    nobodys = Gaps.among(part for part in missing.listed if part not in named)
+    nobodys = Missing.of(part for part in missing.listed if part not in named)
     return [Notice(text, (), False) for text in nobodys.warning]
 
 

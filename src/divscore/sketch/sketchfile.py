@@ -17,7 +17,7 @@ from divscore.control.controlset import ControlSet
 from divscore.errors import DivscoreError, FileError, InputError, MismatchError
 from divscore.files import CheckedReader, CheckedWriter, FileRows, unreadable
 from divscore.sketch.codes import CellCounts, CodeRows, Rows
-from divscore.sketch.missing import Gaps, Missing
+from divscore.sketch.missing import Missing, MissingPart
 from divscore.sketch.scorer import LEVELS, REPLICATES, coarse_half, fine_half
 from divscore.sketch.sketch import SHARED, SKIPS, Sketch, SketchState
 from divscore.text import printable
@@ -213,7 +213,7 @@ class StoredSketches:
     states: dict[str, SketchState]
     dimension: int
     similarities: int
-    gaps: Gaps = field(default_factory=Gaps)
+    gaps: Missing = field(default_factory=Missing)
 
 
 def is_sketch(path: str | os.PathLike[str]) -> bool:
@@ -236,7 +236,7 @@ def _is_old(path: str | os.PathLike[str]) -> bool:
 
 
 def write_stored(
-    path: str | os.PathLike[str], made: Made, states: Iterable[tuple[str, SketchState]], gaps: Gaps
+    path: str | os.PathLike[str], made: Made, states: Iterable[tuple[str, SketchState]], gaps: Missing
 ) -> None:
     """Write the states of collections, one after the other as they come."""
     names: list[str] = []
@@ -297,7 +297,7 @@ def read_stored(path: str | os.PathLike[str], *, lasting: bool = False) -> Store
 def _stored(file: CheckedReader, header: dict[str, Any], lasting: bool) -> StoredSketches:
     check_header(header)
     check_shapes(header["shapes"], EACH, LONG, len(header["collections"]))
-    gaps = Gaps.of(header.get("missing", {}))
+    gaps = Missing.from_dict(header.get("missing", {}))
     made = Made(**{key: header[key] for key in Made.__annotations__})
     shapes, width = header["shapes"], made.rows * (made.groups - 1)
     items = shapes["item_levels"][0]
@@ -349,10 +349,10 @@ class SketchFile:
     """The sketches of a file by the names of their collections, and what was missing when they were made."""
 
     sketches: dict[str, Sketch]
-    gaps: Gaps
+    gaps: Missing
 
 
-def write_sketches(path: Place, sketches: Mapping[str, Sketch], missing: Iterable[Missing] = ()) -> None:
+def write_sketches(path: Place, sketches: Mapping[str, Sketch], missing: Iterable[MissingPart] = ()) -> None:
     """Write the sketches of named collections to one file, which appears whole or not at all.
 
     What was `missing` from the source when they were made is kept with them, for whoever audits them.
@@ -372,7 +372,7 @@ def write_sketches(path: Place, sketches: Mapping[str, Sketch], missing: Iterabl
         sample.rows,
         sample.side,
     )
-    write_stored(path, made, sketches.items(), Gaps.among(missing))
+    write_stored(path, made, sketches.items(), Missing.of(missing))
 
 
 def read_sketches(path: Place, control: ControlSet) -> dict[str, Sketch]:
@@ -424,7 +424,7 @@ def merge_sketches(paths: Sequence[Place], out: Place) -> dict[str, int]:
             counts[name] = state.count
             yield name, state
 
-    write_stored(out, files[0].made, merged(), sum((stored.gaps for stored in files), Gaps()))
+    write_stored(out, files[0].made, merged(), sum((stored.gaps for stored in files), Missing()))
     return counts
 
 

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from divscore.errors import FileError
-from divscore.sketch.missing import Missing
+from divscore.sketch.missing import MissingPart
 from divscore.sources.open import open_located
 from divscore.sources.pictures import IMAGE_SUFFIXES
 from divscore.sources.places import Location, filesystem_of, quoted
@@ -68,7 +68,7 @@ class Items:
         self.problems: list[str] = []
         self.locations: Sequence[Location] = ()  # files that were named, or found by a pattern
         self.parts: Sequence[Table] = ()  # tables that the items are in
-        self.missing: tuple[Missing, ...] = ()  # files that could not be opened
+        self.missing: tuple[MissingPart, ...] = ()  # files that could not be opened
         self.unlisted: list[str] = []  # folders that could not be listed, and why
         self.other: Counter[str] = Counter()  # files in a folder that are no pictures, by suffix
 
@@ -258,7 +258,7 @@ class TableItems(Items):
         pattern: str,
         kind: Literal["image", "text"] | None = None,
         piece: Piece | None = None,
-        missing: Sequence[Missing] = (),
+        missing: Sequence[MissingPart] = (),
     ) -> None:
         opened = open_located(found, Request(vectors=False, strict=strict), pattern, missing)
         found = opened.locations

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from divscore.errors import FileError
-from divscore.sketch.missing import LONGEST, MOST_ROWS, Gaps, Missing
+from divscore.sketch.missing import LONGEST, MOST_ROWS, Missing, MissingPart
 from divscore.sources.places import Location
 from divscore.text import brief, public
 
@@ -36,10 +36,10 @@ __all__ = [
 # What `embed` notes of the files and parts that it had to do without, in a manifest or in a file of vectors.
 
 
-def note_left_out(missing: Iterable[Missing]) -> list[dict[str, Any]]:
+def note_left_out(missing: Iterable[MissingPart]) -> list[dict[str, Any]]:
     """What is missing from vectors, for whoever reads them later.
 
-    >>> note_left_out([Missing("posts/1.csv", "damaged"), Missing("posts/2.csv", "damaged", 40)])
+    >>> note_left_out([MissingPart("posts/1.csv", "damaged"), MissingPart("posts/2.csv", "damaged", 40)])
     [{'of': 'posts/1.csv', 'reason': 'damaged'}, {'of': 'posts/2.csv', 'reason': 'damaged', 'rows': 40}]
     """
     return [
@@ -48,13 +48,13 @@ def note_left_out(missing: Iterable[Missing]) -> list[dict[str, Any]]:
     ]
 
 
-def read_left_out(listed: Any, vectors: str) -> tuple[Missing, ...] | None:
+def read_left_out(listed: Any, vectors: str) -> tuple[MissingPart, ...] | None:
     """Parts of the source that are noted as missing from `vectors`; None where `embed` did not write the list.
 
     Their texts become as short and plain as a message has to be.
 
     >>> read_left_out([{"of": "posts/1.csv", "reason": "damaged"}], "posts.arrow")
-    (Missing(part='posts/1.csv', reason='posts.arrow was embedded without it: damaged', rows=None),)
+    (MissingPart(part='posts/1.csv', reason='posts.arrow was embedded without it: damaged', rows=None),)
     """
     found = []
     for each in listed if isinstance(listed, list) else [None]:
@@ -66,7 +66,7 @@ def read_left_out(listed: Any, vectors: str) -> tuple[Missing, ...] | None:
             return None
         why = brief(reason[:LONGEST], LONGEST)
         found.append(
-            Missing(brief(part[:LONGEST], LONGEST), f"{vectors} was embedded without it: {why}", rows)
+            MissingPart(brief(part[:LONGEST], LONGEST), f"{vectors} was embedded without it: {why}", rows)
         )
     return tuple(found)
 
@@ -87,7 +87,7 @@ class Manifest:
 
     folder: str
     parts: tuple[str, ...]
-    missing: tuple[Missing, ...]
+    missing: tuple[MissingPart, ...]
     finished: bool
 
     def check(self) -> None:
@@ -99,7 +99,7 @@ class Manifest:
                 "there. Let 'divscore embed' finish"
             )
         if not self.parts:
-            why = "".join(f": {said}" for said in Gaps.among(self.missing).warning)
+            why = "".join(f": {said}" for said in Missing.of(self.missing).warning)
             raise FileError(
                 f"{label} has no vectors, as nothing could be embedded{why}. Mend the source, and let 'divscore embed' "
                 "make it again"
@@ -151,7 +151,7 @@ def read_manifests(folders: Sequence[str], *, seen: bool = False) -> list[Manife
         return [each for each in found if each is not None]
 
 
-def missing_beside(files: Iterable[Location]) -> tuple[Missing, ...]:
+def missing_beside(files: Iterable[Location]) -> tuple[MissingPart, ...]:
     """What is missing from the folders that `embed` wrote, of which these files are parts.
 
     A pattern finds the parts that there are and looks whole; a folder that is not finished is an error here as well.
@@ -212,7 +212,7 @@ class Embedded:
     several: int
     skipped: dict[str, int]
     skipped_by: dict[str, ByValue]
-    missing: tuple[Missing, ...] = ()
+    missing: tuple[MissingPart, ...] = ()
 
     @property
     def lost(self) -> int:

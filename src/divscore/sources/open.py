@@ -14,7 +14,7 @@ from pathlib import PurePath
 from typing import Any
 
 from divscore.errors import FileError
-from divscore.sketch.missing import Missing
+from divscore.sketch.missing import MissingPart
 from divscore.sources.arrays import NpySource, NpzSource
 from divscore.sources.arrow import ArrowSource, HiveSource, ParquetSource
 from divscore.sources.manifest import missing_beside
@@ -160,7 +160,7 @@ OPENED_AT_ONCE = 16  # remote files, whose answers are waited for
 class ManySource(Table):
     """Several files of equal dimension, one after the other."""
 
-    def __init__(self, pattern: str, parts: Sequence[Table], missing: Sequence[Missing] = ()) -> None:
+    def __init__(self, pattern: str, parts: Sequence[Table], missing: Sequence[MissingPart] = ()) -> None:
         first = parts[0]
         super().__init__(first.location, first.request)
         self.parts = tuple(parts)
@@ -235,7 +235,7 @@ def open_many(
 
 
 def open_located(
-    found: Sequence[Location], request: Request, pattern: str = "", missing: Sequence[Missing] = ()
+    found: Sequence[Location], request: Request, pattern: str = "", missing: Sequence[MissingPart] = ()
 ) -> Table:
     """Open files that were found before; a bad one among several is left out and noted, unless strict.
 
@@ -258,7 +258,7 @@ def open_located(
         raise bad[0][1]
     if not parts:
         raise NoRowsError(f"{public(pattern)}: none of its {len(found):,} files has any rows")
-    unread = [Missing(location.label, str(error)) for location, error in bad]
+    unread = [MissingPart(location.label, str(error)) for location, error in bad]
     return _checked(ManySource(pattern, parts, [*missing, *unread]))
 
 

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, cast
 from urllib.parse import unquote, urlsplit
 
 from divscore.errors import DivscoreError, FileError, MissingExtraError
-from divscore.sketch.missing import Missing
+from divscore.sketch.missing import MissingPart
 from divscore.text import public, without_secrets
 
 __all__ = [
@@ -284,7 +284,7 @@ class Files:
     """What a path, a pattern or a folder names, and what is known from the start to be missing."""
 
     found: Sequence[Location]
-    missing: tuple[Missing, ...] = ()
+    missing: tuple[MissingPart, ...] = ()
 
 
 # What standard input holds, told from its first lines.

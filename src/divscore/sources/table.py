@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.errors import FileError
-from divscore.sketch.missing import Missing
+from divscore.sketch.missing import MissingPart
 from divscore.sources.places import Location, NoRowsError, folder_values, quoted
 from divscore.text import public
 
@@ -135,7 +135,7 @@ class Table:
         self.dimension = 0
         self.columns: dict[str, str] = {}
         self.metadata: dict[str, str] = {}
-        self.missing: tuple[Missing, ...] = ()
+        self.missing: tuple[MissingPart, ...] = ()
         self.parts: tuple[Table, ...] = (self,)  # its files
         self.folder_values: dict[str, str] = {}  # columns that the names of its folders add
         self.number_columns: list[str] = []  # columns that are together the vector

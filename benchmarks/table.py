@@ -12,7 +12,19 @@ from record import HERE, checks_table, markdown
 
 ADAPTIVE = "DivScore, adaptive 50 of 200"
 FRONT = ("<!-- results -->", "<!-- /results -->")
-ORDER = ("ppb", "sharing", "changes", "faces", "tweets", "diagnostics", "speed", "files", "pipeline", "scale")
+ORDER = (
+    "ppb",
+    "sharing",
+    "changes",
+    "faces",
+    "tweets",
+    "diagnostics",
+    "speed",
+    "files",
+    "pipeline",
+    "scale",
+    "house",
+)
 BEGIN = "<!-- results: written by table.py -->"
 END = "<!-- end of results -->"
 

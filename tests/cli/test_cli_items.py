@@ -263,7 +263,7 @@ def test_folders_of_pictures_by_folder_with_a_cache(pictures: Path, tmp_path: Pa
     assert entries["red"]["disparity"] < -0.8
     assert entries["blue"]["disparity"] > 0.8
     assert len(list((tmp_path / "cache").glob("onnx-*.sqlite"))) == 1
-    assert "passed over files that are no images divscore reads (1 .heic)" in done.stderr
+    assert "these files were not read, as their formats are not supported: 1 .heic" in done.stderr
     again = json.loads(fine(*asked, "--by", "folder", "--json", "-").stdout)
     assert again["collections"] == json.loads(done.stdout)["collections"]
 
@@ -286,7 +286,7 @@ def test_projection_travels_with_the_control_set(pictures: Path, tmp_path: Path)
     assert "q.arrow.pca.npz" in done.stderr
     wrong = run("audit", tmp_path / "q.arrow", "--control", tmp_path / "C")
     assert wrong.exit_code == 2
-    assert "encode both alike" in wrong.stderr
+    assert "use the same encoder for both" in wrong.stderr
     both = fine(
         "audit", pictures / "photos", "--control", pictures / "labelled", "--pca", "5", "--json", "-", *common
     )
@@ -328,7 +328,7 @@ def test_pictures_named_one_by_one_are_no_collections(pictures: Path) -> None:
     some = sorted((pictures / "photos" / "red").glob("0*.png"))[:3]
     done = run("audit", *some, "--control", pictures / "labelled")
     assert done.exit_code == 2
-    assert "3 pictures were named one by one" in done.stderr
+    assert "3 images were named one by one" in done.stderr
 
 
 def test_the_cache_is_in_the_users_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -431,10 +431,10 @@ def test_vectors_of_an_unknown_encoder_are_not_compared_with_texts(names: Path, 
     np.savez(tmp_path / "pool.npz", embedding=rng.normal(size=(40, 512)), group=np.array(["a", "b"] * 20))
     done = run("audit", names / "list.txt", "--control", tmp_path / "pool.npz")
     assert done.exit_code == 2
-    assert "does not say what encoded its vectors" in done.stderr
+    assert "does not say which encoder made its vectors" in done.stderr
     np.save(tmp_path / "v.npy", rng.normal(size=(40, 512)))
     told = run("audit", tmp_path / "v.npy", "--control", names / "pool.csv", "--attribute", "sex")
-    assert "does not say what encoded it; taken to be ngrams/1" in told.stderr
+    assert "does not say which encoder made it; assuming the control set's, ngrams/1" in told.stderr
 
 
 def test_a_model_that_is_not_used_is_refused(names: Path) -> None:

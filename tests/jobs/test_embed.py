@@ -28,7 +28,7 @@ from divscore.jobs.embed import EmbedResult, Journal, embed
 from divscore.jobs.encode import BATCH, Encoding, Pipeline, Task, chunks, fingerprint
 from divscore.jobs.engine import Engine
 from divscore.jobs.opening import open_any, open_items
-from divscore.jobs.pool import open_pool
+from divscore.jobs.pool import read_control
 from divscore.jobs.projection import Projection
 from divscore.sources.items import ItemBatch
 
@@ -378,7 +378,7 @@ def test_a_cache_that_cannot_be_used_says_so(tmp_path: Path, photos: Path, model
 
 def test_a_folder_of_pictures_is_audited_from_sub_folders(photos: Path, labelled: Path, model: Path) -> None:
     with encoding(model) as some:
-        control = open_pool(labelled, some, attribute="colour")
+        control = read_control(labelled, some, attribute="colour")
         assert control.counts == {"blue": 40, "red": 40}
         assert control.attribute == "colour"
         assert control.encoder.startswith("onnx/1 ")
@@ -398,9 +398,9 @@ def test_labels_in_a_table_beside_the_pictures(labelled: Path, model: Path, tmp_
     root.mkdir(exist_ok=True)
     (root / "labels.csv").write_text("file,colour,other\n" + "\n".join(rows) + "\n")
     with encoding(model) as some:
-        folders = open_pool(labelled, some, attribute="colour")
-        control = open_pool(root, some, attribute="colour")
-        both = open_pool(root, some, attribute="colour×other")
+        folders = read_control(labelled, some, attribute="colour")
+        control = read_control(root, some, attribute="colour")
+        both = read_control(root, some, attribute="colour×other")
     np.testing.assert_array_equal(control.vectors, folders.vectors)
     assert control.groups == folders.groups
     assert control.digest == folders.digest
@@ -410,7 +410,7 @@ def test_labels_in_a_table_beside_the_pictures(labelled: Path, model: Path, tmp_
 def test_labelled_examples_that_cannot_be_encoded_are_counted_by_group(mixed: Path, model: Path) -> None:
     (mixed / "blue" / "loop").unlink()
     with encoding(model) as some:
-        control = open_pool(mixed, some)
+        control = read_control(mixed, some)
     assert control.counts == {"blue": 21, "red": 10}
     assert control.left_out == {"blue": 2, "red": 4}
     assert control.attribute == "group"
@@ -418,7 +418,7 @@ def test_labelled_examples_that_cannot_be_encoded_are_counted_by_group(mixed: Pa
 
 def test_unevenly_left_out_examples_warn(labelled: Path, model: Path, tmp_path: Path) -> None:
     with encoding(model) as some:
-        control = open_pool(labelled, some)
+        control = read_control(labelled, some)
         vectors = np.concatenate([control.vectors[:30], control.vectors[40:70]])
     control.left_out = {"red": 12}
     warned = [text for text in audit(vectors, control).warnings if "could not be encoded" in text]
@@ -428,19 +428,19 @@ def test_unevenly_left_out_examples_warn(labelled: Path, model: Path, tmp_path: 
     assert not [text for text in audit(vectors, control).warnings if "could not be encoded" in text]
     save_control(select_random(control, 20), tmp_path / "C")
     with encoding(model) as some:
-        assert open_pool(tmp_path / "C", some).left_out == {"red": 2, "blue": 1}
+        assert read_control(tmp_path / "C", some).left_out == {"red": 2, "blue": 1}
 
 
 def test_pools_that_cannot_be(tmp_path: Path, labelled: Path, model: Path) -> None:
     root = tiny.folder(tmp_path / "flat", {"red": 3}, 1, sub_folders=False)
     with encoding(model) as some:
         with pytest.raises(ControlError, match=r"lies beside the sub-folders; .* flat/female and flat/male"):
-            open_pool(root, some)
+            read_control(root, some)
         with pytest.raises(ControlError, match="names pictures, which do not say their groups"):
-            open_pool(f"{labelled}/*/*.png", some)
+            read_control(f"{labelled}/*/*.png", some)
         one = tiny.folder(tmp_path / "one", {"red": 3}, 1)
         with pytest.raises(ControlError, match="all 3 labelled examples are of group 'red'"):
-            open_pool(one, some)
+            read_control(one, some)
 
 
 def test_another_encoder_is_an_error_that_says_so(
@@ -477,7 +477,7 @@ def test_another_encoder_is_an_error_that_says_so(
     )
     assert other.exit_code == 2
     assert "was encoded by 'onnx/1" in other.stderr
-    assert "encode both alike" in other.stderr
+    assert "use the same encoder for both" in other.stderr
     missing = run(main, ["audit", str(photos), "--control", str(tmp_path / "C"), "--no-cache"])
     assert missing.exit_code == 2
     assert "the encoder 'onnx' needs --model" in missing.stderr
@@ -487,7 +487,7 @@ def test_projection_is_shared_by_control_set_and_collection(
     tmp_path: Path, labelled: Path, photos: Path, model: Path
 ) -> None:
     with encoding(model, pca=4) as some:
-        control = open_pool(labelled, some)
+        control = read_control(labelled, some)
         assert control.dimension == 4
         assert some.projection is not None
         some.projection.save(tmp_path / "p.npz")
@@ -499,7 +499,7 @@ def test_projection_is_shared_by_control_set_and_collection(
     assert loaded.digest == some.projection.digest
     assert f"pca=4:{loaded.digest[:16]}" in str(control.encoder)
     with encoding(model, pca=tmp_path / "p.npz") as again:
-        assert open_pool(labelled, again).digest == control.digest
+        assert read_control(labelled, again).digest == control.digest
     with (
         Encoding("ngrams", pca=tmp_path / "p.npz") as other,
         pytest.raises(MismatchError, match="was fitted on"),
@@ -704,6 +704,6 @@ def test_a_folder_that_cannot_be_listed_is_no_small_matter(
         with pytest.raises(
             ControlError, match="red could not be listed: Permission denied; a group would be missing"
         ):
-            open_pool(labelled, some)
+            read_control(labelled, some)
         with pytest.raises(FileError, match="red could not be listed"):
             list(open_any(labelled, some, strict=True))

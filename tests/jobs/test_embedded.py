@@ -123,7 +123,7 @@ def test_what_embed_writes_is_believed() -> None:
     done = audit("v.arrow", "--by", "who", "--json", "-")
     told = {each["name"]: each["skipped"] for each in json.loads(done.stdout)["collections"]}
     assert (told["anna"]["empty"], told["ada"].get("empty", 0)) == (3, 0)
-    assert "\\x1b[2Jnobody: none of its 2 items has a vector; left out" in done.stderr
+    assert "\\x1b[2Jnobody: skipped, as none of its 2 items has a vector" in done.stderr
     assert "\x1b" not in done.stderr
 
 

@@ -18,7 +18,7 @@ from test_engines import write
 
 from divscore.audit.document import read_document
 from divscore.cli import main
-from divscore.cli.collections import Losses
+from divscore.jobs.auditing import Losses
 from divscore.sketch.missing import Missing, MissingPart
 
 LIMIT = "1"  # which every interval keeps
@@ -134,7 +134,7 @@ def test_what_is_beyond_the_limit_stays_so(posts: Path) -> None:
 def test_a_collection_of_which_nothing_could_be_read_is_told_everywhere(posts: Path) -> None:
     spoil(posts / "country=SA" / "1.parquet")
     done = audited(posts, "--max-disparity", LIMIT, code=3)
-    assert "SA: none of its files could be read; left out" in done.stderr
+    assert "SA: skipped, as none of its files could be read" in done.stderr
     assert "parts of the source are missing" in done.stderr
     assert "SE: not surely within" not in done.stderr
     assert {name: (each["trust"], each["missing_parts"]) for name, each in collections().items()} == {

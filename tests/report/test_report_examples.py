@@ -2,8 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,13 +101,14 @@ def test_pictures_of_the_labelled_folder_are_shown(pictures: tuple[str, ...]) ->
 def test_what_cannot_be_read_again_does_not_lose_the_report(
     pictures: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, gone: str
 ) -> None:
-    made = command.audits_of
+    audit_source = command.audit_source
 
-    def then_gone(*args: object, **options: object) -> Iterator[object]:
-        yield from made(*args, **options)
+    def then_gone(*args: Any, **options: Any) -> Any:
+        audits = audit_source(*args, **options)
         shutil.rmtree(gone) if os.path.isdir(gone) else os.remove(gone)
+        return audits
 
-    monkeypatch.setattr(command, "audits_of", then_gone)
+    monkeypatch.setattr(command, "audit_source", then_gone)
     run(*pictures)
     text = Path("r.html").read_text(encoding="utf-8")
     assert "of these 100 pictures belong to the group" in text

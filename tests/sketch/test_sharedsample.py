@@ -24,7 +24,7 @@ from divscore import ControlSet
 from divscore.audit.audit import audit
 from divscore.audit.change import IDENTICAL, compare_documents
 from divscore.audit.document import as_text, document, parse_document
-from divscore.cli import collections, main
+from divscore.cli import main
 from divscore.control.similarity import Similarity, unit_rows
 from divscore.errors import InputError, MismatchError
 from divscore.estimators.checks import score_fit
@@ -358,9 +358,9 @@ def test_the_command_audits_thousands_in_processes(
     feed: Path, control: ControlSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     np.savez(tmp_path / "c.npz", embedding=control.vectors, letter=np.array(control.groups)[control.labels])
-    monkeypatch.setattr(collections, "WORTH_SHARING", 200)
+    monkeypatch.setattr(audits, "WORTH_PROCESSES", 200)
     seen = []
-    monkeypatch.setattr(collections, "audit_many", lambda *a, **k: seen.append(1) or audit_many(*a, **k))
+    monkeypatch.setattr(audits, "audit_many", lambda *a, **k: seen.append(1) or audit_many(*a, **k))
     documents = []
     for workers in ("1", "2"):
         done = CliRunner().invoke(
@@ -466,4 +466,4 @@ def test_collections_without_a_usable_vector_are_an_error(
     asked = ("--control", str(tmp_path / "c.npz"), "--attribute", "letter", "--by", "user", *ways)
     done = CliRunner().invoke(main, ["audit", str(tmp_path / "none.parquet"), *asked])
     assert done.exit_code == 2
-    assert "none.parquet holds no item with a usable vector" in done.stderr
+    assert "none.parquet has no item with a usable vector" in done.stderr

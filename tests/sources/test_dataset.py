@@ -244,7 +244,7 @@ def test_a_collection_of_which_nothing_could_be_read_is_named(
 ) -> None:
     spoil(known / "country=C%C3%B4te d'Ivoire" / "day=1" / "part-0.parquet")
     done = run("audit", known, "--control", tmp_path / "c.npz", "--by", "country", "--json", "-")
-    assert "Côte d'Ivoire: none of its files could be read; left out" in done.stderr
+    assert "Côte d'Ivoire: skipped, as none of its files could be read" in done.stderr
     assert [each["name"] for each in json.loads(done.stdout)["collections"]] == ["SA"]
 
 

@@ -73,7 +73,7 @@ def test_what_could_not_be_opened_is_missing_from_later_audits() -> None:
     assert LEFT_OUT in audited("v.arrow")["collections"][0]["warnings"][0]
     assert audited("v.arrow")["collections"][0]["name"] == "v"
     said = run("audit", "v.arrow", "--control", "c.csv").stderr
-    assert f"left out: {reason}"[:200] in said
+    assert f"missing: {reason}"[:200] in said
     gate = invoke("audit", "v.arrow", "--control", "c.csv", "--max-disparity", "1")
     assert gate.exit_code == 3
     assert "parts of the source are missing" in gate.stderr

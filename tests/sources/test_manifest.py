@@ -110,7 +110,7 @@ def test_what_embed_could_not_read_is_missing_from_later_audits(posts: Path) -> 
     assert audited("vectors")["collections"][0]["skipped"]["unreadable"] == 40
     made = run("sketch", "vectors", "--control", "c.csv", "-o", "v.sketch")
     assert "v.sketch: 2 parts of the source could not be read and are missing" in made.stderr
-    assert "left out" in made.stderr
+    assert "missing: " in made.stderr
     assert parts_of(audited("v.sketch")) == noted
 
 
@@ -157,7 +157,7 @@ def test_tables_of_texts_that_cannot_be_opened_are_missing(posts: Path) -> None:
         told = json.loads(done.stdout)
         assert [part for part, _ in parts_of(told)] == ["posts/1.parquet"]
         assert "posts/1.parquet" in told["collections"][0]["warnings"][0]
-        assert done.stderr.count("left out: posts/1.parquet cannot be read as Parquet") == 1
+        assert done.stderr.count("missing: posts/1.parquet cannot be read as Parquet") == 1
 
 
 FORGED: dict[str, Any] = {

@@ -133,7 +133,7 @@ class Audit:
     def _repr_html_(self) -> str:
         from divscore.report.html import fragment
 
-        return fragment(self)
+        return fragment([self])
 
     def to_dict(self, *, replicates: bool = False) -> dict[str, Any]:
         """Return the entry of one collection in the JSON document `divscore.audit/1`.

@@ -15,15 +15,15 @@ import click
 import numpy as np
 
 from divscore.audit.audit import ESTIMATORS
-from divscore.audit.document import as_text, document
+from divscore.audit.document import as_text
 from divscore.audit.result import Audit
-from divscore.cli.collections import audits_of, expanded, look_ahead, to_fit_on, told_apart
-from divscore.cli.console import clean_errors, json_option, say, stops_cleanly, warn, write_json
+from divscore.cli.console import clean_errors, json_option, progress_bar, say, stops_cleanly, warn, write_json
 from divscore.cli.main import TYPED
-from divscore.cli.options import Engines, cluster_option, encoding_options, read_control, workers_option
+from divscore.cli.options import cluster_option, encoding_options, workers_option
 from divscore.control.controlset import ControlSet
 from divscore.errors import DivscoreError, InputError
 from divscore.files import check_writable, sha256
+from divscore.jobs.auditing import audit_source
 from divscore.jobs.encode import Encoding, read_picture
 from divscore.jobs.pool import open_labelled
 from divscore.jobs.sketching import SAMPLES
@@ -333,14 +333,11 @@ def audit(
     collections: tuple[str, ...],
     control_path: str,
     encoding: Encoding,
-    attribute: str | None,
     groups: str | None,
     json_path: str | None,
     max_disparity: float | None,
     reports: tuple[str, ...],
     show_examples: bool,
-    workers: int,
-    cluster: str | None,
     **options: Any,
 ) -> None:
     """Tell how unevenly groups are represented in collections of images, texts or vectors.
@@ -351,41 +348,39 @@ def audit(
     own, against one control set C: a folder that 'control select' wrote, the same kinds of table with a column of group
     names, or a folder with a sub-folder of images for each group.
     """
-    order = [name.strip() for name in groups.split(",")] if groups else None
-    _check_outputs(json_path, reports, (*collections, control_path, options["labelled_sample"]))
+    sample = options.pop("labelled_sample")
+    _check_outputs(json_path, reports, (*collections, control_path, sample))
     if show_examples and not reports:
         raise InputError("--show-examples is about a report; name one with --report FILE.html")
-    collections = tuple(each for path in collections for each in expanded(path))
-    with Engines(workers, cluster) as engines:
-        look_ahead(collections, control_path, encoding, options)
-        control = read_control(
-            control_path,
-            encoding,
-            attribute=attribute,
-            order=order,
-            likely_column=options["column"],
-            fit_with=to_fit_on(collections[0], encoding, options),
-        )
-        engines.lend(encoding)
-        found = list(audits_of(collections, control, encoding, engines, **options))
-    audits, missing = told_apart(found), sum((each.missing for each in found), Missing())
+    audits = audit_source(
+        collections,
+        control_path,
+        groups=[name.strip() for name in groups.split(",")] if groups else None,
+        sample=sample,
+        encoder=encoding,
+        progress=progress_bar,
+        warn=warn,
+        **options,
+    )
     _warn_of(audits)
     if json_path:
-        write_json(json_path, as_text(document(audits, replicates=True, missing=missing)))
+        write_json(json_path, as_text(audits.to_dict(replicates=True)))
     if json_path != "-":
         say(_text(audits))
     if reports:
         shown = None
         if show_examples:
-            likely = options["column"]
-            shown = find_examples(control_path, control, encoding, attribute=attribute, likely_column=likely)
-        read = (collections, control_path, options["labelled_sample"])
-        context = report_context(*read, limit=max_disparity, examples=shown, missing=missing)
+            likely, attribute = options["column"], options["attribute"]
+            shown = find_examples(
+                control_path, audits.control, encoding, attribute=attribute, likely_column=likely
+            )
+        read = (collections, control_path, sample)
+        context = report_context(*read, limit=max_disparity, examples=shown, missing=audits.missing)
         for path in reports:
             write_report(path, audits, context)
             warn(f"wrote {path}")
     if max_disparity is not None:
-        gate = Gate(max_disparity, audits, missing)
+        gate = Gate(max_disparity, audits, audits.missing)
         gate.tell()
         sys.exit(gate.code)
 
@@ -406,7 +401,7 @@ def _check_outputs(json_path: str | None, reports: Sequence[str], read: Sequence
         taken[place] = path
 
 
-def _text(audits: list[Audit]) -> str:
+def _text(audits: Sequence[Audit]) -> str:
     # A script gets every collection; a person, whose screen they would flood, the ends of a long list.
     brief = overview(audits) if len(audits) > ALL and sys.stdout.isatty() else None
     lines = [brief.table if brief else table(audits)]
@@ -425,7 +420,7 @@ def _text(audits: list[Audit]) -> str:
     return "\n".join([brief.headline, "", *lines, "", *brief.notes] if brief else lines)
 
 
-def _warn_of(audits: list[Audit]) -> None:
+def _warn_of(audits: Sequence[Audit]) -> None:
     """Warnings; those of several collections that differ in their figures only are said once."""
     for notice in notices(audits):
         figures = " (with the first one's figures)" if notice.alike else ""

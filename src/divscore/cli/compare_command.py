@@ -8,9 +8,10 @@ from contextlib import ExitStack
 import click
 
 from divscore.cli.console import clean_errors, open_output, progress_bar, say, stops_cleanly, warn
-from divscore.cli.options import encoding_options, read_control, workers_option
+from divscore.cli.options import encoding_options, workers_option
 from divscore.errors import InputError
 from divscore.jobs.encode import Encoding
+from divscore.jobs.pool import read_control
 from divscore.paper.comparison import (
     FILES,
     IN_FILES_ONLY,
@@ -98,7 +99,16 @@ def compare(
     numbers = _numbers(labels)
     with ExitStack() as stack:
         place = stack.enter_context(open_output(out, FILES)) if out else None
-        labelled = read_control(pool, encoding, attribute=attribute, column=column, order=order, form=form)
+        labelled = read_control(
+            pool,
+            encoding,
+            attribute=attribute,
+            column=column,
+            order=order,
+            form=form,
+            progress=progress_bar,
+            warn=warn,
+        )
         setup = Setup(usable_labels(labelled, numbers), repetitions, collection_size, size, seed, quapy)
         with progress_bar("splits", repetitions) as advance:
             found = make_comparison(labelled, setup, workers=workers, progress=advance)

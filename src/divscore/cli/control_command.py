@@ -11,7 +11,7 @@ import click
 
 from divscore.audit.trust import control_facts
 from divscore.cli.console import clean_errors, progress_bar, say, warn
-from divscore.cli.options import encoding_options, read_control
+from divscore.cli.options import encoding_options
 from divscore.control.controlfile import is_control, load_control, save_control
 from divscore.control.controlset import ControlSet
 from divscore.control.selection import select_adaptive, select_dpp, select_random
@@ -20,7 +20,7 @@ from divscore.errors import FileError, InputError
 from divscore.estimators.checks import separation
 from divscore.files import write_file
 from divscore.jobs.encode import Encoding
-from divscore.jobs.pool import PROJECTION
+from divscore.jobs.pool import PROJECTION, read_control
 from divscore.publishing.about import CHOICES, About, read_about, whole_texts, write_about
 from divscore.publishing.card import card_section
 from divscore.publishing.edition import Published, is_published
@@ -347,7 +347,16 @@ def select(
             f"{out} is a published control set; write to another folder, then 'divscore control publish' it again"
         )
     order = [name.strip() for name in groups.split(",")] if groups else None
-    labelled = read_control(pool, encoding, attribute=attribute, column=column, order=order, form=form)
+    labelled = read_control(
+        pool,
+        encoding,
+        attribute=attribute,
+        column=column,
+        order=order,
+        form=form,
+        progress=progress_bar,
+        warn=warn,
+    )
     labelled.hand_picked = labelled.hand_picked or hand_picked
     if size is None:
         size = min(USUAL_SIZE, len(labelled.groups) * min(labelled.counts.values()))

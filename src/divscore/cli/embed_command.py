@@ -10,10 +10,11 @@ from typing import Any
 import click
 
 from divscore.cli.console import clean_errors, progress_bar, say, stops_cleanly, warn
-from divscore.cli.options import WORDS, cluster_option, encoding_options, tell_dividing, workers_option
+from divscore.cli.options import cluster_option, encoding_options, workers_option
 from divscore.encoders.registry import DEFAULTS, ENCODERS
 from divscore.errors import InputError
 from divscore.files import refuse_url
+from divscore.jobs.auditing import SKIPPED, warn_of_dividing
 from divscore.jobs.cluster import ClusterEngine
 from divscore.jobs.embed import EmbedResult, Journal, check_file, place_of, refuse_other_file
 from divscore.jobs.embed import embed as run_embed
@@ -90,7 +91,7 @@ def embed(
     if fitted is not None:
         _save(fitted, Path(out))
     if not single and items.parts:
-        tell_dividing(items.path, items.locations)
+        warn_of_dividing(items.path, items.locations, warn)
     try:
         with progress_bar(items.name, items.rows) as advance:
             done: EmbedResult
@@ -171,7 +172,7 @@ def _tell(done: EmbedResult) -> None:
         warn("an unfinished job for other items or with another encoder was under this name; it was not used")
     again = f" ({done.resumed:,} of the items were finished before)" if done.resumed else ""
     warn(f"wrote {done.path}: {done.vectors:,} vectors of {done.items:,} items{again}")
-    lost = [f"{number:,} {WORDS[kind]}" for kind, number in done.skipped.items() if number]
+    lost = [f"{number:,} {SKIPPED[kind]}" for kind, number in done.skipped.items() if number]
     if lost:
         warn(f"{', '.join(lost)}: listed in {done.listing or f'{done.path}/part-*.skipped.csv'}")
     for warning in Missing.of(done.missing).warning:

@@ -1,41 +1,21 @@
-"""Options about encoders that several commands share, and what is said while items are encoded."""
+"""Options that several commands share: encoders, cache and workers."""
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
-from divscore.cli.console import progress_bar, warn
-from divscore.control.controlset import ControlSet
 from divscore.encoders.registry import ENCODERS
 from divscore.errors import InputError
 from divscore.jobs.cache import default_cache
-from divscore.jobs.cluster import ClusterEngine
-from divscore.jobs.encode import SEVERAL, EncodedSource, Encoding
-from divscore.jobs.engine import Engine
-from divscore.jobs.pool import open_pool
-from divscore.sources.cuts import divisible
-from divscore.sources.items import Items
-from divscore.sources.places import FORMS, WHOLE, Location
-from divscore.sources.table import Table
-from divscore.text import printable
+from divscore.jobs.encode import Encoding
+from divscore.sources.places import FORMS
 
-__all__ = [
-    "Engines",
-    "cluster_option",
-    "encoding_options",
-    "read_control",
-    "tell_dividing",
-    "tell_encoded",
-    "watched",
-    "workers_option",
-]
+__all__ = ["cluster_option", "encoding_options", "workers_option"]
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -121,66 +101,6 @@ def _options(pairs: tuple[str, ...], faces: str | None) -> dict[str, str]:
     return options
 
 
-def read_control(
-    path: str,
-    encoding: Encoding,
-    *,
-    fit_with: tuple[Items, ...] = (),
-    **asked: Any,
-) -> ControlSet:
-    """Read labelled examples with a progress bar, and tell what could not be encoded."""
-    control = open_pool(path, encoding, fit_with=fit_with, watch=_labelled_bar, **asked)
-    if control.left_out:
-        told = ", ".join(
-            f"{control.counts[name]} of {control.counts[name] + control.left_out.get(name, 0)} '{printable(name)}'"
-            for name in control.groups
-        )
-        warn(f"{path}: encoded {told}; the others have nothing that the encoder could use")
-    return control
-
-
-@contextmanager
-def _labelled_bar(source: EncodedSource) -> Iterator[None]:
-    with progress_bar("labelled examples", source.rows) as advance:
-        source.on_items = advance
-        yield
-
-
-@contextmanager
-def watched(source: EncodedSource, verbose: bool = False) -> Iterator[None]:
-    """Show a bar of items, and at the end what was seen in them."""
-    with progress_bar(source.name, source.rows) as advance:
-        source.on_items = advance
-        yield
-    tell_encoded(source, verbose)
-    for trouble in source.encoding.troubles():
-        warn(trouble)
-
-
-def tell_encoded(source: EncodedSource, verbose: bool = False) -> None:
-    """Say on stderr how many items gave vectors, and why the others did not."""
-    skipped = source.skipped()
-    lost = sum(skipped.values())
-    total = source.encoded + source.items.unreadable
-    words = WORDS if source.encoding.name != "faces" else {**WORDS, "empty": "showed no face"}
-    kinds = [f"{number:,} {words[kind]}" for kind, number in skipped.items() if number]
-    if lost:
-        hint = "" if verbose else " (--verbose lists them)"
-        warn(f"{source.path}: {total - lost:,} of {total:,} items encoded; {', '.join(kinds)}{hint}")
-    if source.several:
-        kept = "all counted" if SEVERAL in source.encoding.options else "the largest counted"
-        warn(f"{source.path}: more than one face was seen in {source.several:,} of the images, {kept}")
-    for problem in source.items.unlisted:
-        warn(f"{problem}; its pictures are missing from the result")
-    if source.items.other:
-        most = source.items.other.most_common(5)
-        listed = ", ".join(f"{number:,} {suffix or 'without suffix'}" for suffix, number in most)
-        warn(f"{source.path}: passed over files that are no images divscore reads ({listed})")
-
-
-WORDS = {"unreadable": "could not be read", "empty": "had nothing to encode"}
-
-
 # Where a command's passes run: `--workers` and `--cluster`.
 
 workers_option = click.option(
@@ -204,64 +124,3 @@ cluster_option = click.option(
     callback=_named,
     help="Work on a Dask cluster: its scheduler's address, such as tcp://10.0.0.5:8786, or its scheduler file.",
 )
-# Starting processes takes a second or two; so many bytes of text take longer to parse.
-WORTH_PROCESSES = 64 << 20
-WORTH_TELLING = 1 << 30  # bytes of text that are looked through for longer than nobody wonders
-
-
-class Engines:
-    """The engine that suits a source; started when first needed, let go at the end."""
-
-    def __init__(self, workers: int, cluster: str | None) -> None:
-        self._workers = workers
-        # At once: a wrong address is told before anything else is done.
-        self._cluster = ClusterEngine(cluster, tell=warn) if cluster is not None else None
-        self._started: dict[bool, Engine] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for engine in (self._cluster, *self._started.values()):
-            if engine is not None:
-                engine.__exit__(kind, error, trace)
-
-    def lend(self, encoding: Encoding) -> None:
-        """Let items be encoded on the cluster too, where there is one."""
-        if self._cluster is not None:
-            encoding.hand_to(self._cluster)
-
-    def suiting(self, source: Table) -> Engine:
-        """The cluster, or else threads, or processes for much text: parsing holds Python's lock."""
-        if self._cluster is not None:
-            return self._cluster
-        return self._started_as(processes=self._workers > 1 and _much_text(source))
-
-    def crunching(self) -> Engine:
-        """The cluster, or else processes, for thousands of audits: they hold Python's lock."""
-        if self._cluster is not None:
-            return self._cluster
-        return self._started_as(processes=self._workers > 1)
-
-    def _started_as(self, *, processes: bool) -> Engine:
-        if processes not in self._started:
-            self._started[processes] = Engine(self._workers, processes=processes)
-        return self._started[processes]
-
-
-def tell_dividing(what: str, files: Iterable[Location]) -> None:
-    """Say that large files of text are looked through before anything else, to divide them."""
-    size = sum(each.size() for each in files if divisible(each))
-    if size >= WORTH_TELLING:
-        warn(f"{what}: looking where {size / 1e9:,.1f} GB of text can be divided")
-
-
-def _much_text(source: Table) -> bool:
-    if isinstance(source, EncodedSource):
-        return False
-    files = source.locations
-    if any(each.suffix not in WHOLE for each in files) or (len(files) < 2 and not divisible(files[0])):
-        return False
-    return sum(each.size() for each in files) >= WORTH_PROCESSES

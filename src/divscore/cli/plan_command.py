@@ -7,10 +7,11 @@ import json
 import click
 
 from divscore.audit.planning import plan as make_plan
-from divscore.cli.console import clean_errors, progress_bar, say
-from divscore.cli.options import encoding_options, read_control
+from divscore.cli.console import clean_errors, progress_bar, say, warn
+from divscore.cli.options import encoding_options
 from divscore.errors import InputError
 from divscore.jobs.encode import Encoding
+from divscore.jobs.pool import read_control
 
 __all__ = ["plan"]
 
@@ -53,7 +54,9 @@ def plan(
     """
     if (width is None) == (labels is None):
         raise InputError("give either --width W or --labels N")
-    labelled = read_control(pool, encoding, attribute=attribute, column=column, form=form)
+    labelled = read_control(
+        pool, encoding, attribute=attribute, column=column, form=form, progress=progress_bar, warn=warn
+    )
     with progress_bar("measuring", None) as advance:
         found = make_plan(
             labelled,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import tempfile
 from collections.abc import Sequence
@@ -10,16 +9,15 @@ from pathlib import Path
 
 import click
 
-from divscore.cli.console import clean_errors, stops_cleanly, warn
-from divscore.cli.options import Engines, cluster_option, encoding_options, read_control, workers_option
-from divscore.cli.passes import open_collection, sketch_source
-from divscore.errors import FileError
+from divscore.cli.console import clean_errors, progress_bar, stops_cleanly, warn
+from divscore.cli.options import cluster_option, encoding_options, workers_option
 from divscore.files import check_writable, refuse_url
+from divscore.jobs.auditing import sketch_collection, sketch_files
 from divscore.jobs.encode import Encoding
-from divscore.sketch.sketchfile import is_sketch, merge_sketches, subtract_sketches, write_sketches
+from divscore.sketch.sketchfile import merge_sketches, subtract_sketches, write_sketches
 from divscore.text import FEW, brief, listed
 
-__all__ = ["merge", "sketch", "sketch_files"]
+__all__ = ["merge", "sketch"]
 
 
 @click.command()
@@ -69,21 +67,22 @@ def sketch(
       divscore audit week.sketch --control C
     """
     _check_output(out)
-    with Engines(workers, cluster) as engines:
-        control = read_control(control_path, encoding, attribute=attribute)
-        engines.lend(encoding)
-        source = open_collection(
-            collection, control, encoding, column=column, by=by, form=form, strict=strict
-        )
-        done = sketch_source(
-            source,
-            control,
-            by=by,
-            seed=seed,
-            engine=engines.suiting(source),
-            strict=strict,
-            verbose=verbose,
-        )
+    done = sketch_collection(
+        collection,
+        control_path,
+        encoding,
+        attribute=attribute,
+        by=by,
+        column=column,
+        form=form,
+        seed=seed,
+        workers=workers,
+        cluster=cluster,
+        strict=strict,
+        verbose=verbose,
+        progress=progress_bar,
+        warn=warn,
+    )
     found = done.sketches
     for warning in done.gaps.warning:
         warn(f"{out}: {warning}")
@@ -130,47 +129,17 @@ def _check_output(out: str) -> None:
     check_writable(out, "--out")
 
 
-def sketch_files(path: str, besides: str | None = None) -> list[str]:
-    """The sketches of a folder in the order of their names, or the file itself.
-
-    Hidden names are left out, as what a killed job leaves has one, and so is the file `besides`, which is to be
-    written: an earlier run would be counted in once more.
-    """
-    if not os.path.isdir(path):
-        return _matching(path) or [path]
-    with os.scandir(path) as listing:
-        visible = sorted(each.path for each in listing if not each.name.startswith(".") and each.is_file())
-    found = [each for each in visible if is_sketch(each)]
-    kept = [each for each in found if besides is None or not _same_file(each, besides)]
-    if len(kept) < len(found):
-        warn(f"{besides} lies in {path} and is not counted in: it is the file to be written")
-    if not kept:
-        raise FileError(f"{path} is a folder without sketches; expected files that 'divscore sketch' wrote")
-    return kept
-
-
-def _matching(pattern: str) -> list[str]:
-    """Sketches that a quoted pattern stands for; none, if it is something else."""
-    if os.path.exists(pattern) or not pattern.endswith(".sketch") or not glob.has_magic(pattern):
-        return []
-    return sorted(filter(is_sketch, glob.glob(pattern, recursive=True)))
-
-
 def _gathered(paths: Sequence[str], out: str) -> list[str]:
     """Sketch files that were named, each once."""
     found: dict[str, str] = {}
     again: dict[str, None] = {}
-    for path in (file for each in paths for file in sketch_files(each, out)):
+    for path in (file for each in paths for file in sketch_files(each, output=out, warn=warn)):
         if found.setdefault(os.path.realpath(path), path) is not path:
             again[path] = None
     if again:
         were, each = ("was", "it") if len(again) == 1 else ("were", "each")
         warn(f"{listed(list(again))} {were} named twice; {each} is taken once")
     return list(found.values())
-
-
-def _same_file(one: str, other: str) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _merge_without(found: list[str], gone: list[str], out: str) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from divscore.errors import FileError
 from divscore.jobs.encode import EncodedSource, Encoding
@@ -13,10 +14,10 @@ from divscore.sources.places import folder_values
 from divscore.sources.recognise import recognise
 from divscore.sources.table import Request, Table
 
-__all__ = ["open_any", "open_items"]
+__all__ = ["open_any", "open_items", "open_source"]
 
 
-def open_any(
+def open_source(
     path: str | os.PathLike[str],
     encoding: Encoding,
     *,
@@ -25,8 +26,8 @@ def open_any(
     taken: Sequence[str] = (),
     form: str = "",
     strict: bool = False,
-) -> Table:
-    """Open a collection: a file of vectors, or items that are encoded while they are read."""
+) -> Items | Table:
+    """Open a collection: a file of vectors, or items that are still to be encoded."""
     found = recognise(
         path,
         column=column,
@@ -37,14 +38,22 @@ def open_any(
         forced=encoding.forced and encoding.followed is None,
     )
     if isinstance(found, Items):
-        encoding.fit(found)
-        return EncodedSource(found, encoding, strict=strict)
+        return found
     if encoding.shortens:
-        raise FileError(
-            f"{found.found[0].label} holds vectors; --pca shortens what is encoded, not vectors that are there"
-        )
+        raise FileError(f"{found.found[0].label} has vectors already; --pca shortens only what is encoded")
     request = Request(column, tuple(dict.fromkeys(extra)), strict)
     return open_located(found.found, request, os.fspath(path), found.missing)
+
+
+def open_any(
+    path: str | os.PathLike[str], encoding: Encoding, *, strict: bool = False, **options: Any
+) -> Table:
+    """Open a collection as vectors; items are encoded while they are read."""
+    source = open_source(path, encoding, strict=strict, **options)
+    if isinstance(source, Items):
+        encoding.fit(source)
+        return EncodedSource(source, encoding, strict=strict)
+    return source
 
 
 def open_items(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -22,15 +22,28 @@ from divscore.sources.open import is_folder, locate_all, open_located
 from divscore.sources.places import Location
 from divscore.sources.recognise import ARRAYS, recognise
 from divscore.sources.table import Request, Table
+from divscore.text import printable
 
-__all__ = ["PROJECTION", "open_labelled", "open_pool"]
+__all__ = ["PROJECTION", "Progress", "Warn", "no_progress", "no_warning", "open_labelled", "read_control"]
 
 PROJECTION = "projection.npz"  # inside the folder of a control set
 LABELS = "labels.csv"
-Watch = Callable[[EncodedSource], AbstractContextManager[None]]
+# A name and a total (or None) in, a context manager out; it gives a function that is called with finished items.
+Progress = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
+Warn = Callable[[str], None]
 
 
-def open_pool(
+@contextmanager
+def no_progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Show nothing."""
+    yield lambda number: None
+
+
+def no_warning(text: str) -> None:
+    """Say nothing."""
+
+
+def read_control(
     path: str | os.PathLike[str],
     encoding: Encoding,
     *,
@@ -40,13 +53,14 @@ def open_pool(
     form: str = "",
     likely_column: str | None = None,
     fit_with: Sequence[Items] = (),
-    watch: Watch = lambda source: nullcontext(),
+    progress: Progress = no_progress,
+    warn: Warn = no_warning,
 ) -> ControlSet:
     """Read labelled examples: a saved control set, or vectors, texts or pictures with the names of their groups.
 
-    Pictures lie in one sub-folder a group, or beside a ``labels.csv``. The column named `likely_column` holds the
-    items if it is there. `encoding` then follows the examples: what it encodes next is comparable with them.
-    Examples that cannot be encoded are left out and counted by group in ``ControlSet.left_out``.
+    Images are in one sub-folder for each group, or next to a ``labels.csv``. The column named `likely_column` has the
+    items if it exists. `encoding` then follows the examples: what it encodes next is comparable with them.
+    Examples that cannot be encoded are skipped and counted by group in ``ControlSet.left_out``.
     """
     if not is_control(path):
         path = _with_labels(path)
@@ -54,7 +68,15 @@ def open_pool(
         items = _pool_items(path, encoding, attribute, column, form)
         if items is not None:
             encoding.fit(items.source, *fit_with)
-            return _encoded_pool(items, encoding, order, watch)
+            control = _encoded_pool(items, encoding, order, progress)
+            if control.left_out:
+                counts = ", ".join(
+                    f"{control.counts[name]} of {control.counts[name] + control.left_out.get(name, 0)} "
+                    f"'{printable(name)}'"
+                    for name in control.groups
+                )
+                warn(f"{os.fspath(path)}: encoded {counts}; the encoder found nothing in the others")
+            return control
     control = read_pool(path, attribute=attribute, column=column, order=order)
     saved = Path(path) / PROJECTION
     encoding.expect(control.encoder, Projection.load(saved) if saved.is_file() else None)
@@ -68,7 +90,7 @@ def open_labelled(
     attribute: str | None = None,
     likely_column: str | None = None,
 ) -> Items | None:
-    """The items themselves that `open_pool` encoded; None where it read vectors or a saved control set."""
+    """The items themselves that `read_control` encoded; None where it read vectors or a saved control set."""
     if is_control(path):
         return None
     path = _with_labels(path)
@@ -119,10 +141,11 @@ def _pool_items(
 
 
 def _encoded_pool(
-    items: _PoolItems, encoding: Encoding, order: Sequence[str] | None, watch: Watch
+    items: _PoolItems, encoding: Encoding, order: Sequence[str] | None, progress: Progress
 ) -> ControlSet:
     source = EncodedSource(items.source, encoding, single=True)
-    with watch(source):
+    with progress("labelled examples", source.rows) as advance:
+        source.on_items = advance
         blocks = list(source)
     if not blocks:
         raise ControlError(

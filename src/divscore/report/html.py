@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from divscore.audit.result import Audit
 from divscore.errors import InputError
+from divscore.report.changes import ALL, overview
 from divscore.report.context import Context
 from divscore.report.picture import NARROW, WIDE, disparities, draw, shares, sliver
 from divscore.report.prose import count
-from divscore.report.summary import summarise
+from divscore.report.summary import headline, summarise
 from divscore.report.table import listing
 from divscore.text import printable
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["fragment", "render", "render_page"]
 
 
+MOST = 20  # warnings in a notebook's cell
 BARS = 60  # collections whose shares are drawn inside the table
 
 
@@ -55,24 +57,30 @@ def render(audits: Sequence[Audit], context: Context | None = None) -> str:
     )
 
 
-def fragment(audit: Audit) -> str:
-    """The result in a notebook's cell."""
+def fragment(audits: Sequence[Audit]) -> str:
+    """The result in a notebook's cell; of many collections those with the largest and smallest disparities."""
     from markupsafe import Markup
 
-    by_group = len(audit.shares) > 2 and audit.has_shares
-    picture = shares(audit) if by_group else disparities([audit], None)
+    audit = audits[0]
+    by_group = len(audits) == 1 and len(audit.shares) > 2 and audit.has_shares
+    picture = shares(audit) if by_group else disparities(audits, None)
     # Two results side by side must not share ids.
-    key = hashlib.sha256(repr((audit.name, audit.shares, audit.interval)).encode()).hexdigest()[:8]
+    told = repr([(each.name, each.shares, each.interval) for each in audits])
+    key = hashlib.sha256(told.encode()).hexdigest()[:8]
     style = _read("fragment.css")
     return (
         _environment()
         .get_template("fragment.html.j2")
         .render(
-            audit=audit,
-            items=count(audit.count, audit.noun),
+            headline=headline(audits),
+            trust=", ".join(dict.fromkeys(each.trust for each in audits)),
+            estimator=audit.estimator,
+            items=count(sum(each.count for each in audits), audit.noun),
             hollow=picture.hollow,
-            listing=listing([audit]),
-            warnings=[printable(each) for each in audit.warnings],
+            listing=listing(overview(audits).shown if len(audits) > ALL else audits),
+            warnings=[printable(each) for each in dict.fromkeys(w for each in audits for w in each.warnings)][
+                :MOST
+            ],
             plot=draw(picture, WIDE, f"divscore-{key}"),
             style=Markup(style),
         )

@@ -1,0 +1,117 @@
+"""Audits: the results for several collections that were audited with one control set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, overload
+
+from divscore.audit.document import document
+from divscore.audit.result import Audit
+from divscore.control.controlset import ControlSet
+from divscore.errors import MissingExtraError
+from divscore.sketch.missing import Missing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+__all__ = ["Audits"]
+
+
+@dataclass(frozen=True)
+class Audits(Sequence[Audit]):
+    """Audits of several collections, in order; index them by position or by the collection's name.
+
+    `missing` is everything that could not be read, including parts of collections that have no audit.
+
+    >>> Audits(())
+    Audits of 0 collections
+    """
+
+    audits: tuple[Audit, ...]
+    missing: Missing = field(default_factory=Missing)
+
+    def __len__(self) -> int:
+        return len(self.audits)
+
+    def __iter__(self) -> Iterator[Audit]:
+        return iter(self.audits)
+
+    @overload
+    def __getitem__(self, key: int | str) -> Audit: ...
+    @overload
+    def __getitem__(self, key: slice) -> Audits: ...
+    def __getitem__(self, key: int | str | slice) -> Audit | Audits:
+        if isinstance(key, slice):
+            return Audits(self.audits[key], self.missing)
+        if isinstance(key, int):
+            return self.audits[key]
+        for each in self.audits:
+            if each.name == key:
+                return each
+        raise KeyError(key)
+
+    def __repr__(self) -> str:
+        return f"Audits of {len(self):,} collections"
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the collections."""
+        return [each.name for each in self.audits]
+
+    @property
+    def control(self) -> ControlSet:
+        """The control set of all of them."""
+        return self.audits[0].control
+
+    @property
+    def worst(self) -> Audit:
+        """The collection that is certainly the most uneven: its interval is farthest from 0."""
+        return max(
+            self.audits, key=lambda each: (max(each.interval.low, -each.interval.high), abs(each.disparity))
+        )
+
+    def to_dict(self, *, replicates: bool = False) -> dict[str, Any]:
+        """Return the JSON document `divscore.audit/1`; with `replicates`, `divscore diff` gives narrower intervals."""
+        return document(self.audits, replicates=replicates, missing=self.missing)
+
+    def to_frame(self) -> DataFrame:
+        """One row for each collection, indexed by name; needs pandas."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise MissingExtraError("to_frame() needs pandas: pip install pandas") from error
+        rows = [
+            {
+                "count": each.count,
+                **{f"share {name}": share for name, share in each.shares.items()},
+                "disparity": each.disparity,
+                "low": each.interval.low,
+                "high": each.interval.high,
+                "divscore": each.divscore,
+                "trust": each.trust,
+                "skipped": sum(each.skipped.values()),
+                "missing_parts": each.missing.count,
+            }
+            for each in self.audits
+        ]
+        return pandas.DataFrame(rows, index=pandas.Index(self.names, name="collection"))
+
+    def to_html(self) -> str:
+        """A report for people as one self-contained page."""
+        from divscore.report.context import Context
+        from divscore.report.html import render
+
+        return render(self.audits, Context(missing=self.missing))
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw all disparities with their intervals on matplotlib axes, new ones by default."""
+        from divscore.report.picture import forest
+
+        return forest(self.audits, ax)
+
+    def _repr_html_(self) -> str:
+        from divscore.report.html import fragment
+
+        return fragment(self.audits)

@@ -606,7 +606,7 @@ def test_self_training_goes_on_without_bad_files_too(damaged: Path, control: Con
         assert done.exit_code == 0, done.stderr
         document = json.loads(done.stdout)
         found = document["collections"][0]
-        assert f"left out ({ROWS - CLEAN:,} rows): {damaged / '3.parquet'} cannot be read" in done.stderr
+        assert f"missing ({ROWS - CLEAN:,} rows): {damaged / '3.parquet'} cannot be read" in done.stderr
         assert "2 parts of the source could not be read" in found["warnings"][0]
         told.append((document["missing"], found["count"], found["skipped"]["unreadable"]))
     assert told[0] == told[1]

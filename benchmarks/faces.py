@@ -25,7 +25,7 @@ from ppb import COVERAGE, FEW, LABELLED, SHARES, SIZE, Answer, split_answers, su
 from record import HERE, Check, Record, Table, parser, repository_path
 from workers import each
 
-from divscore.encoders.faces import LOOKS, FaceEncoder
+from divscore.encoders.faces import SEARCHES, FaceEncoder
 from divscore.encoders.registry import EncoderSpec
 from divscore.sources.pictures import decode
 
@@ -74,11 +74,11 @@ def encode(paths: list[Path]) -> list[tuple[str, int, int, NDArray[np.float32]]]
     """Encode some portraits: name, number of faces, first look that showed one, vector."""
     rows = []
     for path in paths:
-        picture = decode(path.read_bytes(), enough=encoder().enough)
+        picture = decode(path.read_bytes(), enough=encoder().resolution)
         result = encoder().encode([picture])
         vector = result.vectors[0] if len(result.vectors) else np.zeros(encoder().dimension, dtype=np.float32)
-        first = next((at for at, way in enumerate(LOOKS["largest"]) if encoder().look(picture, way)), -1)
-        rows.append((path.name, int(result.found[0]), first, vector))
+        first = next((at for at, way in enumerate(SEARCHES["largest"]) if encoder().search(picture, way)), -1)
+        rows.append((path.name, int(result.detected[0]), first, vector))
     return rows
 
 
@@ -111,7 +111,7 @@ def stored_as_features(faces: Faces, path: Path) -> Path:
 def report_found(record: Record, faces: Faces) -> None:
     """Which portraits show a face that is found, and which look finds it."""
     everyone = {"all": np.full(len(faces.names), "all")}
-    looks = range(1, len(LOOKS["largest"]) + 1)
+    looks = range(1, len(SEARCHES["largest"]) + 1)
     rows: list[list[Any]] = []
     for attribute, values in (everyone | faces.groups()).items():
         for group in np.unique(values).tolist():
@@ -132,7 +132,7 @@ def report_time(record: Record, paths: list[Path]) -> None:
     pictures, spent = [], dict.fromkeys(("read and decode", "detector", "landmarks and descriptor"), 0.0)
     for path in paths:
         start = time.process_time()
-        pictures.append(decode(path.read_bytes(), enough=encoder().enough))
+        pictures.append(decode(path.read_bytes(), enough=encoder().resolution))
         spent["read and decode"] += time.process_time() - start
     for picture in pictures:
         start = time.process_time()

@@ -3,8 +3,8 @@
     python benchmarks/published.py --data FOLDER
 
 The word vectors are trained here, on the texts of all the tweets and without any label (skip-gram, 100 numbers a word),
-in the place of those that the paper took ready-made. PNG figures and the single answers are left out: the SVG
-figures, the tables and results.json hold what the pages say.
+in the place of those that the paper took ready-made; this needs gensim (pip install gensim). PNG figures and the
+single answers are left out: the SVG figures, the tables and results.json hold what the pages say.
 """
 
 from __future__ import annotations
@@ -94,8 +94,7 @@ def _train(data: Path, model: Path) -> None:
     import pyarrow.parquet as pq
     from gensim.models import Word2Vec
 
-    from divscore.encoders.ngrams import clean
-    from divscore.encoders.word2vec import words
+    from divscore.encoders.word2vec import clean, words
 
     texts = pq.read_table(data, columns=["text"])["text"].to_pylist()
     sentences = [words(clean(text).lower()) for text in texts if text]

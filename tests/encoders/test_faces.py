@@ -11,7 +11,7 @@ from conftest import PPB
 from divscore.encoders import faces
 from divscore.encoders.faces import Face, FaceEncoder
 from divscore.encoders.registry import ENCODERS, EncoderSpec
-from divscore.errors import FileError, InputError, MissingExtraError
+from divscore.errors import FileError
 from divscore.sources.pictures import decode
 
 FOLDER = PPB.parent / "ppb2017_images"
@@ -42,7 +42,7 @@ def files() -> list[Path]:
 @pytest.fixture(scope="module")
 def portraits(files: list[Path], largest: FaceEncoder) -> list[np.ndarray]:
     """A few portraits from several countries."""
-    return [decode(path.read_bytes(), enough=largest.enough) for path in files[::300]]
+    return [decode(path.read_bytes(), enough=largest.resolution) for path in files[::300]]
 
 
 def beside(*pictures: np.ndarray) -> np.ndarray:
@@ -74,7 +74,7 @@ def test_what_it_says_of_itself(largest: FaceEncoder, every: FaceEncoder) -> Non
     assert largest.identity.startswith("faces/1 weights=")
     assert len(largest.identity.partition("=")[2]) == 16
     assert (largest.variant, every.variant) == ("largest", "all")
-    assert (largest.dimension, largest.enough) == (128, 1200)
+    assert (largest.dimension, largest.resolution) == (128, 1200)
 
 
 @pytest.mark.parametrize(
@@ -88,21 +88,21 @@ def test_nothing_to_find(shape: tuple[int, int], largest: FaceEncoder, every: Fa
         result = encoder.encode([noise, blank])
         assert result.vectors.shape == (0, 128)
         assert result.vectors.dtype == np.float32
-        assert result.found.tolist() == [0, 0]
-        assert result.reasons == dict.fromkeys((0, 1), "shows no face that could be found")
+        assert result.detected.tolist() == [0, 0]
+        assert result.reasons == dict.fromkeys((0, 1), "no face was found")
 
 
 def test_no_pictures(largest: FaceEncoder) -> None:
     result = largest.encode([])
     assert result.vectors.shape == (0, 128)
-    assert len(result.owner) == len(result.found) == 0
+    assert len(result.owner) == len(result.detected) == 0
 
 
 def test_one_vector_a_portrait_whatever_the_batch(largest: FaceEncoder, portraits: list[np.ndarray]) -> None:
     blank = np.zeros((60, 60, 3), dtype=np.uint8)
     together = largest.encode([portraits[0], blank, *portraits[1:3]])
     assert together.owner.tolist() == [0, 2, 3]
-    assert together.found.tolist() == [1, 0, 1, 1]
+    assert together.detected.tolist() == [1, 0, 1, 1]
     assert list(together.reasons) == [1]
     assert together.vectors.dtype == np.float32
     alone = [largest.encode([picture]).vectors[0] for picture in portraits[:3]]
@@ -116,9 +116,9 @@ def test_all_faces_or_the_largest(
     small, large = (showing(largest, portraits[at], width) for at, width in ((0, 90), (1, 160)))
     scene = beside(small, large)
     one, both = largest.encode([scene]), every.encode([scene, portraits[0]])
-    assert one.found.tolist() == [2]
+    assert one.detected.tolist() == [2]
     assert one.owner.tolist() == [0]
-    assert both.found.tolist() == [2, 1]
+    assert both.detected.tolist() == [2, 1]
     assert both.owner.tolist() == [0, 0, 1]
     # dlib's network was trained so that pictures of one person are at most 0.6 apart.
     apart = every.encode([small, large]).vectors
@@ -182,17 +182,17 @@ def test_looks_stop_at_their_number_of_pixels(
 
 def test_every_look_tells_places_in_the_picture(largest: FaceEncoder, portraits: list[np.ndarray]) -> None:
     picture = resized(portraits[0], 6)  # more pixels than any look takes
-    places = [largest.look(picture, look) for look in (faces.NEAR, faces.FAR, faces.FRAMED)]
+    places = [largest.search(picture, how) for how in (faces.NEAR, faces.FAR, faces.FRAMED)]
     (near,), (far,), (framed,) = places
     for other in (far, framed):
         assert other[:4] == pytest.approx(near[:4], abs=0.25 * near.width)
 
 
 def test_a_margin_where_nothing_else_helps(largest: FaceEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    def look(picture: np.ndarray, way: faces.Look) -> list[Face]:
+    def search(picture: np.ndarray, way: faces.Search) -> list[Face]:
         return [Face(0, 0, 50, 50, 1)] if way.margin else []
 
-    monkeypatch.setattr(largest, "look", look)
+    monkeypatch.setattr(largest, "search", search)
     assert len(largest.find(np.zeros((50, 50, 3), dtype=np.uint8))) == 1
 
 
@@ -201,7 +201,7 @@ def test_turned_by_exif(largest: FaceEncoder, portraits: list[np.ndarray]) -> No
     exif[274] = 6
     stream = io.BytesIO()
     Image.fromarray(portraits[0]).rotate(90, expand=True).save(stream, "PNG", exif=exif)
-    turned = decode(stream.getvalue(), enough=largest.enough)
+    turned = decode(stream.getvalue(), enough=largest.resolution)
     np.testing.assert_array_equal(turned, portraits[0])
     exif[274] = 1
     stream = io.BytesIO()
@@ -215,24 +215,10 @@ def test_pictures_need_not_be_contiguous(largest: FaceEncoder, portraits: list[n
     np.testing.assert_array_equal(found[0], found[1])
 
 
-def test_settings_that_make_no_sense() -> None:
-    with pytest.raises(InputError, match="faces=most is unknown; say faces=largest or faces=all"):
-        EncoderSpec("faces", "image", options=(("faces", "most"),)).load()
-    with pytest.raises(InputError, match="has no option 'size'; it has faces: largest"):
-        EncoderSpec("faces", "image", options=(("size", "9"),)).load()
-    with pytest.raises(InputError, match=r"leave --model weights\.onnx out"):
-        EncoderSpec("faces", "image", "weights.onnx").load()
-    with pytest.raises(InputError, match="takes images, not texts"):
-        EncoderSpec("faces", "text").load()
-
-
 def test_weights_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faces, "NETWORK", "elsewhere.dat")
     with pytest.raises(FileError, match=r"elsewhere\.dat is missing; install it again"):
-        faces.load("image", None, {}, 1)
-    monkeypatch.setattr(faces, "PACKAGE", "no_such_package")
-    with pytest.raises(MissingExtraError, match=r"divscore\[faces\]"):
-        faces.load("image", None, {}, 1)
+        faces.load(None, {}, 1)
 
 
 @pytest.mark.slow

@@ -152,13 +152,13 @@ def test_whole_words_count() -> None:
 def test_nothing_to_encode() -> None:
     found = NgramEncoder().encode([])
     assert found.vectors.shape == (0, 512)
-    assert len(found.owner) == len(found.found) == len(found.reasons) == 0
+    assert len(found.owner) == len(found.detected) == len(found.reasons) == 0
     assert NgramEncoder().encode([""]).vectors.shape == (0, 512)
 
 
 def test_load() -> None:
     encoder = EncoderSpec("ngrams", "text").load()
-    assert (encoder.identity, encoder.variant, encoder.dimension, encoder.enough) == (
+    assert (encoder.identity, encoder.variant, encoder.dimension, encoder.resolution) == (
         "ngrams/1 dimension=512",
         "",
         512,

@@ -21,8 +21,8 @@ from family import alive, children
 from divscore.audit.audit import audit
 from divscore.control.controlfile import save_control
 from divscore.control.selection import select_random
-from divscore.encoders.registry import ENCODERS, EncoderSpec
-from divscore.errors import ControlError, FileError, InputError, MismatchError, MissingExtraError
+from divscore.encoders.registry import EncoderSpec
+from divscore.errors import ControlError, FileError, InputError, MismatchError
 from divscore.jobs.cache import Cache, Entry
 from divscore.jobs.embed import EmbedResult, Journal, embed
 from divscore.jobs.encode import BATCH, Encoding, Pipeline, Task, chunks, fingerprint
@@ -537,30 +537,9 @@ def test_files_that_are_no_projection(tmp_path: Path, content: bytes) -> None:
         Projection.load(tmp_path / "none.npz")
 
 
-def test_missing_extra_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("divscore.encoders.registry.find_spec", lambda name: None)
-    with pytest.raises(
-        MissingExtraError, match=r"the encoder 'faces' needs .*pip install 'divscore\[faces\]'"
-    ):
-        EncoderSpec("faces", "image").load()
-
-
-def test_specs_that_cannot_be() -> None:
-    with pytest.raises(InputError, match="takes texts, not images"):
-        EncoderSpec("ngrams", "image").load()
-    with pytest.raises(InputError, match="needs --model"):
-        EncoderSpec("vgg16", "image").load()
-    with pytest.raises(InputError, match="has no option 'colour'; it has faces: "):
-        EncoderSpec("faces", "image", options=(("colour", "red"),)).load()
+def test_an_unknown_encoder_is_refused() -> None:
     with pytest.raises(InputError, match="unknown encoder 'magic'; there are faces, "):
         Encoding("magic")
-
-
-def test_every_encoder_is_described() -> None:
-    for name, about in ENCODERS.items():
-        assert about.summary, name
-        assert about.kinds
-        assert bool(about.needs) <= bool(about.extra)
 
 
 def write_posts(path: Path, feed: str, rows: int = 40_000, empty: int = -1) -> Path:

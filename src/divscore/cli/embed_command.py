@@ -127,7 +127,7 @@ def embed(
 def _engine(encoding: Encoding, items: Items, workers: int, cluster: str | None) -> Engine:
     if cluster:
         return ClusterEngine(cluster)
-    return Engine(workers, processes=encoding.spec(items.kind).about.processes)
+    return Engine(workers, processes=encoding.spec(items.kind).info.processes)
 
 
 def _fit(encoding: Encoding, items: Items, out: Path, single: bool) -> Projection | None:
@@ -207,8 +207,6 @@ def encoders(as_json: bool) -> None:
 
 
 def _facts(name: str) -> dict[str, Any]:
-    from importlib import import_module
-
     about = ENCODERS[name]
     ready = (
         f"pip install 'divscore[{about.extra}]'"
@@ -227,5 +225,5 @@ def _facts(name: str) -> dict[str, Any]:
         "size": about.size,
         "model": about.model or None,
         "summary": about.summary,
-        "options": getattr(import_module(about.module), "OPTIONS", {}),
+        "options": dict(about.options),
     }

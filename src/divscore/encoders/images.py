@@ -1,4 +1,4 @@
-"""Pictures through an ONNX graph."""
+"""Images through an ONNX graph: how they are prepared, and the image half of the encoder `onnx`."""
 
 from __future__ import annotations
 
@@ -10,28 +10,25 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from divscore.encoders.onnx import (
+    IMAGE_CONFIG,
+    ModelFiles,
+    Output,
+    Port,
+    Session,
+    choose_output,
+    not_finite,
+    whole,
+)
 from divscore.encoders.registry import Encoded
-from divscore.encoders.session import Output, Port, Session, not_finite
 from divscore.errors import InputError
 
-__all__ = [
-    "CONFIG",
-    "NORMALISATIONS",
-    "RESAMPLING",
-    "ImageConfig",
-    "ImageModel",
-    "Normalisation",
-    "Pixels",
-    "Preprocess",
-]
-
-
-# From a picture of any size to the numbers that a network takes: resize, crop, scale, normalise.
+__all__ = ["NORMALISATIONS", "ImageConfig", "ImageModel", "Normalisation", "Preprocess", "load"]
 
 Triple = tuple[float, float, float]
-# Pillow's numbers, which configuration files use too.
-RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
-LONGEST = 4
+RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # by Pillow's numbers
+MAX_ASPECT = 4
+BATCH = 4
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,8 @@ class Normalisation:
 
     def __str__(self) -> str:
         scale = "1/255" if abs(self.scale * 255 - 1) < 1e-9 else repr(self.scale)
-        return f"scale={scale} mean={_listed(self.mean)} std={_listed(self.std)}"
+        mean, std = (",".join(repr(float(x)) for x in values) for values in (self.mean, self.std))
+        return f"scale={scale} mean={mean} std={std}"
 
 
 NORMALISATIONS = {
@@ -58,11 +56,11 @@ NORMALISATIONS = {
 
 @dataclass(frozen=True)
 class Preprocess:
-    """What is done to a picture.
+    """From an image of any size to the numbers that a network takes: resize, crop, scale, normalise.
 
-    With `short`, its shorter side is brought to that many pixels and the centre of `height` × `width` is cut out;
-    without, it is squeezed to `height` × `width`. Resizing is antialiased. Without a normalisation the pixels stay
-    whole numbers of 0 to 255. Mean and std are in the order of `channels`.
+    With `short`, the shorter side is resized to that many pixels and the centre of `height` × `width` is cropped;
+    without, the image is squeezed to `height` × `width`. Resizing is antialiased. Without a normalisation the pixels
+    stay whole numbers from 0 to 255. Mean and std are in the order of `channels`.
 
     >>> Preprocess(2, 2, short=4)([np.full((8, 12, 3), 255, np.uint8)]).shape
     (1, 3, 2, 2)
@@ -80,54 +78,42 @@ class Preprocess:
     def __post_init__(self) -> None:
         if self.short is not None and self.short < max(self.height, self.width):
             raise InputError(
-                f"the shorter side is brought to {self.short} pixels, but {self.height}x{self.width} is to be cut "
-                "out of that; expected at least as many pixels as the cut-out has"
+                f"images are resized to a shorter side of {self.short} pixels, which is less than the crop of "
+                f"{self.height}x{self.width}"
             )
 
-    @property
-    def enough(self) -> int:
-        """The shorter side in pixels beyond which more detail is lost anyway."""
-        return self.short or max(self.height, self.width)
+    def __str__(self) -> str:
+        short = "squeezed" if self.short is None else str(self.short)
+        last = "pixels=uint8" if self.normalise is None else str(self.normalise)
+        size = f"size={self.height}x{self.width} short={short}"
+        return f"{size} resample={self.resample} channels={self.channels} {last}"
 
     def __call__(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[Any]:
-        """Pictures (h, w, 3) as one array (n, 3, height, width): float32, or uint8 without a normalisation."""
+        """Images (h, w, 3) as one array (n, 3, height, width): float32, or uint8 without a normalisation."""
         kind = np.uint8 if self.normalise is None else np.float32
         batch: NDArray[Any] = np.empty((len(images), 3, self.height, self.width), dtype=kind)
         for row, image in zip(batch, images, strict=True):
-            row[:] = self._one(image)
+            pixels = self._resized(image).transpose(2, 0, 1)[:: -1 if self.channels == "bgr" else 1]
+            if rule := self.normalise:
+                std = np.asarray(rule.std, dtype=np.float64)[:, None, None]
+                mean = np.asarray(rule.mean, dtype=np.float64)[:, None, None]
+                row[:] = pixels * (rule.scale / std).astype(np.float32) - (mean / std).astype(np.float32)
+            else:
+                row[:] = pixels
         return batch
 
-    def _one(self, image: NDArray[np.uint8]) -> NDArray[Any]:
-        pixels = self._sized(image).transpose(2, 0, 1)
-        if self.channels == "bgr":
-            pixels = pixels[::-1]
-        rule = self.normalise
-        if rule is None:
-            return pixels
-        std = np.asarray(rule.std, dtype=np.float64)[:, None, None]
-        mean = np.asarray(rule.mean, dtype=np.float64)[:, None, None]
-        return pixels * (rule.scale / std).astype(np.float32) - (mean / std).astype(np.float32)
-
-    def _sized(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def _resized(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
         from PIL import Image
 
-        height, width = image.shape[:2]
-        filter_ = Image.Resampling(RESAMPLING.index(self.resample))
-        if self.short is None:
-            picture = Image.fromarray(np.ascontiguousarray(image))
-            return np.asarray(picture.resize((self.width, self.height), filter_))
-        most = LONGEST * min(height, width)  # a strip 1 pixel high must not grow to gigabytes
-        image = _centre(image, min(height, most), min(width, most))
-        height, width = image.shape[:2]
-        side = min(height, width)
-        size = (int(self.short * width / side), int(self.short * height / side))
+        size = (self.width, self.height)
+        if self.short is not None:
+            side = min(image.shape[:2])
+            # A strip that is 1 pixel high must not grow to gigabytes.
+            image = _centre(image, *(min(length, MAX_ASPECT * side) for length in image.shape[:2]))
+            size = (int(self.short * image.shape[1] / side), int(self.short * image.shape[0] / side))
         picture = Image.fromarray(np.ascontiguousarray(image))
-        return _centre(np.asarray(picture.resize(size, filter_)), self.height, self.width)
-
-    def __str__(self) -> str:
-        how = "squeezed" if self.short is None else str(self.short)
-        last = "pixels=uint8" if self.normalise is None else str(self.normalise)
-        return f"size={self.height}x{self.width} short={how} resample={self.resample} channels={self.channels} {last}"
+        resized = np.asarray(picture.resize(size, Image.Resampling(RESAMPLING.index(self.resample))))
+        return _centre(resized, self.height, self.width)
 
 
 def _centre(image: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
@@ -136,61 +122,27 @@ def _centre(image: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uin
     return image[top : top + height, left : left + width]
 
 
-def _listed(values: Triple) -> str:
-    return ",".join(repr(float(value)) for value in values)
-
-
-BATCH = 4
-
-
-@dataclass(frozen=True)
-class Pixels:
-    """An input for pictures, and whether it wants the channels last."""
-
-    port: Port
-    last: bool
-
-    @classmethod
-    def of(cls, port: Port, model: str) -> Pixels:
-        """Find the axis of the three channels: where the 3 is, else where a name says so, else as PyTorch has it."""
-        if port.type not in ("float32", "float16", "uint8"):
-            raise InputError(f"{model} takes pictures as {port}; expected float32, float16 or uint8")
-        first, last = port.shape[1], port.shape[3]
-        if first == 3 or (not port.fixed(1) and last != 3 and "chan" not in str(last)):
-            return cls(port, last=False)
-        if last == 3 or not (port.fixed(1) or port.fixed(3)):
-            return cls(port, last=True)
-        raise InputError(f"{model} takes pictures as {port}; expected three channels, red, green and blue")
-
-    @property
-    def height_axis(self) -> int:
-        """Where the height is; the width follows."""
-        return 1 if self.last else 2
-
-    def feeds(self, pixels: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
-        """Pixels (n, 3, height, width) as the graph takes them."""
-        shaped = pixels.transpose(0, 2, 3, 1) if self.last else pixels
-        return {self.port.name: np.ascontiguousarray(shaped, dtype=self.port.type)}
-
-
 class ImageModel:
-    """An encoder of pictures."""
+    """An encoder of images; `channels_last` if the graph takes (n, height, width, 3)."""
 
     variant = ""
 
     def __init__(
-        self, identity: str, session: Session, pixels: Pixels, preprocess: Preprocess, output: Output
+        self,
+        identity: str,
+        session: Session,
+        preprocess: Preprocess,
+        output: Output,
+        channels_last: bool = False,
     ) -> None:
         self.identity = identity
         self.dimension = output.dimension
-        self.enough = preprocess.enough
-        self._session = session
-        self._pixels = pixels
-        self._preprocess = preprocess
-        self._output = output
+        self.resolution = preprocess.short or max(preprocess.height, preprocess.width)
+        self._session, self._preprocess, self._output = session, preprocess, output
+        self._channels_last = channels_last
 
     def encode(self, items: Sequence[NDArray[np.uint8]]) -> Encoded:
-        """One vector a picture."""
+        """One vector per image."""
         step = self._session.batch or BATCH
         vectors = np.empty((len(items), self.dimension), dtype=np.float32)
         for at in range(0, len(items), step):
@@ -198,162 +150,175 @@ class ImageModel:
         return Encoded.of(vectors, not_finite(vectors))
 
     def run(self, pixels: NDArray[Any]) -> NDArray[np.float32]:
-        """Vectors of pictures that are prepared already, as (n, 3, height, width)."""
-        results = self._session.run(self._pixels.feeds(pixels), [self._output.name])
-        return self._output.vectors(results[0])
+        """Vectors of preprocessed images (n, 3, height, width)."""
+        feeds = _feeds(self._session.inputs[0], pixels, self._channels_last)
+        return self._output.vectors(self._session.run(feeds, [self._output.name])[0])
 
 
-# How pictures are prepared for an ONNX graph: from options, preprocessor_config.json, or the graph itself.
-#
-# What options say goes before preprocessor_config.json (as the Hugging Face hub has it), and that before the graph's
-# own metadata, of which the keys `mean` and `std` are read: three numbers for pixels of 0 to 1, separated by commas
-# or as JSON. A normalisation that none of them gives is not guessed.
+def load(model: str, options: Mapping[str, str], threads: int) -> ImageModel:
+    """Load an ONNX model of images: its one input of rank 4 takes pixels."""
+    files = ModelFiles.of(model, "onnx/vision_model.onnx")
+    session = Session(files.graph, threads)
+    if len(session.inputs) != 1 or session.inputs[0].rank != 4:
+        raise InputError(
+            f"{session.name} takes {'; '.join(map(str, session.inputs))}; expected one input of rank 4, for images. "
+            "Of a model for images and texts, export the vision half alone (for CLIP often vision_model.onnx)"
+        )
+    port = session.inputs[0]
+    channels_last = _channels_last(port, session.name)
+    config = ImageConfig(session.name, options, files.settings(IMAGE_CONFIG), session.metadata)
+    preprocess = config.preprocess(port, channels_last)
+    blank = _feeds(port, preprocess([np.zeros((8, 8, 3), dtype=np.uint8)]), channels_last)
+    output = choose_output(session, blank, options, "cls")
+    identity = f"onnx/1 kind=image {preprocess} {output} weights={files.weights}"
+    return ImageModel(identity, session, preprocess, output, channels_last)
 
-CONFIG = "preprocessor_config.json"
-SIZES = ("size", "crop_size", "do_center_crop")
+
+def _feeds(port: Port, pixels: NDArray[Any], channels_last: bool) -> Mapping[str, NDArray[Any]]:
+    shaped = pixels.transpose(0, 2, 3, 1) if channels_last else pixels
+    return {port.name: np.ascontiguousarray(shaped, dtype=port.type)}
+
+
+def _channels_last(port: Port, model: str) -> bool:
+    """The axis of the three channels: where the 3 is, else where a name says so, else as in PyTorch."""
+    if port.type not in ("float32", "float16", "uint8"):
+        raise InputError(f"{model} takes images as {port}; expected float32, float16 or uint8")
+    first, last = port.shape[1], port.shape[3]
+    if first == 3 or (not port.fixed(1) and last != 3 and "chan" not in str(last)):
+        return False
+    if last == 3 or not (port.fixed(1) or port.fixed(3)):
+        return True
+    raise InputError(f"{model} takes images as {port}; expected three channels, red, green and blue")
+
+
 STATED = {"do_rescale", "rescale_factor", "do_normalize", "image_mean", "image_std"}
 
 
 @dataclass(frozen=True)
 class ImageConfig:
-    """The three places where something may be said about pictures, and a name for messages."""
+    """How images are prepared for a graph: from options, preprocessor_config.json, or the graph itself.
+
+    Options come first, then preprocessor_config.json (as on the Hugging Face hub), then the keys `mean` and `std` of
+    the graph's metadata: three numbers for pixels of 0 to 1. If none of them states a normalisation, it is an error.
+    """
 
     name: str
     options: Mapping[str, str]
     settings: Mapping[str, Any]
     metadata: Mapping[str, str]
 
-    def preprocess(self, port: Port, height_axis: int) -> Preprocess:
-        """All that is done to a picture for this input of the graph."""
-        height, width, short = self._size(port.fixed(height_axis), port.fixed(height_axis + 1))
-        flip = bool(self.settings.get("do_flip_channel_order", False))
-        rule = self._normalisation() if port.type != "uint8" else None
-        if rule is None and (given := sorted({"mean", "std", "normalise"} & self.options.keys())):
+    def preprocess(self, port: Port, channels_last: bool) -> Preprocess:
+        """The steps for this input of the graph."""
+        axis = 1 if channels_last else 2
+        height, width, short = self._size(port.fixed(axis), port.fixed(axis + 1))
+        rule = None
+        if port.type != "uint8":
+            rule = self._normalisation()
+        elif unused := sorted({"mean", "std", "normalise"} & self.options.keys()):
             raise InputError(
-                f"{self.name} takes pixels as whole numbers (uint8), which are not normalised; leave out "
-                f"{' and '.join(given)}"
+                f"{self.name} takes pixels as whole numbers (uint8), which are not normalised; remove "
+                f"{' and '.join(unused)}"
             )
-        return Preprocess(height, width, short, self._resample(), "bgr" if flip else "rgb", rule)
+        number = self.settings.get("resample", RESAMPLING.index("bilinear"))
+        if number not in range(len(RESAMPLING)):
+            raise self._unknown("resample", number)
+        channels = "bgr" if self.settings.get("do_flip_channel_order") else "rgb"
+        return Preprocess(height, width, short, RESAMPLING[number], channels, rule)
 
     def _size(self, height: int | None, width: int | None) -> tuple[int, int, int | None]:
+        """Height, width and shorter side, given the sizes that the graph fixes."""
         if "size" in self.options:
             side = whole("size", self.options["size"])
-            self._fits((side, side), (height, width), f"size={side}")
-            return side, side, side
-        if self.settings.get("do_resize", "size" in self.settings):
+            size: tuple[int, int, int | None] = (side, side, side)
+            origin = f"size={side}"
+        elif self.settings.get("do_resize", "size" in self.settings):
             if "size" not in self.settings:
-                raise InputError(f"{self.name}: {CONFIG} asks to resize but gives no size; pass size=PIXELS")
+                raise InputError(
+                    f"{self.name}: {IMAGE_CONFIG} asks to resize but has no size; pass size=PIXELS"
+                )
             try:
-                tall, wide, short = self._configured()
+                size, origin = self._configured_size(), IMAGE_CONFIG
             except (KeyError, TypeError, ValueError) as error:
-                raise self._strange("size", {key: self.settings.get(key) for key in SIZES}) from error
-            self._fits((tall, wide), (height, width), CONFIG)
-            return tall, wide, short
-        if height is None or width is None:
+                keys = ("size", "crop_size", "do_center_crop")
+                raise self._unknown("size", {key: self.settings.get(key) for key in keys}) from error
+        elif height is None or width is None:
             raise InputError(
-                f"{self.name} takes pictures of any size, and no {CONFIG} beside it says which it was made for; "
+                f"{self.name} takes images of any size, and there is no {IMAGE_CONFIG} next to it with the usual one; "
                 "pass size=PIXELS, such as size=224"
             )
-        return height, width, height if height == width else None
+        else:
+            return height, width, height if height == width else None
+        if height not in (None, size[0]) or width not in (None, size[1]):
+            raise InputError(
+                f"{self.name} takes images of {height}x{width}, but {origin} asks for {size[0]}x{size[1]}"
+            )
+        return size
 
-    def _configured(self) -> tuple[int, int, int | None]:
-        size, crop = self.settings["size"], self.settings.get("crop_size")
-        crops = bool(self.settings.get("do_center_crop", False))
+    def _configured_size(self) -> tuple[int, int, int | None]:
+        size, crop = self.settings["size"], cast(Any, self.settings.get("crop_size"))
+        cropped = bool(self.settings.get("do_center_crop", False)) and crop is not None
+        square = (crop["height"], crop["width"]) if isinstance(crop, dict) and cropped else (crop, crop)
         if isinstance(size, dict) and {"height", "width"} <= size.keys():
             tall, wide = int(size["height"]), int(size["width"])
-            # Cutting out of a squeezed picture is not something that published models do.
-            if crops and crop is not None and _square(crop) != (tall, wide):
+            # No published model crops a squeezed image.
+            if cropped and tuple(map(int, square)) != (tall, wide):
                 raise ValueError(crop)
             return tall, wide, None
         if isinstance(size, dict) and set(size) == {"shortest_edge"}:
             short = int(size["shortest_edge"])
-        elif isinstance(size, int):
-            short = size
-            if not crops:
-                return short, short, None
-        else:
+        elif not isinstance(size, int):
             raise TypeError(size)
-        if crops and crop is not None:
-            return *_square(crop), short
-        if "crop_pct" in self.settings and short < 384:  # ConvNeXt's way of saying it
+        elif self.settings.get("do_center_crop"):
+            short = size
+        else:
+            return size, size, None
+        if cropped:
+            return int(square[0]), int(square[1]), short
+        if "crop_pct" in self.settings and short < 384:  # as in ConvNeXt
             return short, short, int(short / float(self.settings["crop_pct"]))
         return short, short, short
 
-    def _fits(self, got: tuple[int, int], graph: tuple[int | None, int | None], said: str) -> None:
-        if any(side not in (None, mine) for side, mine in zip(graph, got, strict=True)):
-            raise InputError(
-                f"{self.name} takes pictures of {graph[0]}x{graph[1]}, but {said} asks for {got[0]}x{got[1]}; "
-                "expected the same"
-            )
-
-    def _resample(self) -> str:
-        number = self.settings.get("resample", RESAMPLING.index("bilinear"))
-        if number not in range(len(RESAMPLING)):
-            raise self._strange("resample", number)
-        return RESAMPLING[number]
-
     def _normalisation(self) -> Normalisation:
         if "normalise" in self.options:
-            return self._named(self.options["normalise"])
-        if "mean" in self.options or "std" in self.options:
-            return self._given(self.options)
-        if STATED & self.settings.keys():
-            return self._stated()
-        if "mean" in self.metadata or "std" in self.metadata:
-            return self._given(self.metadata)
-        raise InputError(
-            f"{self.name} does not say how its pictures are normalised: there is no {CONFIG} beside it and no mean "
-            f"and std in its metadata. Pass mean=R,G,B std=R,G,B for pixels of 0 to 1, or normalise=NAME, one of "
-            f"{', '.join(NORMALISATIONS)}"
-        )
-
-    def _named(self, name: str) -> Normalisation:
-        if name not in NORMALISATIONS:
-            raise InputError(f"normalise={name} is unknown; expected one of {', '.join(NORMALISATIONS)}")
-        if "mean" in self.options or "std" in self.options:
-            raise InputError(f"normalise={name} and mean or std were both given; give one or the other")
-        return NORMALISATIONS[name]
-
-    def _given(self, source: Mapping[str, str]) -> Normalisation:
-        if "mean" not in source or "std" not in source:
+            if "mean" in self.options or "std" in self.options:
+                raise InputError("normalise and mean or std were both given; pass one or the other")
+            return NORMALISATIONS[self.options["normalise"]]
+        stated = self.settings
+        if not {"mean", "std"} & self.options.keys() and STATED & stated.keys():
+            scale = float(stated.get("rescale_factor", 1 / 255)) if stated.get("do_rescale", True) else 1.0
+            if not stated.get("do_normalize", "image_mean" in stated):
+                return Normalisation(scale=scale)
+            if "image_mean" not in stated or "image_std" not in stated:
+                raise self._unknown("image_mean or image_std", None)
+            mean, std = _triple("image_mean", stated["image_mean"]), _triple("image_std", stated["image_std"])
+            return Normalisation(scale, mean, std)
+        texts = self.options if {"mean", "std"} & self.options.keys() else self.metadata
+        if not {"mean", "std"} & texts.keys():
             raise InputError(
-                f"{self.name}: only one of mean and std was given; expected both, as mean=R,G,B std=R,G,B"
+                f"{self.name} does not say how its images are normalised: there is no {IMAGE_CONFIG} next to it and no "
+                "mean and std in its metadata. Pass mean=R,G,B std=R,G,B for pixels of 0 to 1, or normalise=NAME, one "
+                f"of {', '.join(NORMALISATIONS)}"
             )
-        mean, std = triple("mean", source["mean"]), triple("std", source["std"])
+        if "mean" not in texts or "std" not in texts:
+            raise InputError(f"{self.name}: only one of mean and std was given; pass mean=R,G,B std=R,G,B")
+        mean, std = _triple("mean", texts["mean"]), _triple("std", texts["std"])
         if max(map(abs, mean)) > 1 or max(std) > 1 or min(std) <= 0:
             raise InputError(
-                f"mean={source['mean']} std={source['std']}: expected numbers for pixels of 0 to 1, the mean between "
-                "-1 and 1 and the std above 0 and up to 1; divide numbers for pixels of 0 to 255 by 255"
+                f"mean={texts['mean']} std={texts['std']}: expected numbers for pixels of 0 to 1, the mean between -1 "
+                "and 1 and the std above 0 and up to 1; divide numbers for pixels of 0 to 255 by 255"
             )
         return Normalisation(mean=mean, std=std)
 
-    def _stated(self) -> Normalisation:
-        says = self.settings
-        scale = float(says.get("rescale_factor", 1 / 255)) if says.get("do_rescale", True) else 1.0
-        if not says.get("do_normalize", "image_mean" in says):
-            return Normalisation(scale=scale)
-        if "image_mean" not in says or "image_std" not in says:
-            raise self._strange("image_mean or image_std", None)
-        mean, std = triple("image_mean", says["image_mean"]), triple("image_std", says["image_std"])
-        return Normalisation(scale, mean, std)
-
-    def _strange(self, key: str, value: object) -> InputError:
-        got = "nothing" if value is None else json.dumps(value)
+    def _unknown(self, key: str, value: object) -> InputError:
+        content = "nothing" if value is None else json.dumps(value)
         return InputError(
-            f"{self.name}: its {CONFIG} has {got} for {key}, which divscore cannot follow; pass size=PIXELS and "
-            "normalise=NAME, or mean= and std=, and take that file away"
+            f"{self.name}: its {IMAGE_CONFIG} has {content} for {key}, which divscore does not support; pass "
+            "size=PIXELS and normalise=NAME, or mean= and std=, and remove that file"
         )
 
 
-def whole(name: str, value: str) -> int:
-    """An option that is a number of pixels or tokens."""
-    if not (value.isascii() and value.isdigit() and int(value) > 0):
-        raise InputError(f"{name}={value}: expected a whole number above 0")
-    return int(value)
-
-
-def triple(name: str, value: object) -> tuple[float, float, float]:
-    """Three numbers, one a channel, as a list, JSON or separated by commas; one number stands for all three."""
+def _triple(name: str, value: object) -> Triple:
+    """Three numbers, one per channel, as a list, JSON or separated by commas; one number stands for all three."""
     try:
         listed: Any = json.loads(f"[{value.strip().strip('[]')}]") if isinstance(value, str) else value
         numbers = [float(x) for x in (listed if isinstance(listed, list) else [listed])]
@@ -365,10 +330,4 @@ def triple(name: str, value: object) -> tuple[float, float, float]:
         raise InputError(
             f"{name}={value}: expected three numbers, for red, green and blue, such as 0.5,0.5,0.5"
         )
-    return cast(tuple[float, float, float], tuple(numbers))
-
-
-def _square(crop: Any) -> tuple[int, int]:
-    if isinstance(crop, dict):
-        return int(crop["height"]), int(crop["width"])
-    return int(crop), int(crop)
+    return cast(Triple, tuple(numbers))

@@ -1,9 +1,7 @@
-"""`ngrams`: hashed letter groups and words of short texts and names. No training, no download, the same everywhere."""
+"""`ngrams`: hashed letter groups and words of short texts and names. No training, no download, same everywhere."""
 
 from __future__ import annotations
 
-import html
-import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
@@ -14,10 +12,8 @@ from numpy.typing import NDArray
 from divscore.encoders.registry import Encoded
 from divscore.errors import InputError, check_cancelled
 
-__all__ = ["OPTIONS", "NgramEncoder", "clean", "load"]
+__all__ = ["NgramEncoder", "load"]
 
-
-OPTIONS: dict[str, str] = {"dimension": "length of the vectors, 16 to 4096 (default 512)"}
 DIMENSIONS = range(16, 4097)
 VERSION = 1
 LONGEST = 4
@@ -28,7 +24,7 @@ SALTS = np.arange(1, LONGEST + 1, dtype=np.uint32) * GOLDEN
 POSITION = np.uint32(0x85EBCA77)
 WORD = np.uint32(0x51ED270B)
 LOW, HALF = np.uint32(0xFFFF), np.uint32(16)
-TEXTS, LETTERS = 256, 1 << 15  # of one batch: its table of counts stays in the processor's cache
+TEXTS, LETTERS = 256, 1 << 15  # of one batch, so that its table of counts stays in the processor's cache
 
 Points = NDArray[np.uint32]
 Rows = NDArray[np.int64]
@@ -37,49 +33,49 @@ Rows = NDArray[np.int64]
 class NgramEncoder:
     """Counts of letters, letter groups (2 to 4 long, ends marked) and words, in a fixed random projection.
 
-    Every feature lands in two of the vector's places, each with a sign; both come from a hash of its code points.
-    Counting is integer arithmetic, then each vector is scaled to length one by a single square root and
-    division, so vectors are the same bit for bit on every machine, in every version and however texts are batched.
-    Texts are compared without case and in Unicode's compatibility form.
+    A hash of a feature's code points gives it two places in the vector, each with a sign. Counting is integer
+    arithmetic; a single square root and division then scale each vector to length one. Vectors are therefore the same
+    to the bit on every machine, in every version and in every batch. Case is ignored, and Unicode's compatibility
+    forms are equal.
 
-    >>> found = NgramEncoder(64).encode(["Anna", "anna", ""])
-    >>> found.vectors.shape, dict(found.reasons)
+    >>> encoded = NgramEncoder(64).encode(["Anna", "anna", ""])
+    >>> encoded.vectors.shape, dict(encoded.reasons)
     ((2, 64), {2: 'is empty'})
     """
 
     variant = ""
-    enough = 0
+    resolution = 0
 
     def __init__(self, dimension: int = 512) -> None:
         if dimension not in DIMENSIONS:
-            raise InputError(f"ngrams: dimension {dimension} is not between 16 and 4096; 512 is usual")
+            raise InputError(f"ngrams: dimension={dimension}; expected 16 to 4096, usually 512")
         self.dimension = dimension
         self.identity = f"ngrams/{VERSION} dimension={dimension}"
 
     def encode(self, items: Sequence[str]) -> Encoded:
         """Encode texts; an empty one has no vector."""
         folded = [_fold(text) for text in items]
-        found = np.array([bool(text) for text in folded], dtype=np.intp)
+        full = np.array([bool(text) for text in folded], dtype=np.intp)
         marked = [f"{START}{text}{END}" for text in folded if text]
         vectors = np.empty((len(marked), self.dimension), dtype=np.float32)
         for start, stop in _batches(marked):
             check_cancelled()
             self._fill(vectors[start:stop], marked[start:stop])
-        empty = dict.fromkeys(np.flatnonzero(found == 0).tolist(), "is empty")
-        return Encoded(vectors, np.flatnonzero(found), found, empty)
+        empty = dict.fromkeys(np.flatnonzero(full == 0).tolist(), "is empty")
+        return Encoded(vectors, np.flatnonzero(full), full, empty)
 
     def _fill(self, vectors: NDArray[np.float32], marked: list[str]) -> None:
         lengths = np.array([len(text) for text in marked])
         joined = "".join(marked).encode("utf-32-le", "surrogatepass")
         points = np.frombuffer(joined, dtype="<u4").astype(np.uint32, copy=False)
-        # Each text has a row of counts for features of positive sign, then one for those of negative sign.
+        # Each text has a row of counts for features with a positive sign, then one for those with a negative sign.
         width = 2 * self.dimension
         row = np.repeat(np.arange(len(marked)) * width, lengths)
         nowhere = len(marked) * width
         places: Iterator[Rows] = chain(
             self._groups(points, row, np.cumsum(lengths), nowhere), self._words(points, row)
         )
-        if len(points) <= 2 * LETTERS:  # a very long text is counted part by part, to spare memory
+        if len(points) <= 2 * LETTERS:  # a very long text is counted in parts, to save memory
             places = iter([np.concatenate(list(places))])
         signed = sum(np.bincount(each, minlength=nowhere + 1) for each in places)
         signed = np.asarray(signed)[:nowhere].reshape(len(marked), 2, self.dimension)
@@ -88,13 +84,13 @@ class NgramEncoder:
         np.divide(counts, np.maximum(norm, 1.0)[:, None], out=vectors, dtype=np.float64, casting="same_kind")
 
     def _groups(self, points: Points, row: Rows, ends: Rows, nowhere: int) -> Iterator[Rows]:
-        """Places of all letter groups; those that reach into the next text land nowhere."""
+        """Places of all letter groups; those that reach into the next text go to `nowhere`."""
         rolling = np.zeros_like(points)
         for size in range(1, LONGEST + 1):
             starts = len(points) - size + 1
             rolling = rolling[:starts] * BASE + points[size - 1 :]
             crossing = (ends[:-1, None] - np.arange(1, size)).ravel()
-            for places in self._land(rolling ^ SALTS[size - 1], row[:starts]):
+            for places in self._places(rolling ^ SALTS[size - 1], row[:starts]):
                 places[crossing] = nowhere
                 yield places
 
@@ -108,29 +104,25 @@ class NgramEncoder:
         firsts = np.cumsum(lengths) - lengths
         position = (np.arange(lengths.sum()) - np.repeat(firsts, lengths)).astype(np.uint32)
         letters = _mix(points[inside] * GOLDEN + position * POSITION)
-        yield from self._land(np.add.reduceat(letters, firsts, dtype=np.uint32) ^ WORD, row[begins])
+        yield from self._places(np.add.reduceat(letters, firsts, dtype=np.uint32) ^ WORD, row[begins])
 
-    def _land(self, hashed: Points, row: Rows) -> Iterator[Rows]:
-        """Two places in its row for every feature; the half of the row is the sign."""
+    def _places(self, hashed: Points, row: Rows) -> Iterator[Rows]:
+        """Two places in its row for every feature; which half of the row is the sign."""
         mixed = _mix(hashed)
         for bits in (mixed & LOW, mixed >> HALF):
             yield row + (bits * np.uint32(2 * self.dimension) >> HALF)
 
 
-def load(kind: str, model: str | None, options: Mapping[str, str], threads: int) -> NgramEncoder:
+def load(model: None, options: Mapping[str, str], threads: int) -> NgramEncoder:
     """Make the encoder; it has no model file and uses one thread."""
-    if model is not None:
-        raise InputError(
-            f"the encoder 'ngrams' has no model; leave --model {model} out, or name another --encoder"
-        )
-    given = options.get("dimension", "512")
-    if not given.isdecimal():
-        raise InputError(f"ngrams: dimension '{given}' is not a whole number; 512 is usual")
-    return NgramEncoder(int(given))
+    dimension = options.get("dimension", "512")
+    if not dimension.isdecimal():
+        raise InputError(f"ngrams: dimension={dimension}; expected a whole number, usually 512")
+    return NgramEncoder(int(dimension))
 
 
 def _batches(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Start and stop of runs of texts that are worked on together."""
+    """Start and stop of the texts of each batch."""
     start = letters = 0
     for stop, text in enumerate(texts, 1):
         letters += len(text)
@@ -146,7 +138,7 @@ def _fold(text: str) -> str:
 
 
 def _mix(values: Points) -> Points:
-    """Murmur3's finaliser: every bit of the input moves every bit of the outcome."""
+    """Murmur3's finaliser: every input bit changes every output bit."""
     mixed = values >> np.uint32(16)
     mixed ^= values
     mixed *= np.uint32(0x85EBCA6B)
@@ -157,8 +149,8 @@ def _mix(values: Points) -> Points:
 
 
 def _separators() -> NDArray[np.bool_]:
-    """Which of the first code points part words: a fixed list, since Unicode's own grows with its versions."""
-    table = np.zeros(0x3041, dtype=bool)  # the last entry stands for all code points beyond
+    """Which code points separate words: a fixed list, because Unicode's own grows with its versions."""
+    table = np.zeros(0x3041, dtype=bool)  # the last entry stands for all later code points
     table[:0x80] = [not (chr(point).isalnum() or chr(point) == "'") for point in range(0x80)]
     for first, last in ((0x80, 0xA9), (0xAB, 0xB4), (0xB6, 0xB9), (0xBB, 0xBF), (0x2000, 0x206F)):
         table[first : last + 1] = True
@@ -169,24 +161,3 @@ def _separators() -> NDArray[np.bool_]:
 
 
 SEPARATES = _separators()
-
-
-# What is taken out of tweets before their words are looked up.
-
-ADDRESS = re.compile(r"(?:https?://|www\.)\S+", re.IGNORECASE)
-RETWEET = re.compile(r"^[\W_]*RT\b(?!['’])")
-MENTION = re.compile(r"(?<!\w)@\w+")
-HASHTAG = re.compile(r"#(?=\w)")
-DIGITS = re.compile(r"(?<![\w'’])\d+(?![\w'’])")
-
-
-def clean(text: str) -> str:
-    """Decode HTML entities; drop web addresses, @mentions, a leading RT, the sign of hashtags, and bare digits.
-
-    >>> clean("RT @maya: 2 many &amp; 2nite http://t.co/x1 #TooLate").split()
-    [':', 'many', '&', '2nite', 'TooLate']
-    """
-    text = ADDRESS.sub(" ", html.unescape(text))
-    text = RETWEET.sub(" ", text)
-    text = HASHTAG.sub("", MENTION.sub(" ", text))
-    return DIGITS.sub(" ", text)

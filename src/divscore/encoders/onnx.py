@@ -1,99 +1,425 @@
-"""`onnx`: any image or text model that was exported to ONNX.
-
-A picture goes to the graph's one input of rank 4, prepared as `imageconfig` finds; a text goes to input_ids and, if
-the graph has them, attention_mask and token_type_ids, by the tokenizer.json beside the model or one folder up.
-"""
+"""ONNX models: a graph that onnxruntime runs, its outputs, its files, and models by name on the Hugging Face hub."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import mmap
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from divscore.encoders.images import CONFIG, ImageConfig, ImageModel, Pixels
-from divscore.encoders.registry import Encoder
-from divscore.encoders.session import (
-    Choice,
-    HubModel,
-    ModelFiles,
-    Port,
-    Session,
-    find_graph,
-    folder_of,
-    locate,
-    measured,
-    outside_weights,
-)
-from divscore.encoders.textmodel import INPUTS, TextStyle, text_model
-from divscore.errors import InputError
+from divscore.errors import FileError, InputError, MissingExtraError, check_cancelled
+from divscore.files import read_json, sha256
 
-__all__ = ["OPTIONS", "load", "model_files"]
+__all__ = [
+    "PREFERRED",
+    "ModelFiles",
+    "Output",
+    "Port",
+    "Session",
+    "choose_output",
+    "fetch_file",
+    "not_finite",
+    "whole",
+]
 
-OPTIONS: dict[str, str] = {
-    "size": "side in pixels of the square that pictures are cut to, if the graph takes any",
-    "normalise": "how pixels are scaled: imagenet, clip, half (-1 to 1), none (0 to 1) or raw (0 to 255)",
-    "mean": "three numbers R,G,B to subtract from pixels of 0 to 1, with std",
-    "std": "three numbers R,G,B to divide by after that",
-    "length": "most tokens of a text that are read",
-    "output": "name of the output that holds the vectors",
-    "pool": "cls or mean, where the output has a vector a token (default: cls for images, mean for texts)",
-}
-SMALL = (
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output: numpy's name of its type, and its shape; names stand for free dimensions."""
+
+    name: str
+    type: str
+    shape: tuple[int | str | None, ...]
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions; 0 if the graph does not say."""
+        return len(self.shape)
+
+    def fixed(self, axis: int) -> int | None:
+        """The size along an axis, None if it is free."""
+        size = self.shape[axis] if axis < self.rank else None
+        return size if isinstance(size, int) and size > 0 else None
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.type}[{', '.join(str(size or '?') for size in self.shape)}]"
+
+
+class Session:
+    """An ONNX graph from a file, or from bytes with separate weights; several threads may run it."""
+
+    def __init__(
+        self, source: Path | bytes, threads: int = 0, weights: Mapping[str, NDArray[np.float32]] | None = None
+    ) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        if weights:
+            # Packing them ahead takes one more copy while loading, and made VGG-16 no faster.
+            options.add_session_config_entry("session.disable_prepacking", "1")
+            values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
+            options.add_external_initializers(list(weights), values)
+        self.name = "the graph" if isinstance(source, bytes) else str(source)
+        model = source if isinstance(source, bytes) else str(source)
+        try:
+            self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime's errors have no base class of their own
+            raise FileError(f"{self.name} is not a valid ONNX model ({_first_line(error)})") from error
+        self.inputs = tuple(_port(each) for each in self._session.get_inputs())
+        self.outputs = tuple(_port(each) for each in self._session.get_outputs())
+        self.metadata: Mapping[str, str] = dict(self._session.get_modelmeta().custom_metadata_map)
+
+    @property
+    def batch(self) -> int | None:
+        """The number of items that a run must have, None if it is free."""
+        return next((size for port in self.inputs if (size := port.fixed(0))), None)
+
+    def run(self, feeds: Mapping[str, NDArray[Any]], outputs: Sequence[str]) -> list[NDArray[Any]]:
+        """Named outputs for at most `batch` items; a short batch is padded with its last item."""
+        check_cancelled()
+        rows = len(next(iter(feeds.values())))
+        padding = (self.batch or rows) - rows
+        if padding:
+            feeds = {name: np.concatenate([x, x[-1:].repeat(padding, axis=0)]) for name, x in feeds.items()}
+        results: list[NDArray[Any]] = self._session.run(list(outputs), dict(feeds))
+        return [result[:rows] for result in results]
+
+
+def _port(node: Any) -> Port:
+    kind = node.type.removeprefix("tensor(").removesuffix(")")
+    return Port(node.name, {"float": "float32", "double": "float64"}.get(kind, kind), tuple(node.shape or ()))
+
+
+# Outputs: which one has the vectors, and how several vectors per item become one.
+
+PREFERRED = ("image_embeds", "text_embeds", "sentence_embedding", "embedding", "embeddings", "pooler_output")
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output by name, and its pooling: cls (the first vector), mean, or none if it has one vector per item.
+
+    >>> print(Output("last_hidden_state", 384, "mean"))
+    output=last_hidden_state pool=mean
+    """
+
+    name: str
+    dimension: int
+    pool: str = "none"
+
+    def __str__(self) -> str:
+        return f"output={self.name} pool={self.pool}"
+
+    def vectors(self, result: NDArray[Any], mask: NDArray[Any] | None = None) -> NDArray[np.float32]:
+        """One vector per item; the mean is over tokens that the mask (items, tokens) marks with 1."""
+        result = result.astype(np.float32, copy=False)
+        if self.pool == "none":
+            return result.reshape(len(result), -1)
+        if self.pool == "cls":
+            return result[:, 0]
+        if mask is None:
+            return np.asarray(result.mean(axis=1))
+        if mask.shape != result.shape[:2]:
+            raise InputError(
+                f"the output {self.name} has {result.shape[1]} vectors for {mask.shape[1]} tokens, so it has no mean "
+                "over tokens; choose another with output=NAME, or pool=cls"
+            )
+        weight = mask.astype(np.float32)
+        summed = np.einsum("ntd,nt->nd", result, weight, dtype=np.float32)
+        return np.asarray(summed / np.maximum(weight.sum(axis=1), 1)[:, None])
+
+
+def choose_output(
+    session: Session,
+    blank: Mapping[str, NDArray[Any]],
+    options: Mapping[str, str],
+    pool: str,
+    preferred: Sequence[str] = PREFERRED,
+) -> Output:
+    """The user's output=NAME, or the first of the `preferred` names, or the only one that can be meant.
+
+    `blank` is an input to run if the graph does not state the sizes of its outputs; `pool` is the pooling of an output
+    with one vector per token if the user names none.
+    """
+    outputs = session.outputs
+    sized = {2: (1,), 3: (2,), 4: (1, 2, 3)}  # the axes whose sizes must be known, by rank
+    if not all(port.rank in sized and all(map(port.fixed, sized[port.rank])) for port in outputs):
+        results = session.run(blank, [port.name for port in outputs])
+        shapes = [("items", *np.shape(result)[1:]) for result in results]
+        outputs = tuple(replace(port, shape=s) for port, s in zip(outputs, shapes, strict=True))
+    listed = f"Pass output=NAME, one of {'; '.join(map(str, outputs))}"
+    usable = {port.name: port for port in outputs if _has_vectors(port)}
+    if name := options.get("output"):
+        if name not in [port.name for port in outputs]:
+            raise InputError(f"{session.name} has no output '{name}'. {listed}")
+        if name not in usable:
+            raise InputError(
+                f"{session.name}: the output {name} has no vectors; expected floating-point numbers of shape "
+                f"(items, d), (items, tokens, d) or (items, d, 1, 1). {listed}"
+            )
+        port = usable[name]
+    else:
+        ranks: dict[int, list[Port]] = {2: [], 3: [], 4: []}
+        for each in usable.values():
+            ranks[each.rank].append(each)
+        likely = [usable[name] for name in preferred if name in usable]
+        likely += ranks[2] if len(ranks[2]) == 1 else ranks[3] or ([] if ranks[2] else ranks[4])
+        if not likely:
+            raise InputError(f"it is not clear which output of {session.name} has the vectors. {listed}")
+        port = likely[0]
+    if port.rank == 3:
+        return Output(port.name, port.fixed(2) or 0, options.get("pool", pool))
+    if "pool" in options:
+        raise InputError(
+            f"{session.name}: the output {port} has one vector per item; remove pool={options['pool']}"
+        )
+    return Output(port.name, port.fixed(1) or 0)
+
+
+def _has_vectors(port: Port) -> bool:
+    shaped = port.rank in (2, 3) or (port.rank == 4 and port.fixed(2) == 1 and port.fixed(3) == 1)
+    return shaped and port.type in ("float32", "float16", "float64")
+
+
+def not_finite(vectors: NDArray[np.float32]) -> dict[int, str]:
+    """Reasons for rows that overflowed, which happens with models in half precision."""
+    bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    return {int(row): "the model returned numbers that are not finite" for row in bad}
+
+
+def whole(name: str, value: str) -> int:
+    """An option that is a number of pixels or tokens."""
+    if not (value.isascii() and value.isdigit() and int(value) > 0):
+        raise InputError(f"{name}={value}: expected a whole number above 0")
+    return int(value)
+
+
+# Files of a model: the graph, weights in other files, and configuration next to it.
+
+IMAGE_CONFIG = "preprocessor_config.json"
+PLACES = ("model.onnx", "onnx/model.onnx")
+CONFIGURATION = (
     "tokenizer.json",
     "tokenizer_config.json",
     "sentence_bert_config.json",
     "1_Pooling/config.json",
-    CONFIG,
+    IMAGE_CONFIG,
 )
 
 
-def load(kind: str, model: str | None, options: Mapping[str, str], threads: int) -> Encoder:
-    """Load an ONNX file, as `EncoderSpec.load` calls it."""
-    half = "vision_model" if kind == "image" else "text_model"
-    files = model_files(model, (f"onnx/{half}.onnx",))
-    session = Session(files.graph, threads)
-    pictures = [port for port in session.inputs if port.rank == 4]
-    texts = [port for port in session.inputs if port.name in INPUTS]
-    if pictures and texts:
+@dataclass(frozen=True)
+class ModelFiles:
+    """A graph's path and the folders that may have files of the same model."""
+
+    graph: Path
+    folders: tuple[Path, ...]
+
+    @classmethod
+    def of(cls, model: str, *hub_names: str) -> ModelFiles:
+        """Files of a path, a folder, or a name on the hub, where `hub_names` are tried before the usual names."""
+        place = _locate(model)
+        if isinstance(place, HubModel):
+            graph = place.fetch((*hub_names, *reversed(PLACES)))
+            root = next(folder for folder in graph.parents if folder.parent.name == "snapshots")
+            # The folder is named after the commit: all other files come from the same one.
+            place = HubModel(place.repo, commit=root.name)
+            place.fetch_all(CONFIGURATION)
+            for name in _external_weights(graph):
+                place.fetch([(graph.parent / name).relative_to(root).as_posix()])
+            return cls(graph, (graph.parent, root))
+        graph = place
+        if place.is_dir():
+            graph = next((place / name for name in PLACES if (place / name).is_file()), place)
+            if graph is place:
+                raise FileError(
+                    f"the folder {place} has neither {' nor '.join(PLACES)}; give --model the .onnx file itself"
+                )
+        # Exporters that write into `onnx/` leave the configuration one folder up.
+        return cls(graph, (graph.parent, graph.absolute().parent.parent))
+
+    def find(self, name: str) -> Path | None:
+        """A file of the model, None if there is none."""
+        return next((folder / name for folder in self.folders if (folder / name).is_file()), None)
+
+    def settings(self, name: str) -> dict[str, Any]:
+        """The content of a JSON file of the model, empty if there is no such file."""
+        path = self.find(name)
+        if path is None:
+            return {}
+        return read_json(dict[str, Any], path.read_bytes(), str(path), hint="fix it or download it again")
+
+    @cached_property
+    def weights(self) -> str:
+        """Short digest of the graph and all its weights."""
+        try:
+            return sha256(self.graph, *map(self.graph.parent.joinpath, _external_weights(self.graph)))[:16]
+        except OSError as error:
+            raise FileError(
+                f"{self.graph} has weights in another file that cannot be read ({error})"
+            ) from error
+
+
+def _external_weights(graph: Path) -> list[str]:
+    """Names, relative to the graph's folder, of files with weights of it (models above 2 GB)."""
+    # Parsing costs as much memory as the weights; a graph without this word has no weights elsewhere.
+    with open(graph, "rb") as stream:
+        if not os.fstat(stream.fileno()).st_size:
+            return []
+        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            if content.find(b"location") < 0:
+                return []
+    try:
+        import onnx
+        from onnx.external_data_helper import _get_all_tensors, uses_external_data
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{graph} has weights in other files, which needs onnx; install it with: pip install 'divscore[onnx]'"
+        ) from error
+    try:
+        model = onnx.load(graph, load_external_data=False)
+    except Exception:  # not an ONNX file at all: onnxruntime reports it
+        return []
+    entries = (entry for t in _get_all_tensors(model) if uses_external_data(t) for entry in t.external_data)
+    names = sorted({entry.value for entry in entries if entry.key == "location"})
+    for name in names:
+        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+            raise FileError(f"{graph} asks for weights in {name}; expected a file in the graph's own folder")
+    return names
+
+
+# Models by their name on the Hugging Face hub, such as `timm/vgg16.tv_in1k` or `owner/name:file`.
+#
+# The hub is asked only if the user names such a model. Downloads stay in huggingface_hub's own cache and are used
+# from there without asking again, so a model does not change between two runs.
+
+NAME = re.compile(
+    r"(?P<repo>[a-z0-9][\w.-]*/[a-z0-9][\w.-]*)(:(?P<file>\w[\w./-]*))?", re.ASCII | re.IGNORECASE
+)
+SUFFIXES = {".safetensors", ".h5", ".hdf5", ".keras", ".onnx", ".bin", ".pt", ".pth", ".npz", ".json"}
+
+
+class _UnreachableError(Exception):
+    """The file is not in the cache, and the hub did not return it."""
+
+
+@dataclass(frozen=True)
+class HubModel:
+    """A repository on the hub, a file in it if the user named one, and a commit (None: the newest)."""
+
+    repo: str
+    file: str | None = None
+    commit: str | None = None
+
+    def fetch(self, names: Iterable[str]) -> Path:
+        """The file that was named with the model, otherwise the first of `names` that the repository has."""
+        wanted = [self.file] if self.file else list(names)
+        cached = {name: self._cached(name) for name in wanted}
+        failure: _UnreachableError | None = None
+        # What the hub did not have before comes last: the repository may have changed since.
+        for name in sorted(wanted, key=lambda name: cached[name] is False):
+            if path := cached[name]:
+                return path
+            try:
+                if failure is None and (path := self._download(name)):
+                    return path
+            except _UnreachableError as error:
+                failure = error
+        if failure is None:
+            raise InputError(
+                f"{self.repo} on the model hub has no {' and no '.join(wanted)}; name the file: --model "
+                f"{self.repo}:FILE (files: {self._page}/tree/main)"
+            )
         raise InputError(
-            f"{files.graph} takes pictures and texts together ({_listed(session)}); export its vision or its text "
-            "half alone, for CLIP often vision_model.onnx and text_model.onnx"
-        )
-    if kind == "text":
-        return text_model(TextStyle("onnx/1"), files, session, options)
-    if len(pictures) != 1 or len(session.inputs) != 1:
-        raise InputError(
-            f"{files.graph} takes {_listed(session)}; expected one input of rank 4 and no other, since pictures "
-            "are to be encoded"
-        )
-    return _image_model(files, session, pictures[0], options)
+            f"--model {self.repo} is not a local file, and {wanted[0]} could not be downloaded from the model hub "
+            f"({failure}). Without a connection, download it from {self._page} on another machine and pass --model PATH"
+        ) from failure
+
+    def fetch_all(self, names: Iterable[str]) -> None:
+        """Download those of the optional files that the repository has; stop quietly if the hub is unreachable."""
+        for name in names:
+            if self._cached(name) is None:
+                try:
+                    self._download(name)
+                except _UnreachableError:
+                    return
+
+    @property
+    def _page(self) -> str:
+        return f"https://huggingface.co/{self.repo}"
+
+    def _cached(self, name: str) -> Path | Literal[False] | None:
+        """A downloaded file, False if the hub is known not to have it, None if unknown."""
+        hub, _ = _client()
+        try:
+            path = hub.try_to_load_from_cache(self.repo, name, revision=self.commit)
+        except ValueError as error:
+            raise InputError(
+                f"--model {self.repo} is not a local file and not a valid name on the model hub ({_first_line(error)})"
+            ) from error
+        return Path(path) if isinstance(path, str) else None if path is None else False
+
+    def _download(self, name: str) -> Path | None:
+        hub, errors = _client()
+        try:
+            return Path(hub.hf_hub_download(self.repo, name, revision=self.commit))
+        except errors.GatedRepoError as error:
+            raise InputError(
+                f"{self.repo} needs permission: request access at {self._page} and log in (hf auth login), or download "
+                f"{name} there and pass --model PATH"
+            ) from error
+        except errors.RepositoryNotFoundError as error:
+            raise InputError(
+                f"--model {self.repo} is not a local file, and the hub has no public model of that name; check the "
+                "spelling, pass --model PATH, or log in if the model is private (hf auth login)"
+            ) from error
+        except errors.LocalEntryNotFoundError as error:
+            raise _UnreachableError(_first_line(error.__cause__ or error)) from error
+        except errors.EntryNotFoundError:
+            return None
+        except Exception as error:  # whatever the network, the disk or a proxy may raise
+            raise _UnreachableError(_first_line(error)) from error
 
 
-def model_files(model: str | None, more: Sequence[str] = ()) -> ModelFiles:
-    """The files of a model: a path, a folder, or a name on the hub, where `more` are tried before the usual names."""
-    if not model:
-        raise InputError("expected --model: an .onnx file, a folder with one, or a name on the model hub")
-    place = locate(model)
-    if not isinstance(place, HubModel):
-        return ModelFiles.of(find_graph(place))
-    graph = place.fetch((*more, "onnx/model.onnx", "model.onnx"))
-    rest, root = place.at(graph), folder_of(graph)
-    rest.add(SMALL)
-    for name in outside_weights(graph):
-        rest.fetch([(graph.parent / name).relative_to(root).as_posix()])
-    return ModelFiles(graph, (graph.parent, root))
+def fetch_file(model: str, hub_name: str) -> Path:
+    """A local file, or the file `hub_name` (or the one that the user named) of a model on the hub."""
+    place = _locate(model)
+    return place.fetch([hub_name]) if isinstance(place, HubModel) else place
 
 
-def _image_model(files: ModelFiles, session: Session, port: Port, options: Mapping[str, str]) -> ImageModel:
-    name = str(files.graph)
-    pixels = Pixels.of(port, name)
-    config = ImageConfig(name, options, files.settings(CONFIG), session.metadata)
-    preprocess = config.preprocess(port, pixels.height_axis)
-    outputs = measured(session, pixels.feeds(preprocess([np.zeros((8, 8, 3), dtype=np.uint8)])))
-    output = Choice("cls", name=options.get("output"), pool=options.get("pool")).among(outputs, name)
-    identity = f"onnx/1 kind=image {preprocess} {output} weights={files.weights}"
-    return ImageModel(identity, session, pixels, preprocess, output)
+def _locate(model: str) -> Path | HubModel:
+    """A file or folder that exists, otherwise a name on the hub."""
+    path = Path(os.path.expanduser(model))
+    if path.exists():
+        return path
+    form = NAME.fullmatch(model)
+    if form and (form["file"] or not (path.parent.is_dir() or path.suffix.lower() in SUFFIXES)):
+        return HubModel(form["repo"], form["file"])
+    raise FileError(
+        f"--model {model}: no such file or folder; expected a path, or a name on the model hub such as owner/name or "
+        "owner/name:FILE"
+    )
 
 
-def _listed(session: Session) -> str:
-    return "; ".join(map(str, session.inputs))
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _client() -> tuple[Any, Any]:
+    try:
+        import huggingface_hub
+        from huggingface_hub import utils
+    except ImportError as error:
+        raise MissingExtraError(
+            "models by name on the hub need huggingface_hub; install it with: pip install 'divscore[onnx]'"
+        ) from error
+    return huggingface_hub, utils

@@ -1,4 +1,4 @@
-"""The encoders by name, what each needs, and how one is loaded."""
+"""The encoders by name: what each is for, what it needs, and how it is loaded."""
 
 from __future__ import annotations
 
@@ -13,144 +13,150 @@ from numpy.typing import NDArray
 
 from divscore.errors import InputError, MissingExtraError
 
-__all__ = ["DEFAULTS", "ENCODERS", "About", "Encoded", "Encoder", "EncoderSpec", "Kind"]
+__all__ = ["DEFAULTS", "ENCODERS", "Encoded", "Encoder", "EncoderInfo", "EncoderSpec", "Kind"]
 
-
-# What an encoder is, and what it gives back.
+Kind = Literal["image", "text"]
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Vectors of some items: usually one each, none where there was nothing to encode, several for several faces.
+    """Vectors of some items: usually one an item, none if there was nothing to encode, several for several faces.
 
-    `owner[j]` is the item that vector j belongs to, in ascending order. `reasons` says for each item without a
-    vector why it has none. `found[i]` is how many things, such as faces, item i showed, also where only one was
-    encoded.
+    `owner[j]` is the item of vector j, in ascending order. `reasons` says why an item has no vector. `detected[i]`
+    is the number of things, such as faces, that item i shows, even if only one of them was encoded.
     """
 
     vectors: NDArray[np.float32]
     owner: NDArray[np.intp]
-    found: NDArray[np.intp]
+    detected: NDArray[np.intp]
     reasons: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, vectors: NDArray[Any], reasons: Mapping[int, str] | None = None) -> Encoded:
-        """One vector an item; rows named in `reasons` are left out."""
-        lost = dict(reasons or {})
+    def of(cls, vectors: NDArray[Any], reasons: Mapping[int, str]) -> Encoded:
+        """One vector an item; rows of the items in `reasons` are skipped."""
         keep = np.ones(len(vectors), dtype=bool)
-        keep[list(lost)] = False
+        keep[list(reasons)] = False
         rows = np.ascontiguousarray(vectors[keep], dtype=np.float32)
-        return cls(rows, np.flatnonzero(keep), keep.astype(np.intp), lost)
+        return cls(rows, np.flatnonzero(keep), keep.astype(np.intp), reasons)
 
 
 class Encoder(Protocol):
-    """Turns items into vectors: texts (str), or pictures as RGB arrays of shape (height, width, 3).
+    """Turns items into vectors: texts (str), or images as RGB arrays of shape (height, width, 3).
 
-    `identity` names the encoder, its version and its weights: vectors of equal identity can be compared, others
-    not. `variant` is what else changes the outcome without making vectors incomparable; the cache minds it.
-    `enough` is the shorter side in pixels beyond which a picture need not be decoded (0 for texts).
+    `identity` names the encoder, its version and its weights: only vectors of equal identity can be compared.
+    `variant` is a setting that changes the result but keeps vectors comparable; it is part of the cache's key.
+    `resolution` is the shorter side in pixels that an image needs at most (0 for texts).
     """
 
     identity: str
     variant: str
     dimension: int
-    enough: int
+    resolution: int
 
     def encode(self, items: Sequence[Any]) -> Encoded:
         """Encode a batch."""
         ...
 
 
-Kind = Literal["image", "text"]
-
-
 @dataclass(frozen=True)
-class About:
-    """An encoder before it is loaded: `needs` are the modules of its extra, `model` what --model takes."""
+class EncoderInfo:
+    """An encoder before it is loaded.
 
-    module: str
-    function: str
-    kinds: tuple[Kind, ...]
+    `loaders` has a "module:function" in this package for each kind of item, `needs` the modules of the extra,
+    `model` what --model takes, `options` the help of each option, `choices` the values of options that have a few.
+    """
+
+    loaders: Mapping[Kind, str]
     summary: str
     size: str
     extra: str = ""
     needs: tuple[str, ...] = ()
     model: str = ""
-    processes: bool = False  # holds Python's lock while it works, so that threads would not help
-    costly: bool = True  # worth keeping the vectors of items that were encoded before
+    options: Mapping[str, str] = field(default_factory=dict)
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    processes: bool = False  # holds Python's lock while it works, so threads would not help
+    costly: bool = True  # worth caching the vectors
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """What it encodes."""
+        return tuple(self.loaders)
 
     @property
     def missing(self) -> list[str]:
         """Modules that are not installed."""
         return [name for name in self.needs if find_spec(name) is None]
 
-    def require(self, name: str) -> None:
-        """Raise the error that names the extra to install."""
-        if self.missing:
-            raise MissingExtraError(
-                f"the encoder '{name}' needs {', '.join(self.missing)}; install it with: "
-                f"pip install 'divscore[{self.extra}]'"
-            )
 
-
-ENCODERS: dict[str, About] = {
-    "faces": About(
-        "divscore.encoders.faces",
-        "load",
-        ("image",),
-        "128 numbers a face, for photographs of people (the default for images)",
+POOL = "cls or mean, if the output has one vector per token"
+TEXT_OPTIONS = {
+    "length": "number of tokens of a text to read",
+    "output": "name of the output with the vectors",
+}
+ENCODERS: dict[str, EncoderInfo] = {
+    "faces": EncoderInfo(
+        {"image": "faces:load"},
+        "128 numbers per face, for photos of people (the default for images)",
         "32 MB, installed with the extra",
         "faces",
         ("PIL", "dlib", "face_recognition_models"),
+        options={"faces": "largest (default) or all: which faces of an image to encode"},
+        choices={"faces": ("largest", "all")},
         processes=True,
     ),
-    "ngrams": About(
-        "divscore.encoders.ngrams",
-        "load",
-        ("text",),
+    "ngrams": EncoderInfo(
+        {"text": "ngrams:load"},
         "letters, letter groups and words of texts and names (the default for texts)",
-        "nothing to fetch",
+        "no download",
+        options={"dimension": "length of the vectors, 16 to 4096 (default 512)"},
         costly=False,
     ),
-    "onnx": About(
-        "divscore.encoders.onnx",
-        "load",
-        ("image", "text"),
+    "onnx": EncoderInfo(
+        {"image": "images:load", "text": "sentence:load_onnx"},
         "any ONNX model with an embedding output: CLIP, DINOv2, ArcFace …",
-        "the model's",
+        "depends on the model",
         "onnx",
         ("onnxruntime", "tokenizers", "PIL"),
-        "an .onnx file or its folder (for texts with tokenizer.json beside it), or a name on the model hub",
+        "an .onnx file or its folder (for texts with tokenizer.json next to it), or a name on the model hub",
+        {
+            "size": "side in pixels of the square that images are cropped to, if the model takes any size",
+            "normalise": "how pixels are scaled: imagenet, clip, half (-1 to 1), none (0 to 1) or raw (0 to 255)",
+            "mean": "three numbers R,G,B to subtract from pixels of 0 to 1; needs std",
+            "std": "three numbers R,G,B to divide by after that",
+            **TEXT_OPTIONS,
+            "pool": f"{POOL} (default: cls for images, mean for texts)",
+        },
+        {"normalise": ("imagenet", "clip", "half", "none", "raw"), "pool": ("cls", "mean")},
     ),
-    "sentence": About(
-        "divscore.encoders.sentence",
-        "load",
-        ("text",),
-        "a sentence model, mean of its token vectors",
-        "the model's, often 90–500 MB",
+    "sentence": EncoderInfo(
+        {"text": "sentence:load"},
+        "a sentence model: the mean of its token vectors",
+        "depends on the model, often 90–500 MB",
         "onnx",
         ("onnxruntime", "tokenizers"),
-        "folder with model.onnx and tokenizer.json, or a name on the model hub",
+        "a folder with model.onnx and tokenizer.json, or a name on the model hub",
+        {**TEXT_OPTIONS, "pool": f"{POOL} (default: as the model's files say, otherwise mean)"},
+        {"pool": ("cls", "mean")},
     ),
-    "vgg16": About(
-        "divscore.encoders.vgg16",
-        "load",
-        ("image",),
-        "the paper's picture features, 4,096 numbers (with --pca 300, the paper's 300)",
+    "vgg16": EncoderInfo(
+        {"image": "vgg16:load"},
+        "the paper's image features, 4,096 numbers (the paper's 300 with --pca 300)",
         "about 550 MB",
         "onnx",
         ("onnxruntime", "onnx", "safetensors", "h5py", "PIL"),
-        "vgg16 weights as .safetensors (torchvision's or timm's names) or Keras' .h5, or a name on the model hub",
+        "VGG-16 weights as .safetensors (torchvision's or timm's names) or Keras' .h5, or a name on the model hub",
     ),
-    "word2vec": About(
-        "divscore.encoders.word2vec",
-        "load",
-        ("text",),
+    "word2vec": EncoderInfo(
+        {"text": "word2vec:load"},
         "the paper's text features: the mean of a text's word vectors",
-        "the model's, often 1–4 GB",
+        "depends on the model, often 1–4 GB",
         "text",
-        (),
-        "word vectors: gensim KeyedVectors, word2vec .bin or .txt, GloVe",
+        model="word vectors in a word2vec .bin or .txt file, or GloVe's .txt; also gzipped",
+        options={
+            "stopwords": "on (default) ignores English function words, off keeps them",
+            "clean": "off (default), or tweets: removes web addresses, @mentions, RT, # and bare digits",
+        },
+        choices={"stopwords": ("on", "off"), "clean": ("off", "tweets")},
         costly=False,
     ),
 }
@@ -159,7 +165,7 @@ DEFAULTS: dict[Kind, str] = {"image": "faces", "text": "ngrams"}
 
 @dataclass(frozen=True)
 class EncoderSpec:
-    """Which encoder with which settings: small, and the same in every process."""
+    """An encoder and its settings: small, and the same in every process."""
 
     name: str
     kind: Kind
@@ -167,28 +173,32 @@ class EncoderSpec:
     options: tuple[tuple[str, str], ...] = ()
 
     @property
-    def about(self) -> About:
-        """What is known of it without loading it."""
+    def info(self) -> EncoderInfo:
+        """What is known without loading it."""
         if self.name not in ENCODERS:
-            raise InputError(f"unknown encoder '{self.name}'; there are {', '.join(ENCODERS)}")
+            raise InputError(f"unknown encoder '{self.name}'; choose one of {', '.join(ENCODERS)}")
         return ENCODERS[self.name]
 
     def load(self, threads: int = 0) -> Encoder:
-        """Load the encoder; `threads` it may use itself (0: as many as it likes)."""
-        about = self.about
-        if self.kind not in about.kinds:
-            raise InputError(f"the encoder '{self.name}' takes {' or '.join(about.kinds)}s, not {self.kind}s")
-        about.require(self.name)
-        if about.model and self.model is None:
-            raise InputError(f"the encoder '{self.name}' needs --model: {about.model}")
-        build = getattr(import_module(about.module), about.function)
-        return cast(Encoder, build(self.kind, self.model, _known(self), threads))
-
-
-def _known(spec: EncoderSpec) -> Mapping[str, str]:
-    allowed = getattr(import_module(spec.about.module), "OPTIONS", {})
-    for name, _ in spec.options:
-        if name not in allowed:
-            listed = "; ".join(f"{key}: {says}" for key, says in allowed.items()) or "none"
-            raise InputError(f"the encoder '{spec.name}' has no option '{name}'; it has {listed}")
-    return dict(spec.options)
+        """Load the encoder; it may use this many threads itself (0: as many as it likes)."""
+        info, name = self.info, f"the encoder '{self.name}'"
+        if self.kind not in info.loaders:
+            raise InputError(f"{name} takes {' or '.join(info.kinds)}s, not {self.kind}s")
+        if info.missing:
+            raise MissingExtraError(
+                f"{name} needs {', '.join(info.missing)}; install it with: pip install 'divscore[{info.extra}]'"
+            )
+        if info.model and not self.model:
+            raise InputError(f"{name} needs --model: {info.model}")
+        if self.model and not info.model:
+            raise InputError(f"{name} has no model files; remove --model {self.model}")
+        for key, value in self.options:
+            if key not in info.options:
+                known = "; ".join(f"{key}: {text}" for key, text in info.options.items()) or "none"
+                raise InputError(f"{name} has no option '{key}'; its options are {known}")
+            if key in info.choices and value not in info.choices[key]:
+                choices = f" or {key}=".join(info.choices[key])
+                raise InputError(f"{name} has no {key}={value}; choose {key}={choices}")
+        module, _, function = info.loaders[self.kind].partition(":")
+        build = getattr(import_module(f"divscore.encoders.{module}"), function)
+        return cast(Encoder, build(self.model, dict(self.options), threads))

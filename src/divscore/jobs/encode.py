@@ -237,7 +237,7 @@ def _encode(encoder: Encoder, kind: str, data: dict[int, str | bytes]) -> dict[i
             usable[item] = content
             continue
         try:
-            usable[item] = decode(bytes(content), enough=encoder.enough)  # type: ignore[arg-type]
+            usable[item] = decode(bytes(content), enough=encoder.resolution)  # type: ignore[arg-type]
         except FileError as error:
             entries[item] = _failure(encoder, UNREADABLE, str(error))
     if not usable:
@@ -260,7 +260,7 @@ def _encode(encoder: Encoder, kind: str, data: dict[int, str | bytes]) -> dict[i
         if at in result.reasons:
             entries[item] = _failure(encoder, EMPTY, result.reasons[at])
         else:
-            entries[item] = Entry(vectors, int(result.found[at]))
+            entries[item] = Entry(vectors, int(result.detected[at]))
     return entries
 
 
@@ -377,7 +377,7 @@ class Pipeline:
 
     def _executor(self) -> Executor:
         if self._own is None:
-            apart = self.task.spec.about.processes
+            apart = self.task.spec.info.processes
             self._own = Processes(self.workers, _start_worker) if apart else ThreadPoolExecutor(self.workers)
         return self._own
 
@@ -588,9 +588,8 @@ class Encoding:
 
     def _task(self, kind: Kind, single: bool = False) -> Task:
         spec = self.spec(kind, single)
-        about = spec.about
         threads = self.threads if self.threads is not None else 1 if self.workers > 1 else 0
-        return replace(Task(spec), threads=threads, cache=self.cache if about.costly else None)
+        return replace(Task(spec), threads=threads, cache=self.cache if spec.info.costly else None)
 
 
 def _some(source: Items, chosen: set[int]) -> Iterator[ItemBatch]:
@@ -604,9 +603,7 @@ def _some(source: Items, chosen: set[int]) -> Iterator[ItemBatch]:
 
 def _settings(name: str, identity: str) -> tuple[tuple[str, str], ...]:
     """Options that an identity spells out, so that a control set's encoder need not be described again."""
-    from importlib import import_module
-
-    allowed: Any = getattr(import_module(ENCODERS[name].module), "OPTIONS", {})
+    allowed = ENCODERS[name].options
     words = (word.partition("=") for word in identity.split()[1:])
     square = {key: value.split("x")[0] if key == "size" else value for key, mark, value in words if mark}
     return tuple(sorted((key, value) for key, value in square.items() if key in allowed))

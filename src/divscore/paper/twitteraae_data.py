@@ -18,7 +18,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.encoders.ngrams import clean
+from divscore.encoders.word2vec import clean
 from divscore.errors import FileError, InputError
 from divscore.jobs.encode import Encoding
 from divscore.paper.labelleddata import (

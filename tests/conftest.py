@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ from hypothesis import settings
 
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray
+
+pytest_plugins = ["reported"]
 
 # The same examples in every run: a failure is a change, not luck.
 settings.register_profile("divscore", derandomize=True, deadline=None)
@@ -72,3 +76,21 @@ def ppb() -> Portraits:
     vectors = table["embedding"].combine_chunks().flatten().to_numpy().reshape(len(table), -1)
     columns = (np.array(table[name].to_pylist()) for name in ("gender", "skin_tone", "country"))
     return Portraits(vectors, *columns)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Return one Chromium for all tests; skip without one, but not in CI, where everything has to run."""
+    absent = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+    try:
+        from playwright import sync_api as playwright
+    except ImportError:
+        absent("Playwright is not installed; pip install -e '.[dev]'")
+    if not (chromium := shutil.which("chromium")):
+        absent("Chromium is not installed; apt-get install chromium")
+    with playwright.sync_playwright() as driver:
+        # Pages on disk may read their own files, as the search of the documentation does.
+        flags = ["--no-sandbox", "--allow-file-access-from-files"]
+        opened = driver.chromium.launch(executable_path=chromium, args=flags)
+        yield opened
+        opened.close()

@@ -461,7 +461,7 @@ def test_the_headline_does_not_speak_for_what_was_not_compared(plain: dict[str, 
 
 def test_the_same_items_of_several_collections(plain: dict[str, Any]) -> None:
     found = compare_documents(named(plain, "A", "B"), named(plain, "B", "A"))
-    assert change_headline(found) == "Nothing has changed: the items of all 2 collections are the same."
+    assert change_headline(found) == "Nothing has changed: all 2 collections have the same items."
     assert [line.split("  ")[-1] for line in change_table(found).splitlines()[1:]] == ["the same items"] * 2
 
 

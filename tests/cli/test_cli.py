@@ -501,7 +501,7 @@ def test_a_divscore_that_is_noise_stands_in_brackets(files):
     document = json.loads(run("audit", "rest.npy", *options, "--json", "-").stdout)
     (noisy,) = document["control"]["noisy_groups"]
     assert document["collections"][0]["trust"] == "good"
-    assert f"the representatives of {noisy} are hardly more alike" in sure
+    assert f"the representatives of {noisy} are hardly more similar" in sure
     assert f"({document['collections'][0]['divscore']:+.2f})" in sure
     assert (
         "noise: DivScore cannot use it"

@@ -120,7 +120,7 @@ def test_a_pipe_gets_every_collection(whole: Whole) -> None:
 
 def test_a_terminal_gets_the_ends_of_a_long_table(whole: Whole, posts: None) -> None:
     lines = on_a_terminal(["-m", "divscore", *AUDIT], "stdout").splitlines()
-    counted = r"Of 60 collections, \d+ hold more a than b, \d+ hold more b than a, .* cannot be told\."
+    counted = r"Of 60 collections, \d+ have more a than b, \d+ have more b than a, .* inconclusive\."
     assert re.fullmatch(counted, lines[0])
     assert lines[1] == ""
     assert lines[2].split() == whole.table[0].split()
@@ -131,8 +131,8 @@ def test_a_terminal_gets_the_ends_of_a_long_table(whole: Whole, posts: None) -> 
     assert {" ".join(line.split()) for line in lines[3:28]} - rows == {"…"}
     assert lines[28:30] == [
         "",
-        "36 of 60 collections are left out of this table; for all of them add --json FILE or --report FILE.html, or "
-        "send this output to a file or a pipe.",
+        "36 of 60 collections are not in this table. To get all of them, add --json FILE or --report FILE.html, or "
+        "redirect the output.",
     ]
     trust = [each["trust"] for each in whole.entries]
     counts = [f"{trust.count(word)} {word}" for word in ("good", "caution", "poor") if word in trust]
@@ -251,8 +251,7 @@ def test_a_terminal_gets_the_largest_changes_at_both_ends(before: str) -> None:
     assert {" ".join(line.split()) for line in lines[:36]} - rows == {"…"}
     assert lines[36:] == [
         "",
-        "34 of 66 collections are left out of this table; for all of them add --json FILE, or send this output to a "
-        "file or a pipe.",
+        "34 of 66 collections are not in this table. To get all of them, add --json FILE, or redirect the output.",
     ]
 
 
@@ -277,7 +276,7 @@ def test_where_little_has_changed_what_may_be_chance_fills_the_table(before: str
     assert shown[: len(changed)] == changed
     assert all("the same items" in line for line in lines[3 + len(changed) : 27])
     assert "…" not in shown
-    assert lines[28].startswith("36 of 60 collections are left out of this table")
+    assert lines[28].startswith("36 of 60 collections are not in this table")
 
 
 def test_changes_in_one_direction_fill_both_ends(before: str) -> None:

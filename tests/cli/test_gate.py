@@ -139,7 +139,7 @@ def test_new_collections_pass(audited: Path, tmp_path: Path) -> None:
     assert done.stderr == "new, so not compared: east\n"
     several(audited, tmp_path, "again", south="more", north="even")
     same = diff(tmp_path, "monday", "again", "--max-change", "0").stdout
-    assert same.startswith("Nothing has changed: the items of all 2 collections are the same.\n")
+    assert same.startswith("Nothing has changed: all 2 collections have the same items.\n")
 
 
 def test_a_name_of_any_length_fits_a_line(audited: Path, tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_a_list_that_grows_evenly_passes_and_becomes_the_baseline(repository: Re
     second = repository.push(GROWN)
     assert codes(second) == {AUDIT: 0, COMPARE: 0}
     assert "::warning" not in second[AUDIT].stdout + second[COMPARE].stdout
-    assert "| No change that can be told" in second[COMPARE].stdout
+    assert "| No clear change" in second[COMPARE].stdout
     assert repository.baseline == sum(GROWN)
     assert (repository.folder / "report.html").stat().st_size > 1000
 

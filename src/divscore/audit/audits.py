@@ -100,10 +100,10 @@ class Audits(Sequence[Audit]):
 
     def to_html(self) -> str:
         """A report for people as one self-contained page."""
-        from divscore.report.context import Context
-        from divscore.report.html import render
+        from divscore.report.page import render_html
+        from divscore.report.summary import Context
 
-        return render(self.audits, Context(missing=self.missing))
+        return render_html(self.audits, Context(missing=self.missing))
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw all disparities with their intervals on matplotlib axes, new ones by default."""
@@ -112,6 +112,6 @@ class Audits(Sequence[Audit]):
         return forest(self.audits, ax)
 
     def _repr_html_(self) -> str:
-        from divscore.report.html import fragment
+        from divscore.report.page import fragment
 
         return fragment(self.audits)

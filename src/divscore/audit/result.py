@@ -120,9 +120,9 @@ class Audit:
 
     def to_html(self) -> str:
         """A report for people as one self-contained page."""
-        from divscore.report.html import render
+        from divscore.report.page import render_html
 
-        return render([self])
+        return render_html([self])
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the disparity with its interval and the DivScore on matplotlib axes, new ones by default."""
@@ -131,7 +131,7 @@ class Audit:
         return forest([self], ax)
 
     def _repr_html_(self) -> str:
-        from divscore.report.html import fragment
+        from divscore.report.page import fragment
 
         return fragment([self])
 

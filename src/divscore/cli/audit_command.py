@@ -27,12 +27,10 @@ from divscore.jobs.auditing import audit_source
 from divscore.jobs.encode import Encoding, read_picture
 from divscore.jobs.pool import open_labelled
 from divscore.jobs.sketching import SAMPLES
-from divscore.report.auditjson import check_target, write_report
-from divscore.report.changes import ALL, overview
-from divscore.report.context import Context, Example, Examples, Input
-from divscore.report.prose import noise_note
-from divscore.report.summary import notices
-from divscore.report.table import table, verdict
+from divscore.report.caveats import notices
+from divscore.report.page import check_target, write_report
+from divscore.report.summary import Context, Example, Examples, Input, overview
+from divscore.report.table import ALL, noise_note, table, verdict
 from divscore.sketch.missing import Missing
 from divscore.sources.items import Items
 from divscore.text import FEW, listed, named, percent, printable, public
@@ -423,5 +421,5 @@ def _text(audits: Sequence[Audit]) -> str:
 def _warn_of(audits: Sequence[Audit]) -> None:
     """Warnings; those of several collections that differ in their figures only are said once."""
     for notice in notices(audits):
-        figures = " (with the first one's figures)" if notice.alike else ""
+        figures = " (with the first one's figures)" if notice.varies else ""
         warn(f"{first_names(notice.names)}{figures}: {notice.text}")

@@ -11,7 +11,8 @@ from divscore.audit.change import AuditDiff, compare_documents
 from divscore.audit.document import AuditDocument, as_text, parse_document, read_document
 from divscore.cli.console import clean_errors, json_option, say, warn, write_json
 from divscore.errors import InputError
-from divscore.report.changes import ALL, change_document, change_headline, change_overview, change_table
+from divscore.report.changes import change_document, change_headline, change_overview, change_table
+from divscore.report.table import ALL
 from divscore.text import FEW, brief, listed
 
 __all__ = ["diff"]

@@ -1,5 +1,5 @@
-"""From audits to something people and programs read."""
+"""From audits to something that people read."""
 
-from divscore.report.html import render_page as render
+from divscore.report.page import render
 
 __all__ = ["render"]

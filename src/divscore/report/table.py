@@ -1,4 +1,4 @@
-"""The table that the command line prints."""
+"""Tables of collections: for the terminal, and as cells for the page."""
 
 from __future__ import annotations
 
@@ -6,227 +6,248 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from divscore.audit.result import Audit, Marginal
-from divscore.estimators.interval import Interval
-from divscore.report.prose import (
-    gap,
-    interval_level,
-    limits,
-    percents,
-    short,
-    signed,
-    whole,
-    without,
-)
-from divscore.text import named, percent, printable
+from divscore.audit.result import Audit
+from divscore.estimators.interval import Interval, bounds
+from divscore.text import brief, level, named, percent, percent_ends, signed, unsigned
 
-__all__ = ["Cell", "Column", "Line", "Listing", "columns", "listing", "marginal_listing", "table", "verdict"]
+__all__ = [
+    "ALL",
+    "Column",
+    "Line",
+    "Listing",
+    "bar_of",
+    "columns",
+    "disparity_range",
+    "disparity_text",
+    "interval_title",
+    "listing",
+    "marginal_listing",
+    "noise_note",
+    "share_range",
+    "shortened",
+    "table",
+    "tooltip",
+    "uninformative",
+    "verdict",
+]
 
-
-def table(audits: Sequence[Audit]) -> str:
-    """Collections as aligned rows, two groups or more."""
-    rows = [_two_groups(a) if len(a.shares) == 2 else _many_groups(a) for a in audits]
-    return columns([list(rows[0]), *([str(v) for v in row.values()] for row in rows)])
-
-
-def columns(rows: Sequence[Sequence[str]], *, prose: bool = False) -> str:
-    """Align rows of text, the first a heading; numbers to the right, the first and last column (`prose`: all) left."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    last = len(widths) - 1
-    lines = []
-    for row in rows:
-        cells = [
-            text.ljust(width) if prose or i in (0, last) else text.rjust(width)
-            for i, (text, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+ALL = 50  # a terminal shows up to so many collections
+MARGINALS = 60  # the page lists single attributes for up to so many collections
+NAME, TOOLTIP = 60, 300  # characters of a name in a table, and in its tooltip
+MINUS = "−"
 
 
-def _two_groups(audit: Audit) -> dict[str, str]:
-    first, _ = audit.control.groups
-    return _aside(
-        audit,
-        {
-            "collection": named(audit.name),
-            "items": f"{audit.count:,}",
-            printable(first): percent(audit.shares[first], 1),
-            "between": percents(audit.share_intervals[first]),
-            "disparity": _signed(audit.disparity),
-            interval_level(audit.interval): _limits(audit.interval),
-            "DivScore": _divscore(audit),
-            "trust": audit.trust,
-        },
+def interval_title(interval: Interval) -> str:
+    """Heading for intervals."""
+    return "interval" if interval.is_none else f"{level(interval.level)} interval"
+
+
+def share_range(interval: Interval) -> str:
+    """The interval of a share."""
+    return "none" if interval.is_none else "–".join(percent_ends(interval.low, interval.high))
+
+
+def disparity_text(value: float, groups: int) -> str:
+    """A disparity; with more than two groups it has no sign."""
+    return (signed(value) if groups == 2 else unsigned(value)).replace("-", MINUS)
+
+
+def disparity_range(interval: Interval, groups: int) -> str:
+    """The interval of a disparity."""
+    if interval.is_none:
+        return "none"
+    return f"{disparity_text(interval.low, groups)} to {disparity_text(interval.high, groups)}"
+
+
+def uninformative(audit: Audit) -> bool:
+    """Whether there is no interval, or it is the whole range."""
+    low, high = bounds(len(audit.shares))
+    return audit.interval.is_none or (audit.interval.low <= low and audit.interval.high >= high)
+
+
+def shortened(name: str) -> str:
+    """A name as long as a table shows it."""
+    return brief(name, NAME)
+
+
+def tooltip(name: str) -> str:
+    """More of a name that `shortened` cuts, else an empty string."""
+    return "" if shortened(name) == named(name) else brief(name, TOOLTIP)
+
+
+def verdict(audit: Audit, limit: float) -> str:
+    """Whether the disparity is within the limit: yes, no or inconclusive.
+
+    An interval does not cover missing parts, so a collection with missing parts is never certain to be within.
+    """
+    low, high = audit.interval.low, audit.interval.high
+    if audit.trust == "poor":
+        return "inconclusive"
+    if low > limit or high < -limit:
+        return "no"
+    return "yes" if -limit <= low and high <= limit and not audit.missing.count else "inconclusive"
+
+
+def noise_note(audit: Audit) -> str:
+    """Why the DivScore is in brackets; empty where it is not, or where a warning explains it."""
+    if not audit.noisy_groups or audit.estimator == "divscore" or not math.isfinite(audit.divscore):
+        return ""
+    names = " and ".join(map(shortened, audit.noisy_groups))
+    return (
+        f"The DivScore, in brackets, is mostly noise here: the representatives of {names} are hardly more similar to "
+        "each other than to the other groups. The estimate does not depend on it."
     )
 
 
-def _divscore(audit: Audit) -> str:
-    """In brackets where it is mostly noise."""
-    text = _signed(audit.divscore)
-    return f"({text})" if audit.noisy_groups and audit.trust != "poor" and text != "?" else text
-
-
-def _many_groups(audit: Audit) -> dict[str, str]:
-    shares = {printable(name): percent(share, 1) for name, share in audit.shares.items()}
-    return _aside(
-        audit,
-        {
-            "collection": named(audit.name),
-            "items": f"{audit.count:,}",
-            **shares,
-            "disparity": _signed(audit.disparity),
-            interval_level(audit.interval): _limits(audit.interval),
-            "trust": audit.trust,
-        },
-    )
-
-
-def _aside(audit: Audit, row: dict[str, str]) -> dict[str, str]:
-    """Where the headline is "cannot tell", numbers stand in brackets."""
-    if audit.trust != "poor":
-        return row
-    plain = {"collection", "items", "trust"}
-    return {key: text if key in plain or text == "?" else f"({text})" for key, text in row.items()}
-
-
-def _limits(interval: Interval) -> str:
-    return "none" if without(interval) else f"{_signed(interval.low)} to {_signed(interval.high)}"
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.2f}" if math.isfinite(value) else "?"
-
-
-# Listing: every collection as a row of text, for the table behind the plot.
-
-MARGINALS = 60  # collections whose attributes are also listed one by one
+# Cells
 
 
 @dataclass(frozen=True)
 class Column:
-    """A heading, and whether what stands below it is text, a number or a word of trust."""
+    """A heading, and the kind of cells below it: text, number or trust."""
 
     label: str
     kind: str
 
 
 @dataclass(frozen=True)
-class Cell:
-    """Text, and the share it is about where a small bar may be drawn: low, high, value."""
-
-    text: str
-    bar: tuple[float, float, float] | None = None
-
-
-@dataclass(frozen=True)
 class Line:
-    """A collection: its name, shortened and longer, and its cells."""
+    """A collection: its name, a tooltip where the name is cut, its cells, and shares to draw (low, high, value)."""
 
     name: str
     title: str
-    cells: tuple[Cell, ...]
+    cells: tuple[str, ...]
+    bars: tuple[tuple[float, float, float] | None, ...] = ()
 
 
 @dataclass(frozen=True)
 class Listing:
-    """Headings and lines; `sorted_by` is the number of the column that the lines are in the order of."""
+    """Headings and lines; `sorted_by` is the index of the column that the lines are sorted by."""
 
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
-    sorted_by: int
-    even: float
+    sorted_by: int = 0
+    even: float = 0.5
 
 
 def listing(audits: Sequence[Audit], limit: float | None = None) -> Listing:
-    """All collections in the order of their disparity, those without one last."""
+    """All collections sorted by disparity, inconclusive ones last."""
     first = audits[0]
-    ordered = sorted(audits, key=lambda a: (_place(a), a.name))
-    groups = [short(name, 40) for name in first.control.groups]
-    shares = [Column(groups[0], "number"), Column("between", "number")]
-    if len(groups) > 2:
-        shares = [Column(name, "number") for name in groups]
-    columns = [
-        Column("collection", "text"),
-        Column("items", "number"),
-        *shares,
-        Column("disparity", "number"),
-        Column(interval_level(first.interval), "number"),
-        Column("DivScore", "number"),
-        *([] if limit is None else [Column(f"within {limit:g}", "text")]),
-        Column("trust", "trust"),
-    ]
+    ordered = sorted(audits, key=lambda a: (not a.conclusive, a.disparity if a.conclusive else 0.0, a.name))
+    groups = [brief(name, 40) for name in first.control.groups]
+    shares = [groups[0], "between"] if len(groups) == 2 else groups
+    numbers = ["items", *shares, "disparity", interval_title(first.interval), "DivScore"]
+    heads = [Column("collection", "text"), *(Column(label, "number") for label in numbers)]
+    if limit is not None:
+        heads.append(Column(f"within {limit:g}", "text"))
     return Listing(
-        tuple(columns),
-        tuple(Line(short(a.name), whole(a.name), tuple(_cells(a, limit))) for a in ordered),
+        (*heads, Column("trust", "trust")),
+        tuple(_line(audit, limit) for audit in ordered),
         2 + len(shares),
         1 / len(groups),
     )
 
 
 def marginal_listing(audits: Sequence[Audit]) -> Listing | None:
-    """Of an intersection, every attribute by itself; of many collections, none."""
-    parts = [(audit, part) for audit in audits for part in audit.marginals]
-    if not parts or len(audits) > MARGINALS:
+    """The single attributes of intersections, unless there are too many collections."""
+    if len(audits) > MARGINALS or not any(audit.marginals for audit in audits):
         return None
-    columns = [("collection", "text"), ("attribute", "text"), ("shares", "text")]
-    columns += [("disparity", "number"), (interval_level(audits[0].interval), "number")]
-    lines = tuple(Line(short(a.name), whole(a.name), _marginal(part, a.trust)) for a, part in parts)
-    return Listing(tuple(Column(*each) for each in columns), lines, 0, 0.5)
+    lines = []
+    for audit in audits:
+        for part in audit.marginals:
+            shares = ", ".join(f"{brief(name, 40)} {percent(share)}" for name, share in part.shares.items())
+            groups = len(part.shares)
+            figures = [
+                shares,
+                disparity_text(part.disparity, groups),
+                disparity_range(part.interval, groups),
+            ]
+            if audit.trust == "poor":
+                figures = [_bracketed(text) for text in figures]
+            cells = (brief(part.attribute, 40), *figures)
+            lines.append(Line(shortened(audit.name), tooltip(audit.name), cells))
+    labels = ["collection", "attribute", "shares", "disparity", interval_title(audits[0].interval)]
+    kinds = ["text"] * 3 + ["number"] * 2
+    return Listing(tuple(map(Column, labels, kinds)), tuple(lines))
 
 
-def _marginal(part: Marginal, trust: str) -> tuple[Cell, ...]:
-    shares = ", ".join(f"{short(name, 40)} {percent(share)}" for name, share in part.shares.items())
-    groups = len(part.shares)
-    figures = [shares, gap(part.disparity, groups), limits(part.interval, groups)]
-    said = [f"({text})" if trust == "poor" else text for text in figures]
-    return tuple(map(Cell, [short(part.attribute, 40), *said]))
-
-
-def verdict(audit: Audit, limit: float) -> str:
-    """Whether a disparity is surely within the limit, surely beyond it, or neither.
-
-    An interval knows nothing of what is missing, so a collection that lacks a part is never surely within.
-    """
-    low, high = audit.interval.low, audit.interval.high
-    if audit.trust == "poor":
-        return "cannot tell"
-    if low > limit or high < -limit:
-        return "no"
-    within = -limit <= low and high <= limit
-    return "yes" if within and not audit.missing.count else "unclear"
-
-
-def _place(audit: Audit) -> tuple[bool, float]:
-    told = audit.trust != "poor" and math.isfinite(audit.disparity)
-    return not told, audit.disparity if math.isfinite(audit.disparity) else 0.0
-
-
-def _cells(audit: Audit, limit: float | None) -> list[Cell]:
-    first = audit.control.groups[0]
-    if len(audit.shares) == 2:
-        shares = [Cell(percent(audit.shares[first])), Cell(percents(audit.share_intervals[first]))]
+def _line(audit: Audit, limit: float | None) -> Line:
+    groups = audit.control.groups
+    bars: list[tuple[float, float, float] | None] = []
+    if len(groups) == 2:
+        shares = [percent(audit.shares[groups[0]]), share_range(audit.share_intervals[groups[0]])]
     else:
-        shares = [_share(audit, name) for name in audit.control.groups]
-    figures = [
-        *shares,
-        Cell(gap(audit.disparity, len(audit.shares))),
-        Cell(limits(audit.interval, len(audit.shares))),
-        Cell(signed(audit.divscore)),
-    ]
+        bars = [bar_of(audit, name) for name in groups]
+        shares = [
+            f"{percent(audit.shares[name])} ({share_range(audit.share_intervals[name])})"
+            if bar
+            else percent(audit.shares[name])
+            for name, bar in zip(groups, bars, strict=True)
+        ]
+    disparity = disparity_text(audit.disparity, len(groups))
+    divscore = signed(audit.divscore).replace("-", MINUS)
     if audit.noisy_groups:
-        figures[-1] = _aside_listing(figures[-1].text)
-    if audit.trust == "poor":  # the answer is "cannot tell", and numbers stand aside
-        figures = [_aside_listing(cell.text) if not cell.text.startswith("(") else cell for cell in figures]
-    judged = [] if limit is None else [Cell(verdict(audit, limit))]
-    return [Cell(f"{audit.count:,}"), *figures, *judged, Cell(audit.trust)]
+        divscore = _bracketed(divscore)
+    figures = [*shares, disparity, disparity_range(audit.interval, len(groups)), divscore]
+    if audit.trust == "poor":  # the answer is "cannot tell", so no number stands alone
+        figures, bars = [_bracketed(text) for text in figures], []
+    within = [] if limit is None else [verdict(audit, limit)]
+    cells = (f"{audit.count:,}", *figures, *within, audit.trust)
+    padded = (None, *bars, *[None] * (len(cells) - len(bars) - 1))
+    return Line(shortened(audit.name), tooltip(audit.name), cells, padded if any(bars) else ())
 
 
-def _aside_listing(text: str) -> Cell:
-    return Cell(text if text == "?" else f"({text.replace(' (', ', ').rstrip(')')})")
-
-
-def _share(audit: Audit, name: str) -> Cell:
+def bar_of(audit: Audit, name: str) -> tuple[float, float, float] | None:
+    """The interval and the value of a share, where there are both."""
     share, interval = audit.shares[name], audit.share_intervals[name]
-    if not math.isfinite(share) or without(interval):
-        return Cell(percent(share))
-    return Cell(f"{percent(share)} ({percents(interval)})", (interval.low, interval.high, share))
+    return (
+        None if not math.isfinite(share) or interval.is_none else (interval.low, interval.high, float(share))
+    )
+
+
+def _bracketed(text: str) -> str:
+    """Brackets mark numbers that must not be relied on; never two pairs of them."""
+    if text == "?" or text.startswith("("):
+        return text
+    return f"({text.replace(' (', ', ').rstrip(')')})"
+
+
+# The terminal
+
+
+def columns(rows: Sequence[Sequence[str]], *, prose: bool = False) -> str:
+    """Align rows of text; numbers to the right, the first and last column (`prose`: all) to the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    last = len(widths) - 1
+    lines = [
+        "  ".join(
+            text.ljust(width) if prose or i in (0, last) else text.rjust(width)
+            for i, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def table(audits: Sequence[Audit]) -> str:
+    """Collections as aligned rows, in their order; shares with one decimal."""
+    rows = [_row(audit) for audit in audits]
+    return columns([list(rows[0]), *(list(row.values()) for row in rows)])
+
+
+def _row(audit: Audit) -> dict[str, str]:
+    first, interval = audit.control.groups[0], audit.interval
+    two = len(audit.shares) == 2
+    limits = "none" if interval.is_none else f"{signed(interval.low)} to {signed(interval.high)}"
+    divscore = signed(audit.divscore)
+    figures = {
+        named(name): percent(audit.shares[name], 1) for name in ([first] if two else audit.control.groups)
+    }
+    if two:
+        figures["between"] = share_range(audit.share_intervals[first])
+    figures |= {"disparity": signed(audit.disparity), interval_title(interval): limits}
+    if two:
+        figures["DivScore"] = _bracketed(divscore) if audit.noisy_groups else divscore
+    if audit.trust == "poor":
+        figures = {key: _bracketed(text) for key, text in figures.items()}
+    return {"collection": named(audit.name), "items": f"{audit.count:,}", **figures, "trust": audit.trust}

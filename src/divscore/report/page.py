@@ -1,0 +1,300 @@
+"""Last stage of a report: one self-contained HTML page, Markdown, or the few lines that a notebook shows."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import os
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from divscore import __version__
+from divscore.audit.document import SCHEMA, document
+from divscore.audit.result import Audit
+from divscore.errors import FileError, InputError
+from divscore.files import check_writable, write_file
+from divscore.report.caveats import notices, noun_of, sentences
+from divscore.report.picture import Mark, Picture, disparities, shares
+from divscore.report.summary import Context, headline, overview, summarise
+from divscore.report.table import ALL, listing
+from divscore.sketch.missing import Missing
+from divscore.text import count, printable
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+__all__ = [
+    "check_target",
+    "escape_markdown",
+    "fragment",
+    "render",
+    "render_html",
+    "render_markdown",
+    "write_report",
+]
+
+BARS = 60  # up to so many collections have bars in the table
+LARGEST = 64_000  # characters of JSON that a page has in full
+SHORT = "divscore.audit-short/1"  # has less than divscore.audit/1 requires, so it needs another name
+KEPT = ("name", "count", "shares", "disparity", "interval", "divscore", "trust")
+SUFFIXES = {".html": "html", ".htm": "html", ".md": "markdown", ".markdown": "markdown"}
+
+
+def render(audits: Sequence[Audit], *, limit: float | None = None, form: str = "html") -> str:
+    """A report on audits made with one control set: one self-contained page, or Markdown.
+
+    Parameters
+    ----------
+    audits : sequence of Audit
+        Of one control set, by one estimator.
+    limit : float, optional
+        The largest disparity that is acceptable, from 0 to 1; the report says which collections are within it.
+    form : "html" or "markdown"
+        What to make.
+    """
+    forms = {"html": render_html, "markdown": render_markdown}
+    if form not in forms:
+        raise InputError(f"unknown form '{form}'; choose one of {', '.join(forms)}")
+    if limit is not None and not 0 <= limit <= 1:
+        raise InputError(f"limit {limit} must be from 0 to 1, for example 0.2")
+    return forms[form](audits, Context(limit=limit))
+
+
+def check_target(path: str | os.PathLike[str]) -> None:
+    """Refuse a path that no report can be written to, before anything is computed."""
+    target = Path(path)
+    if target.suffix.lower() not in SUFFIXES:
+        got = f"the suffix '{target.suffix}'" if target.suffix else "no suffix"
+        raise FileError(f"report {target} has {got}; expected a file that ends in .html or .md")
+    check_writable(target, "report")
+
+
+def write_report(path: str | os.PathLike[str], audits: Sequence[Audit], context: Context) -> None:
+    """Write a report in the form that the suffix names, replacing an earlier file in one step."""
+    check_target(path)
+    html = SUFFIXES[Path(path).suffix.lower()] == "html"
+    write_file(path, render_html(audits, context) if html else render_markdown(audits, context))
+
+
+# HTML
+
+
+def render_html(audits: Sequence[Audit], context: Context | None = None) -> str:
+    """The page."""
+    from markupsafe import Markup
+
+    context = context or Context()
+    summary = summarise(audits, context)
+    style, script = _read("report.css"), _read("report.js")
+    plots = [
+        (picture, _draw(picture, f"plot{at}"), _draw(picture, f"plot{at}", narrow=True))
+        for at, picture in enumerate(summary.pictures)
+    ]
+    return _template(
+        "report.html.j2",
+        s=summary,
+        plots=plots,
+        bars=len(audits) <= BARS,
+        data=_embedded(audits, context.missing),
+        style=Markup(style),
+        script=Markup(script),
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+        version=__version__,
+    )
+
+
+def fragment(audits: Sequence[Audit]) -> str:
+    """The result in a notebook cell; of many collections, both ends of the table."""
+    from markupsafe import Markup
+
+    first = audits[0]
+    by_group = len(audits) == 1 and len(first.shares) > 2 and first.has_shares
+    picture = shares(first) if by_group else disparities(audits, None)
+    # Two results on one page must not share ids.
+    key = hashlib.sha256(repr([(a.name, a.shares, a.interval) for a in audits]).encode()).hexdigest()[:8]
+    return _template(
+        "fragment.html.j2",
+        headline=headline(audits),
+        trust=", ".join(dict.fromkeys(a.trust for a in audits)),
+        estimator=first.estimator,
+        items=count(sum(a.count for a in audits), noun_of(audits)),
+        divscore=picture.has_divscores,
+        listing=listing(overview(audits).shown if len(audits) > ALL else audits),
+        warnings=[(printable(each.text), each.about(len(audits))) for each in notices(audits)],
+        plot=_draw(picture, f"divscore-{key}"),
+        style=Markup(_read("fragment.css")),
+    )
+
+
+def _draw(picture: Picture, key: str, *, narrow: bool = False) -> Markup:
+    """The plot as SVG; `key` makes its ids unique.
+
+    The page draws its own SVG: it takes the page's colours, so light, dark and print need no second drawing, and its
+    text stays text. Wide, names are on the left of the lines and numbers on the right; narrow, both are above them.
+    """
+    from markupsafe import Markup
+
+    head, edge = 44, 20  # above the rows; room for arrows and round ends next to the axis
+    width, height, drop = (340, 46, 32) if narrow else (880, 32, 16)  # drop: from a row's top to its line
+    marks = [(head + at * height, row) for at, row in enumerate(picture.rows) if isinstance(row, Mark)]
+    # The font is unknown: 8.5 units a letter are enough for most, and longer names are cut.
+    longest = round(8.5 * max((len(row.label) for _, row in marks), default=0)) + 10
+    left, right = (0, 0) if narrow else (min(236, max(60, longest)), 200)
+    start, stop = left + edge, width - right - edge
+    foot = head + height * len(picture.rows)
+    # Vertical lines never cross words: those of a break, or those above a line of the narrow plot.
+    spans = [(top + drop - 11, top + drop + 11) if narrow else (top, top + height) for top, _ in marks]
+    bands = [] if narrow else [(head - 6, head)]
+    for low, high in [*spans, (foot, foot + 4)]:
+        if bands and bands[-1][1] == low:
+            bands[-1] = bands[-1][0], high
+        else:
+            bands.append((low, high))
+
+    def x(value: float) -> float:
+        inside = min(max(value, picture.low), picture.high)
+        return round(start + (inside - picture.low) / (picture.high - picture.low) * (stop - start), 1)
+
+    drawn = _template(
+        "plot.svg.j2",
+        p=picture,
+        kind="narrow" if narrow else "wide",
+        id=f"{key}-{'narrow' if narrow else 'wide'}",
+        x=x,
+        upright=lambda value: "".join(f"M{x(value)} {low}V{high}" for low, high in bands),
+        head=head,
+        foot=foot,
+        width=width,
+        height=height,
+        drop=drop,
+        start=start,
+        stop=stop,
+        room=width - 170 if narrow else left - 6,
+        base=16 if narrow else drop + 5,
+    )
+    return Markup(drawn)
+
+
+def _embedded(audits: Sequence[Audit], missing: Missing | None) -> dict[str, Any]:
+    """The JSON in the page and in its download link.
+
+    A small document is there in full, twice; of a large one the page has the main numbers, and the download,
+    compressed, has everything.
+    """
+    from markupsafe import Markup
+
+    note, whole = sentences()["note"], document(audits, missing=missing)
+    inside = text = _compact(whole)
+    kind, name, data, remark = "json", "audit.json", text.encode(), note["whole"].format(SCHEMA)
+    if len(text) > LARGEST:
+        kind, name, remark = "gzip", "audit.json.gz", note["short"].format(SHORT, SCHEMA)
+        data = gzip.compress(data, 9, mtime=0)
+        entries = [{key: _rounded(entry[key]) for key in KEPT} for entry in whole["collections"]]
+        inside = _compact({**whole, "schema": SHORT, "collections": entries})
+    for char in "<>&\u2028\u2029":  # so that no name can end the script element
+        inside = inside.replace(char, f"\\u{ord(char):04x}")
+    return {
+        "json": Markup(inside),
+        "link": f"data:application/{kind};base64,{base64.b64encode(data).decode()}",
+        "file": name,
+        "remark": " ".join(filter(None, [remark, _without_replicates(audits)])),
+    }
+
+
+def _without_replicates(audits: Sequence[Audit]) -> str:
+    return "" if all(audit.refits is None for audit in audits) else sentences()["note"]["replicates"]
+
+
+def _compact(whole: dict[str, Any]) -> str:
+    """JSON without spaces; lone surrogates, which no file can hold, become escapes."""
+    text = json.dumps(whole, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 4)
+    if isinstance(value, list):
+        return [_rounded(each) for each in value]
+    return {key: _rounded(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+def _hash(text: str) -> str:
+    """An inline style or script, as a Content-Security-Policy allows it."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+# Markdown
+
+
+def render_markdown(audits: Sequence[Audit], context: Context | None = None) -> str:
+    """The report as Markdown for a repository or a merge request, in the order of the page."""
+    context = context or Context()
+    text = json.dumps(document(audits, missing=context.missing), indent=1, allow_nan=False)
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    note = sentences()["note"]
+    data = f"{fence}json\n{text}\n{fence}\n\n{_without_replicates(audits)}".rstrip()
+    return _template(
+        "report.md.j2",
+        s=summarise(audits, context),
+        data=Raw(data if len(text) <= LARGEST else note["markdown"]),
+    )
+
+
+class Raw(str):
+    """Markdown of our own, which is not escaped."""
+
+
+def escape_markdown(text: object) -> str:
+    r"""Text that no Markdown reader takes for markup or for an address.
+
+    >>> print(escape_markdown("<b> a|b *c* www.d https://e"))
+    &lt;b&gt; a\|b \*c\* www\.d https:\//e
+    >>> print(escape_markdown("- a"), escape_markdown("1. b"), escape_markdown("---"))
+    \- a 1\. b \---
+    """
+    if isinstance(text, Raw):
+        return text
+    safe = re.sub(r"([\\`*_{}\[\]#!|~$@])", r"\\\1", printable(str(text))).lstrip(" ")
+    safe = re.sub(
+        r"^(\d{1,9}(?=[.)](?:\s|$))|(?=[-+=]))", r"\1\\", safe
+    )  # starts of lists, rules and headings
+    safe = safe.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return safe.replace("://", ":\\//").replace("www.", "www\\.")
+
+
+# Templates
+
+
+def _template(name: str, **values: Any) -> str:
+    return _environment(name.endswith(".md.j2")).get_template(name).render(**values).lstrip()
+
+
+@lru_cache(maxsize=2)
+def _environment(markdown: bool) -> Environment:
+    """Templates in which every value is escaped and an undefined one is an error."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+    return Environment(
+        loader=FunctionLoader(_read),
+        autoescape=not markdown,
+        finalize=escape_markdown if markdown else None,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+@lru_cache(maxsize=8)
+def _read(name: str) -> str:
+    return (files("divscore.report") / "templates" / name).read_text(encoding="utf-8")

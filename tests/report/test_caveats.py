@@ -1,0 +1,141 @@
+"""Trust checks and joined warnings."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from divscore import ControlSet
+from divscore.audit.audit import audit
+from divscore.audit.document import document
+from divscore.audit.trust import DIFFERS, NO_MIXTURE, NOT_QUITE
+from divscore.report.caveats import checks, notices
+from divscore.report.summary import Context, summarise
+from divscore.report.table import uninformative
+from divscore.sketch.missing import Missing, MissingPart
+
+
+def test_every_check_has_a_state_a_sentence_and_a_number(audits):
+    for made in (audits[:1], audits):
+        found = checks(made)
+        assert [check.name for check in found] == [
+            "Group separability",
+            "Domain relevance",
+            "Score fit",
+            "Control set coverage",
+            "Skipped items",
+        ]
+        for check in found:
+            assert check.state in {"good", "caution", "poor", "info"}
+            assert check.sentence.endswith(".")
+            assert "{" not in check.sentence
+            assert re.search(r"\d", check.figure)
+
+
+def test_checks_follow_the_diagnostics(audits):
+    first = audits[0]
+
+    def state(at, **changes):
+        changed = replace(first, diagnostics=replace(first.diagnostics, **changes))
+        return checks([changed])[at].state, checks([changed, first])[at].state
+
+    assert {check.state for check in checks([first])[:3]} == {"good"}
+    assert state(0, separability_p=0.5, auc=0.5) == ("poor", "poor")
+    assert state(0, auc=0.7) == ("caution", "caution")
+    assert state(1, relevance=9.0, relevance_p=0.001) == ("caution", "caution")
+    assert state(2, score_fit=1.2, score_fit_p=0.001) == ("caution", "caution")
+    assert state(2, score_fit=2.2, score_fit_p=0.001) == ("poor", "caution")
+    direct = checks([replace(first, estimator="rectified")])
+    assert [check.state for check in direct[:3]] == ["info"] * 3
+
+
+def test_skipped_items_are_compared_with_the_interval_if_there_is_one(audits, trained, scored):
+    def check(found, number, shift):
+        diagnostics = replace(found.diagnostics, skipped_shift=shift)
+        return checks([replace(found, skipped={"zero": number}, diagnostics=diagnostics)])[4]
+
+    assert check(audits[0], 300, 0.9).state == "caution"
+    assert "300 of 700 items; shift at most 0.90" in check(audits[0], 300, 0.9).figure
+    assert "less than the interval allows" in check(audits[0], 3, 0.01).sentence
+    for bare in (trained[0], scored[0]):
+        assert uninformative(bare)
+        assert check(bare, 250, 0.4).state == "caution"
+        assert "interval allows" not in check(bare, 250, 0.4).sentence
+        assert check(bare, 1, 0.004).sentence.endswith("would hardly change.")
+
+
+def test_coverage_warns_of_representatives_of_one_kind():
+    rng = np.random.default_rng(0)
+    # Half of each group is far from the other half, and all representatives come from one half.
+    kinds = np.repeat(np.eye(8)[[0, 1, 2, 3]] * 6, 30, axis=0)
+    pool = ControlSet(kinds + rng.normal(size=kinds.shape) * 0.3, ["a"] * 60 + ["b"] * 60, attribute="letter")
+    narrow = pool.with_representatives([*range(10), *range(60, 70)])
+    mixed = pool.with_representatives([*range(0, 60, 6), *range(60, 120, 6)])
+    rows = kinds + rng.normal(size=kinds.shape) * 0.3
+    assert [checks([audit(rows, control)])[3].state for control in (narrow, mixed)] == ["caution", "good"]
+
+
+def test_missing_parts_are_listed_once_for_all_collections(several):
+    missing = Missing.of([MissingPart(f"part {at}.npy", "damaged", 3) for at in range(120)])
+    made = [replace(a, missing=missing) for a in several(300)]
+    found = document(made)
+    assert found["missing"] == missing.to_dict()
+    assert {each["missing_parts"] for each in found["collections"]} == {120}
+    assert "and 120 parts of the source" in checks(made)[4].figure
+    more = missing + Missing.of([MissingPart("part of none.npy", "damaged")])
+    assert document(made, missing=more)["missing"] == more.to_dict()
+
+
+def test_warnings_that_differ_in_figures_are_joined(several):
+    ((_, about),) = summarise(several(60), Context()).warnings
+    assert about.endswith("and 8 more (figures of the first)")
+
+
+def flagged(found, number, total, warning=f"{DIFFERS} ({{}} times)"):
+    """Collections; the first ones have a warning."""
+    check = replace(found.diagnostics, relevance_p=0.5, score_fit_p=0.5)
+    fine = [replace(found, name=f"n{at}", warnings=(), diagnostics=check) for at in range(total)]
+    odd = [replace(each, warnings=(warning.format(at),)) for at, each in enumerate(fine[:number])]
+    return [*odd, *fine[number:]]
+
+
+def test_warnings_of_many_collections_say_how_many_are_by_chance(audits):
+    (notice,) = notices(flagged(audits[0], 105, 3000))
+    counted = "(105 of 3,000 collections; about 30 are expected by chance)"
+    assert notice.text == f"{DIFFERS} (0 times) {counted}"
+    assert (len(notice.names), notice.varies) == (105, True)
+    (few,) = notices(flagged(audits[0], 5, 100))
+    assert few.text.endswith("(0 times)")
+    (other,) = notices(flagged(audits[0], 200, 200, "only 5 'a' among the labelled examples"))
+    assert other.text == "only 5 'a' among the labelled examples"
+
+
+@pytest.mark.parametrize("warning", [NO_MIXTURE, NOT_QUITE])
+def test_warnings_on_scores_say_how_many_are_at_most_by_chance(audits, warning):
+    many = flagged(audits[0], 9, 400, warning)
+    (notice,) = notices(many)
+    assert notice.text == f"{warning} (9 of 400 collections; at most about 4 are expected by chance)"
+    unknown = replace(audits[0].diagnostics, score_fit_p=np.nan)
+    (notice,) = notices([*many[:101], *(replace(each, diagnostics=unknown) for each in many[101:])])
+    assert "at most about 1 are" in notice.text
+    (notice,) = notices([replace(each, diagnostics=unknown) for each in many])
+    assert notice.text == warning
+
+
+def test_warnings_of_real_audits_start_as_expected(draw, make_control):
+    control = make_control(1, (60, 60), gap=2.5)
+    shifted = audit(draw(2, (100, 200), gap=2.5)[0] + 0.4 * np.eye(8)[7], control)
+    assert shifted.warnings[0].startswith(DIFFERS)
+    odd = audit(draw(2, (100, 200), gap=2.5)[0] + 4 * np.random.default_rng(1).normal(size=(300, 8)), control)
+    assert odd.warnings[0].startswith(NO_MIXTURE)
+
+
+def test_the_gravest_warnings_come_first(audits):
+    few, differs, grave = "only 5 'a' are labelled", "the items differ (3 times)", f"{NO_MIXTURE}: copies"
+    made = [(few,), (differs, few), ("3 files are missing", grave, few)]
+    found = notices([replace(audits[0], name=str(at), warnings=each) for at, each in enumerate(made)])
+    assert [notice.text for notice in found] == [grave, differs, "3 files are missing", few]
+    part = Missing.of([MissingPart("part of none.npy", "damaged")])
+    texts = [notice.text for notice in notices([replace(audits[0], warnings=(grave, few))], part)]
+    assert texts == [grave, *part.warning, few]

@@ -37,7 +37,7 @@ def test_what_the_user_got_wrong_is_a_value_error() -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_labelled_examples_that_are_not_finite(value: float) -> None:
     with pytest.raises(
-        ControlError, match=r"labelled example '5' \(row 5\) has NaN or infinite numbers; mend it"
+        ControlError, match=r"labelled example '5' \(row 5\) has NaN or infinite numbers; fix it"
     ):
         ControlSet(with_row(5, value), ["a", "b"] * 12, attribute="letter")
 
@@ -77,7 +77,7 @@ def test_wrong_dimension(d: int) -> None:
 
 @pytest.mark.parametrize("rows", [np.empty((0, D)), np.zeros((5, D))])
 def test_empty_collections(rows: FloatArray) -> None:
-    with pytest.raises(InputError, match="collection: no item with a usable vector"):
+    with pytest.raises(InputError, match="collection: no item has a usable vector"):
         audit(rows, pool())
 
 
@@ -87,7 +87,9 @@ def test_no_labelled_examples() -> None:
 
 
 def test_one_group_only() -> None:
-    with pytest.raises(ControlError, match="all 6 labelled examples are of group 'a'; at least two groups"):
+    with pytest.raises(
+        ControlError, match="all 6 labelled examples belong to group 'a'; at least two groups"
+    ):
         ControlSet(np.ones((6, D)), ["a"] * 6, attribute="letter")
 
 
@@ -110,21 +112,23 @@ def test_unknown_groups() -> None:
         pool().group_of("z")
     with pytest.raises(InputError, match="unknown group 'z'"):
         LabelledSample.of(np.ones((1, D)), ["z"], pool())
-    with pytest.raises(ControlError, match="order names 'a', 'z', but the examples are of 'a', 'b'"):
+    with pytest.raises(ControlError, match="order has 'a', 'z', but the groups are 'a', 'b'"):
         pool(order=("a", "z"))
-    with pytest.raises(ControlError, match="order names 'a', but"):
+    with pytest.raises(ControlError, match="order has 'a', but"):
         pool(order=("a",))
-    with pytest.raises(ControlError, match="order names 'a', 'a', 'b', but"):
+    with pytest.raises(ControlError, match="order has 'a', 'a', 'b', but"):
         pool().with_order(("a", "a", "b"))
 
 
 def test_duplicate_ids() -> None:
-    with pytest.raises(ControlError, match=r"id 'x\.jpg' is given to more than one labelled example"):
+    with pytest.raises(ControlError, match=r"several labelled examples have the id 'x\.jpg'"):
         pool(ids=["x.jpg", "y.jpg", "x.jpg", *map(str, range(21))])
 
 
 def test_counts_that_do_not_agree() -> None:
-    with pytest.raises(ControlError, match="6 vectors, 5 group names and 5 ids; expected one of each"):
+    with pytest.raises(
+        ControlError, match="6 vectors, 5 group names and 5 ids; expected one each per example"
+    ):
         ControlSet(np.ones((6, D)), ["a", "a", "b", "b", "b"], attribute="letter")
     with pytest.raises(ControlError, match="24 vectors, 24 group names and 3 ids"):
         pool(ids=["x", "y", "z"])
@@ -194,7 +198,7 @@ def test_missing_labels_are_no_group() -> None:
     ],
 )
 def test_numbers_are_no_names(labels: list[Any]) -> None:
-    with pytest.raises(ControlError, match=r"groups must be names, got .*; say what it stands for"):
+    with pytest.raises(ControlError, match=r"groups must be names, got .*; give "):
         ControlSet(np.ones((4, D)), labels * 2, attribute="letter")
     with pytest.raises(ControlError, match="'female'"):
         ControlSet(np.ones((4, D)), np.array(labels * 2), attribute="letter")
@@ -222,8 +226,8 @@ def misshapen(A: FloatArray, B: FloatArray) -> FloatArray:
 @pytest.mark.parametrize(
     ("similarity", "message"),
     [
-        (negative, "similarity 'negative' returned -1: a similarity must be a number ≥ 0"),
-        (undefined, "similarity 'undefined' returned nan: a similarity must be a number ≥ 0"),
+        (negative, "similarity 'negative' returned -1, expected numbers ≥ 0"),
+        (undefined, "similarity 'undefined' returned nan, expected numbers ≥ 0"),
         (misshapen, r"similarity 'misshapen' returned shape \(4096,\) for blocks of"),
     ],
 )
@@ -244,17 +248,17 @@ def text() -> np.ndarray:
 @pytest.mark.parametrize(
     ("vectors", "message"),
     [
-        ([[1.0, 2.0], [3.0]], "are of unequal length; every item needs the same dimension"),
-        ([[1.0, [2.0]], [3.0, 4.0]], "are of unequal length"),
+        ([[1.0, 2.0], [3.0]], "have different lengths; every item needs the same dimension"),
+        ([[1.0, [2.0]], [3.0, 4.0]], "have different lengths"),
         (["a photo", "another"], r"must be real numbers, got type <U7"),
         (text(), "must be real numbers, got type <U3"),
         ([[1, None], [2, 3]], "must be numbers in a rectangular array, not Python objects"),
         ([[1 + 2j, 0]], "must be real numbers, got type complex128"),
-        ([1.0, 2.0], r"must form a table of items × dimensions, got shape \(2,\)"),
-        (np.ones((2, 2, 2)), r"must form a table of items × dimensions, got shape \(2, 2, 2\)"),
+        ([1.0, 2.0], r"must be a matrix of items × dimensions, got shape \(2,\)"),
+        (np.ones((2, 2, 2)), r"must be a matrix of items × dimensions, got shape \(2, 2, 2\)"),
         (np.empty((3, 0)), r"have no dimensions: shape \(3, 0\)"),
         (np.array(["2020-01-01"], dtype="datetime64[D]"), "must be real numbers"),
-        (np.array(1.0), r"must form a table .* got shape \(\)"),
+        (np.array(1.0), r"must be a matrix .* got shape \(\)"),
     ],
 )
 def test_vectors_that_are_none(vectors: Any, message: str) -> None:

@@ -115,7 +115,7 @@ def test_cannot_tell(make_control: Any, size: int) -> None:
 
 
 def test_items_that_were_skipped(draw: Any, make_control: Any) -> None:
-    control = make_control(0, (40, 40), left_out={"a": 3})
+    control = make_control(0, (40, 40), skipped={"a": 3})
     vectors = draw(1, (60, 60))[0]
     vectors[0], vectors[1] = 0.0, np.nan
     sketch = Sketch(control)

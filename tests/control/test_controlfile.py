@@ -142,7 +142,7 @@ def test_other_folders_and_files_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "a.jpg").write_text("x")
     (tmp_path / "file").write_text("x")
-    with pytest.raises(FileError, match="photos is a folder with other things in it"):
+    with pytest.raises(FileError, match="photos is a folder with other files"):
         save_control(example(), tmp_path / "photos")
     with pytest.raises(FileError, match="file is a file; a control set is saved as a folder"):
         save_control(example(), tmp_path / "file")
@@ -180,7 +180,7 @@ def test_changes_that_break_the_set_are_told_as_such(tmp_path: Path) -> None:
     save_control(example(), tmp_path / "c")
     rewrite(tmp_path / "c", "group", pa.array(["z", "b"] * 5))
     with pytest.raises(
-        FileError, match=r"was changed after it was saved and no longer works: order names 'a', 'b'"
+        FileError, match=r"was changed after it was saved and no longer works: order has 'a', 'b'"
     ):
         load_control(tmp_path / "c")
 
@@ -243,11 +243,11 @@ def test_what_is_no_control_set(tmp_path: Path) -> None:
     whole = (tmp_path / "c" / "control.parquet").read_bytes()
     (tmp_path / "c" / "control.parquet").write_bytes(whole[:200])
     for name, words in [
-        ("missing", "no control set: .*missing does not exist"),
-        ("empty", "no control set: .*control.parquet does not exist"),
-        ("a.parquet", "lacks the entry divscore.control/1"),
-        ("b.parquet", "truncated, damaged or no Parquet"),
-        ("c", "truncated, damaged or no Parquet"),
+        ("missing", "not a control set: .*missing does not exist"),
+        ("empty", "not a control set: .*control.parquet does not exist"),
+        ("a.parquet", "the entry divscore.control/1 is missing"),
+        ("b.parquet", "damaged or not a Parquet"),
+        ("c", "damaged or not a Parquet"),
     ]:
         assert not is_control(tmp_path / name)
         with pytest.raises(FileError, match=words):
@@ -257,11 +257,11 @@ def test_what_is_no_control_set(tmp_path: Path) -> None:
 def test_another_similarity_must_be_given_again(tmp_path: Path) -> None:
     control = example(similarity=dot)
     save_control(control, tmp_path / "c")
-    with pytest.raises(FileError, match="made with the similarity 'dot', which a file cannot hold"):
+    with pytest.raises(FileError, match="made with the similarity 'dot', which a file cannot contain"):
         load_control(tmp_path / "c")
     assert_same(load_control(tmp_path / "c", similarity=dot), control)
     assert load_control(tmp_path / "c", similarity=lambda a, b: dot(a, b)).digest == control.digest
-    with pytest.raises(MismatchError, match="made with the similarity 'dot', but another"):
+    with pytest.raises(MismatchError, match="made with the similarity 'dot', not"):
         load_control(tmp_path / "c", similarity=Similarity("rbf", dot))
 
 

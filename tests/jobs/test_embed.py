@@ -412,7 +412,7 @@ def test_labelled_examples_that_cannot_be_encoded_are_counted_by_group(mixed: Pa
     with encoding(model) as some:
         control = read_control(mixed, some)
     assert control.counts == {"blue": 21, "red": 10}
-    assert control.left_out == {"blue": 2, "red": 4}
+    assert control.skipped == {"blue": 2, "red": 4}
     assert control.attribute == "group"
 
 
@@ -420,15 +420,15 @@ def test_unevenly_left_out_examples_warn(labelled: Path, model: Path, tmp_path: 
     with encoding(model) as some:
         control = read_control(labelled, some)
         vectors = np.concatenate([control.vectors[:30], control.vectors[40:70]])
-    control.left_out = {"red": 12}
-    warned = [text for text in audit(vectors, control).warnings if "could not be encoded" in text]
+    control.skipped = {"red": 12}
+    warned = [text for text in audit(vectors, control).warnings if "more often than of others" in text]
     assert warned
     assert "23% of 'red', 0% of 'blue'" in warned[0]
-    control.left_out = {"red": 2, "blue": 1}
-    assert not [text for text in audit(vectors, control).warnings if "could not be encoded" in text]
+    control.skipped = {"red": 2, "blue": 1}
+    assert not [text for text in audit(vectors, control).warnings if "more often than of others" in text]
     save_control(select_random(control, 20), tmp_path / "C")
     with encoding(model) as some:
-        assert read_control(tmp_path / "C", some).left_out == {"red": 2, "blue": 1}
+        assert read_control(tmp_path / "C", some).skipped == {"red": 2, "blue": 1}
 
 
 def test_pools_that_cannot_be(tmp_path: Path, labelled: Path, model: Path) -> None:
@@ -439,7 +439,7 @@ def test_pools_that_cannot_be(tmp_path: Path, labelled: Path, model: Path) -> No
         with pytest.raises(ControlError, match="names pictures, which do not say their groups"):
             read_control(f"{labelled}/*/*.png", some)
         one = tiny.folder(tmp_path / "one", {"red": 3}, 1)
-        with pytest.raises(ControlError, match="all 3 labelled examples are of group 'red'"):
+        with pytest.raises(ControlError, match="all 3 labelled examples belong to group 'red'"):
             read_control(one, some)
 
 

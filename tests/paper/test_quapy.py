@@ -142,7 +142,7 @@ def test_mistakes_are_told(quantifier: Any, draw: Draw) -> None:
         InputError, match="unknown estimator 'iid'; a quantifier can use likelihood or divscore"
     ):
         quantifier("iid").fit(vectors, names)
-    with pytest.raises(ControlError, match="all 40 labelled examples are of group 'class a'"):
+    with pytest.raises(ControlError, match="all 40 labelled examples belong to group 'class a'"):
         quantifier().fit(vectors, ["a"] * 40)
     with pytest.raises(ControlError, match="40 vectors, 39 group names"):
         quantifier().fit(vectors, names[1:])

@@ -105,7 +105,7 @@ def test_strings_from_outside_stay_text(draw, wicked):
         [f"{wicked} {g}"[-10_002:] for g in groups],
         attribute=wicked,
         encoder=wicked,
-        left_out={f"{wicked} a"[-10_002:]: 1},
+        skipped={f"{wicked} a"[-10_002:]: 1},
     )
     named = audit(draw(2, (40, 40))[0], pool, name=wicked)
     named = replace(named, warnings=(wicked, *named.warnings))

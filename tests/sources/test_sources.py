@@ -631,7 +631,7 @@ def test_pools_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"b\.parquet, row 11: no group in column 'gender'"):
         read_pool(gap)
     twice = write_pool(tmp_path / "c.parquet", gender=GENDER, id=["x"] * 12)
-    with pytest.raises(ControlError, match="id 'x' is given to more than one"):
+    with pytest.raises(ControlError, match="several labelled examples have the id 'x'"):
         read_pool(twice)
     holes = pa.table({"gender": GENDER, "v": pa.array([None, *POINTS[1:].tolist()])})
     pq.write_table(holes, tmp_path / "d.parquet")

@@ -483,7 +483,7 @@ def _facts(found: ControlSet) -> dict[str, Any]:
         "groups": groups,
         "gamma": spread.gamma,
         "gamma_with_self": spread.gamma_with_self,
-        "gamma_control": facts.gamma_control,
+        "gamma_control": facts.reference.gamma,
         "gamma_control_rest": rest,
         "auc": apart.auc,
         "separability_p": apart.p_value,

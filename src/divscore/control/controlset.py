@@ -1,8 +1,9 @@
-"""ControlSet: the labelled examples, and which of them are the representatives."""
+"""ControlSet: labelled examples, some of them representatives. LabelledSample: labelled items of a collection."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.control.similarity import COSINE, FloatArray, PairwiseFunction, Similarity, as_matrix, unit_rows
+from divscore.control.similarity import (
+    COSINE,
+    FloatArray,
+    PairwiseFunction,
+    Similarity,
+    as_matrix,
+    unit_rows,
+    usable_rows,
+)
 from divscore.errors import ControlError, InputError, MismatchError, VectorError
 
 __all__ = ["CROSS", "ControlSet", "LabelledSample"]
@@ -24,8 +33,8 @@ MAX_GROUPS = 12
 class ControlSet:
     """Labelled examples of every group, some of them marked as representatives.
 
-    `DivScore` (Algorithm 1) reads the representatives; the default estimator calibrates itself on the whole
-    pool, because representatives that were chosen for being typical are not a random sample.
+    `DivScore` (Algorithm 1) uses the representatives; the default estimator calibrates itself on the whole
+    pool, because representatives that were chosen as typical are not a random sample.
 
     Parameters
     ----------
@@ -34,19 +43,19 @@ class ControlSet:
     groups : sequence of n names
         The group of each example. Names, never 0/1.
     attribute : str
-        What the groups are groups of: "gender", "dialect", …
+        The attribute that the groups are values of: "gender", "dialect", …
     order : sequence of names, optional
         Fixes the sign for two groups: disparity = share(first) − share(second). Sorted names by default.
     ids : sequence of n strings, optional
-        What to call the examples; their row numbers by default.
+        Names of the examples; their row numbers by default.
     similarity : "cosine" or callable on two blocks of vectors
         Eq. 2 by default.
     encoder : str, optional
-        What made the vectors; a collection encoded by something else is refused.
+        The encoder that made the vectors; a collection from another encoder is refused.
     hand_picked : bool
-        Whether the whole pool was chosen by hand rather than drawn at random. Results then carry a warning.
-    left_out : mapping of group to number, optional
-        Labelled examples that could not be turned into vectors, because no face was found in them, say.
+        Whether the whole pool was chosen by hand instead of at random. Results then have a warning.
+    skipped : mapping of group to number, optional
+        Labelled examples that could not be encoded, for example because they show no face.
 
     >>> import numpy as np
     >>> pool = ControlSet(np.eye(4), ["b", "a", "a", "b"], attribute="letter")
@@ -65,7 +74,7 @@ class ControlSet:
         similarity: Similarity | PairwiseFunction | str = COSINE,
         encoder: str | None = None,
         hand_picked: bool = False,
-        left_out: Mapping[str, int] | None = None,
+        skipped: Mapping[str, int] | None = None,
     ) -> None:
         matrix = as_matrix(vectors, "the control set's vectors").copy()
         matrix.setflags(write=False)
@@ -77,13 +86,48 @@ class ControlSet:
         self.similarity = Similarity.of(similarity)
         self.encoder = encoder
         self.hand_picked = hand_picked
-        self.left_out: dict[str, int] = {name: int(n) for name, n in (left_out or {}).items() if n}
+        self.skipped: dict[str, int] = {name: int(n) for name, n in (skipped or {}).items() if n}
         self.method = "all"
         _check_rows(matrix, names, self.ids)
         position = {name: i for i, name in enumerate(self.groups)}
         self.labels: NDArray[np.intp] = np.array([position[n] for n in names], dtype=np.intp)
         self.representative: NDArray[np.bool_] = np.ones(len(names), dtype=bool)
-        _check_counts(self)
+        for name, n in self.counts.items():
+            if n < 2:
+                raise ControlError(f"group '{name}' has {n} labelled example; every group needs at least two")
+
+    @classmethod
+    def read(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        attribute: str | None = None,
+        column: str | None = None,
+        order: Sequence[str] | None = None,
+        encoder: str | None = None,
+    ) -> ControlSet:
+        """Read labelled examples from a file or folder: whatever ``--control`` accepts on the command line.
+
+        Parameters
+        ----------
+        path : path
+            A saved control set; a table of vectors, texts or image paths with a column of group names; or a folder
+            with one sub-folder of images a group.
+        attribute : str, optional
+            The column of group names; two of them joined by ``×`` give their intersections.
+        column : str, optional
+            The column of items, if several are possible.
+        order : sequence of names, optional
+            Fixes the sign for two groups, as in the constructor.
+        encoder : str, optional
+            What turns texts or images into vectors: "ngrams" for texts and "faces" for images by default.
+        """
+        from divscore.jobs.cache import default_cache
+        from divscore.jobs.encode import Encoding
+        from divscore.jobs.pool import read_control
+
+        with Encoding(encoder, cache=default_cache()) as encoding:
+            return read_control(path, encoding, attribute=attribute, column=column, order=order)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -112,7 +156,7 @@ class ControlSet:
 
     @cached_property
     def digest(self) -> str:
-        """A fingerprint of everything that a result depends on."""
+        """A fingerprint of everything that results depend on."""
         text = repr((self.attribute, self.groups, self.similarity.name, self.encoder, self.vectors.shape))
         state = hashlib.sha256(text.encode())
         for array in (self.vectors.astype(np.float64), self.labels.astype(np.int64), self.representative):
@@ -120,7 +164,7 @@ class ControlSet:
         return state.hexdigest()
 
     def group_of(self, name: str) -> int:
-        """Position of a group, or a clear error."""
+        """Position of a group in `groups`."""
         if name not in self.groups:
             raise InputError(f"unknown group '{name}'; this control set has {_listed(self.groups)}")
         return self.groups.index(name)
@@ -131,7 +175,7 @@ class ControlSet:
         return np.flatnonzero(mask & self.representative if representatives else mask)
 
     def with_representatives(self, rows: Iterable[int], method: str = "chosen") -> ControlSet:
-        """Mark other representatives; the pool stays whole."""
+        """Mark other examples as representatives; the pool stays the same."""
         mask = np.zeros(len(self), dtype=bool)
         mask[np.fromiter(rows, dtype=np.intp)] = True
         for group, name in enumerate(self.groups):
@@ -144,14 +188,14 @@ class ControlSet:
         return self._copy(representative=mask, method=method)
 
     def with_order(self, order: Sequence[str]) -> ControlSet:
-        """Present the groups in another order: the sign of a two-group disparity follows it."""
+        """Put the groups in another order, which changes the sign of a two-group disparity."""
         names = np.array(self.groups, dtype=object)[self.labels]
         groups = _ordered(list(names), order)
         position = {name: i for i, name in enumerate(groups)}
         return self._copy(groups=groups, labels=np.array([position[n] for n in names], dtype=np.intp))
 
     def with_ids(self, ids: Iterable[str]) -> ControlSet:
-        """Call the examples something else; the fingerprint stays, no result depends on it."""
+        """Rename the examples; results and fingerprint do not depend on the names."""
         names = _unique_ids(ids, len(self))
         _check_rows(self.vectors, list(names), names)
         return self._copy(ids=names)
@@ -159,7 +203,7 @@ class ControlSet:
     def cross(self, other: ControlSet) -> ControlSet:
         """Intersect two attributes labelled on the same vectors: groups named ``female × darker``."""
         if len(self) != len(other) or not np.array_equal(self.vectors, other.vectors):
-            raise MismatchError("only control sets over the same vectors can be crossed")
+            raise MismatchError("only control sets with the same vectors can be crossed")
         names = [
             f"{self.groups[a]}{CROSS}{other.groups[b]}"
             for a, b in zip(self.labels, other.labels, strict=True)
@@ -192,15 +236,15 @@ def _name(value: object, what: str) -> str:
 
 def _group_name(value: object) -> str:
     if value is None:
-        raise ControlError("a labelled example has no group (None); label it or leave it out")
+        raise ControlError("a labelled example has no group (None); label it or remove it")
     if isinstance(value, (bool, int, float, np.number, np.bool_)):
         raise ControlError(
-            f"groups must be names, got the number {value!r}; say what it stands for, "
-            "for example ['female' if z == 0 else 'male' for z in groups]"
+            f"groups must be names, got the number {value!r}; give the names, for example "
+            "['female' if z == 0 else 'male' for z in groups]"
         )
     text = _name(value, "group")
     if text in {"0", "1"}:
-        raise ControlError(f"groups must be names, got '{text}'; say what it stands for, e.g. 'female'")
+        raise ControlError(f"groups must be names, got '{text}'; give its name, for example 'female'")
     return text
 
 
@@ -210,7 +254,7 @@ def _ordered(names: list[str], order: Sequence[str] | None) -> tuple[str, ...]:
         raise ControlError("the control set is empty; it needs labelled examples of at least two groups")
     if len(present) == 1:
         raise ControlError(
-            f"all {len(names)} labelled examples are of group '{present[0]}'; at least two groups are needed"
+            f"all {len(names)} labelled examples belong to group '{present[0]}'; at least two groups are needed"
         )
     if len(present) > MAX_GROUPS:
         raise ControlError(
@@ -220,7 +264,7 @@ def _ordered(names: list[str], order: Sequence[str] | None) -> tuple[str, ...]:
         return tuple(present)
     wanted = tuple(str(name).strip() for name in order)
     if sorted(wanted) != present:
-        raise ControlError(f"order names {_listed(wanted)}, but the examples are of {_listed(present)}")
+        raise ControlError(f"order has {_listed(wanted)}, but the groups are {_listed(present)}")
     return wanted
 
 
@@ -231,37 +275,26 @@ def _unique_ids(ids: Iterable[str] | None, count: int) -> tuple[str, ...]:
     if len(set(texts)) < len(texts):
         seen: set[str] = set()
         twice = next(t for t in texts if t in seen or seen.add(t))  # type: ignore[func-returns-value]
-        raise ControlError(f"id '{twice}' is given to more than one labelled example; ids must be unique")
+        raise ControlError(f"several labelled examples have the id '{twice}'; ids must be unique")
     return texts
 
 
 def _check_rows(matrix: NDArray[Any], names: list[str], ids: tuple[str, ...]) -> None:
     if not len(matrix) == len(names) == len(ids):
         raise ControlError(
-            f"{len(matrix)} vectors, {len(names)} group names and {len(ids)} ids; expected one of each an example"
+            f"{len(matrix)} vectors, {len(names)} group names and {len(ids)} ids; expected one each per example"
         )
-    finite = np.isfinite(matrix).all(axis=1)
-    bad = np.flatnonzero(~finite | ~matrix.any(axis=1))
+    bad = np.flatnonzero(~usable_rows(matrix))
     if bad.size:
-        kind = "NaN or infinite numbers" if not finite[bad[0]] else "only zeros"
+        kind = "only zeros" if np.isfinite(matrix[bad[0]]).all() else "NaN or infinite numbers"
         more = f" ({bad.size} such examples)" if bad.size > 1 else ""
         raise ControlError(
-            f"labelled example '{ids[bad[0]]}' (row {bad[0]}) has {kind}{more}; mend it or leave it out"
+            f"labelled example '{ids[bad[0]]}' (row {bad[0]}) has {kind}{more}; fix it or remove it"
         )
-
-
-def _check_counts(control: ControlSet) -> None:
-    few = [(name, n) for name, n in control.counts.items() if n < 2]
-    if few:
-        name, n = few[0]
-        raise ControlError(f"group '{name}' has {n} labelled example; every group needs at least two")
 
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"'{name}'" for name in names)
-
-
-# LabelledSample: random items of the collection itself that a person has labelled.
 
 
 @dataclass(frozen=True)
@@ -273,21 +306,21 @@ class LabelledSample:
 
     @classmethod
     def of(cls, vectors: Any, groups: Iterable[str], control: ControlSet) -> LabelledSample:
-        """Check a sample against the control set whose groups it uses; a group may be missing from it."""
+        """Check vectors and group names against a control set; the sample need not contain every group."""
         matrix = as_matrix(vectors, "the labelled sample's vectors")
         labels = np.array([control.group_of(str(name)) for name in groups], dtype=np.intp)
         if len(matrix) != len(labels):
             raise InputError(f"{len(matrix)} vectors and {len(labels)} group names in the labelled sample")
         if not len(labels):
-            raise InputError("the labelled sample is empty; label some random items of the collection")
+            raise InputError("the labelled sample is empty; label random items of the collection")
         if matrix.shape[1] != control.dimension:
             raise VectorError(
                 f"the labelled sample's vectors have {matrix.shape[1]} dimensions, the control set's "
                 f"{control.dimension}; both must come from the same encoder"
             )
-        bad = np.flatnonzero(~np.isfinite(matrix).all(axis=1) | ~matrix.any(axis=1))
+        bad = np.flatnonzero(~usable_rows(matrix))
         if bad.size:
-            raise VectorError(f"row {bad[0]} of the labelled sample is zero or not finite; leave it out")
+            raise VectorError(f"row {bad[0]} of the labelled sample is zero or not finite; remove it")
         return cls(unit_rows(matrix), labels)
 
     def __len__(self) -> int:

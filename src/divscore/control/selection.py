@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.control.controlset import ControlSet
-from divscore.control.divscore import divscore, item_similarity, similarity_sums, within_between
 from divscore.control.similarity import FloatArray
+from divscore.control.theory import Reference, item_similarity, similarity_sums
 from divscore.errors import ControlError, InputError
 
 __all__ = ["choose_alpha", "element_gamma", "select_adaptive", "select_dpp", "select_random"]
@@ -175,10 +175,10 @@ def _fold_errors(
     available = min(size, len(pool.groups) * min(training.counts.values()))
     for a, alpha in enumerate(alphas):
         control = select_adaptive(training, available, alpha=alpha)
-        reference = within_between(control)
+        reference = Reference.of(control)
         similarity = item_similarity(pool.vectors[test], control)
         for drawn, truth in draws:
-            error = abs(divscore(similarity[drawn].mean(axis=0), reference).score - truth)
+            error = abs(reference.score(similarity[drawn].mean(axis=0)).score - truth)
             errors[a] += error if math.isfinite(error) else math.inf
     return errors
 

@@ -1,4 +1,4 @@
-"""Pairwise similarities: cosine by the collapsed path, any callable by the general one."""
+"""Similarity of vectors: cosine, whose averages need no pairs, or any callable on two blocks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from divscore.errors import InputError, VectorError
 
-__all__ = ["COSINE", "FloatArray", "Similarity", "as_matrix", "unit_rows"]
+__all__ = ["COSINE", "FloatArray", "Similarity", "as_matrix", "unit_rows", "usable_rows"]
 
 FloatArray = NDArray[np.float64]
 PairwiseFunction = Callable[[FloatArray, FloatArray], ArrayLike]
@@ -21,9 +21,9 @@ PairwiseFunction = Callable[[FloatArray, FloatArray], ArrayLike]
 class Similarity:
     """A non-negative similarity of two vectors, evaluated on two blocks at once.
 
-    ``function(A, B)`` returns the ``len(A) × len(B)`` matrix of similarities. ``None`` stands for the
-    cosine similarity of the paper's Eq. 2, ``sim(x, y) = 1 + x·y / (‖x‖ ‖y‖)``, whose averages collapse to
-    dot products of mean unit vectors and so need no matrix at all.
+    ``function(A, B)`` returns the ``len(A) × len(B)`` matrix of similarities. ``None`` means the cosine similarity of
+    the paper's Eq. 2, ``sim(x, y) = 1 + x·y / (‖x‖ ‖y‖)``: its averages collapse to dot products of mean unit vectors,
+    so no matrix is needed.
 
     >>> import numpy as np
     >>> COSINE.pairs(np.array([[1.0, 0.0]]), np.array([[2.0, 0.0], [0.0, 3.0]]))
@@ -50,8 +50,8 @@ class Similarity:
             )
         if matrix.size and not matrix.min() >= 0:
             raise InputError(
-                f"similarity '{self.name}' returned {matrix.min():.4g}: a similarity must be a number ≥ 0 "
-                "(the paper adds 1 to the cosine for this reason); shift or clip it"
+                f"similarity '{self.name}' returned {matrix.min():.4g}, expected numbers ≥ 0; shift or clip it (the "
+                "paper adds 1 to the cosine for this reason)"
             )
         return matrix
 
@@ -75,13 +75,13 @@ def as_matrix(vectors: Any, what: str = "vectors") -> NDArray[Any]:
     try:
         matrix = np.asarray(vectors)
     except ValueError as error:
-        raise VectorError(f"{what} are of unequal length; every item needs the same dimension") from error
+        raise VectorError(f"{what} have different lengths; every item needs the same dimension") from error
     if matrix.dtype == object:
         raise VectorError(f"{what} must be numbers in a rectangular array, not Python objects")
     if matrix.dtype.kind not in "fiub":
         raise VectorError(f"{what} must be real numbers, got type {matrix.dtype}")
     if matrix.ndim != 2:
-        raise VectorError(f"{what} must form a table of items × dimensions, got shape {matrix.shape}")
+        raise VectorError(f"{what} must be a matrix of items × dimensions, got shape {matrix.shape}")
     if matrix.shape[1] == 0:
         raise VectorError(f"{what} have no dimensions: shape {matrix.shape}")
     if matrix.dtype not in (np.float32, np.float64):
@@ -96,3 +96,8 @@ def unit_rows(vectors: NDArray[Any]) -> FloatArray:
     rows /= np.abs(rows).max(axis=1, keepdims=True)
     rows /= np.sqrt(np.vecdot(rows, rows))[:, None]
     return rows
+
+
+def usable_rows(vectors: NDArray[Any]) -> NDArray[np.bool_]:
+    """Mark the rows that have a direction: finite and not all zero."""
+    return np.asarray(np.isfinite(vectors).all(axis=1) & vectors.any(axis=1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from divscore.control.controlset import LabelledSample
-from divscore.estimators.interval import Estimate, Interval, bounds, disparity
+from divscore.estimators.interval import Estimate, Interval, disparity, disparity_range
 
 __all__ = ["clopper_pearson", "iid"]
 
@@ -23,15 +23,15 @@ def iid(sample: LabelledSample, groups: int, *, confidence: float = 0.95) -> Est
     n = len(sample)
     shares = counts / n
     each = tuple(clopper_pearson(int(c), n, confidence) for c in counts)
-    value = float(disparity(shares))
     if groups == 2:
         low, high = 2 * each[0].low - 1, 2 * each[0].high - 1
     else:
-        joint = [clopper_pearson(int(c), n, 1 - (1 - confidence) / groups) for c in counts]
-        most, least = bounds(groups)[1], bounds(groups)[0]
-        low = max(max(i.low for i in joint) - min(i.high for i in joint), least)
-        high = min(max(i.high for i in joint) - min(i.low for i in joint), most)
-    return Estimate(shares, each, value, Interval(low, high, confidence, "clopper-pearson"))
+        low, high = disparity_range(
+            [clopper_pearson(int(c), n, 1 - (1 - confidence) / groups) for c in counts]
+        )
+    return Estimate(
+        shares, each, float(disparity(shares)), Interval(low, high, confidence, "clopper-pearson")
+    )
 
 
 def clopper_pearson(hits: int, n: int, confidence: float) -> Interval:
@@ -41,9 +41,7 @@ def clopper_pearson(hits: int, n: int, confidence: float) -> Interval:
     >>> interval.low, round(interval.high, 3)
     (0.0, 0.116)
     """
-    from scipy.special import betaincinv
+    from scipy.stats import binomtest  # half a second to import, and only labelled samples need it
 
-    tail = (1 - confidence) / 2
-    low = float(betaincinv(hits, n - hits + 1, tail)) if hits else 0.0
-    high = float(betaincinv(hits + 1, n - hits, 1 - tail)) if hits < n else 1.0
-    return Interval(low, high, confidence, "clopper-pearson")
+    limits = binomtest(hits, n).proportion_ci(confidence, method="exact")
+    return Interval(float(limits.low), float(limits.high), confidence, "clopper-pearson")

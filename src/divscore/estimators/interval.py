@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from statistics import NormalDist
+from typing import Self
 
 import numpy as np
 
@@ -69,6 +71,14 @@ class Estimate:
     replicates: FloatArray | None = None  # (B, k) shares that could have been, where the method makes them
     refits: Refits | None = None
 
+    @classmethod
+    def of_two(cls, value: float, interval: Interval) -> Self:
+        """Shares of two groups from the disparity d = 2p − 1 and its interval; a value beyond ±1 is cut for them."""
+        share = (1 + min(max(value, -1.0), 1.0)) / 2
+        first = replace(interval, low=(1 + interval.low) / 2, high=(1 + interval.high) / 2)
+        second = replace(interval, low=(1 - interval.high) / 2, high=(1 - interval.low) / 2)
+        return cls(np.array([share, 1 - share]), (first, second), value, interval)
+
 
 def disparity(shares: FloatArray) -> FloatArray:
     """Two groups: share(first) − share(second). More: largest share − smallest (the paper's footnote)."""
@@ -80,6 +90,13 @@ def disparity(shares: FloatArray) -> FloatArray:
 def bounds(groups: int) -> tuple[float, float]:
     """Smallest and largest possible disparity."""
     return (-1.0, 1.0) if groups == 2 else (0.0, 1.0)
+
+
+def disparity_range(shares: Sequence[Interval]) -> tuple[float, float]:
+    """Smallest and largest disparity of three groups or more that joint intervals of their shares allow."""
+    most = max(i.high for i in shares) - min(i.low for i in shares)
+    least = max(i.low for i in shares) - min(i.high for i in shares)
+    return max(least, 0.0), min(most, 1.0)
 
 
 def _normal_quantile(probability: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from divscore.control.controlset import LabelledSample
 from divscore.control.similarity import FloatArray
 from divscore.errors import InputError
 from divscore.estimators.iid import clopper_pearson
-from divscore.estimators.interval import Estimate, Interval, bounds, disparity
+from divscore.estimators.interval import Estimate, Interval, disparity, disparity_range
 from divscore.estimators.mixture import mixture_fit
 from divscore.sketch.sketch import Sketch
 
@@ -33,36 +34,25 @@ def rectified(sketch: Sketch, sample: LabelledSample, *, confidence: float = 0.9
     """
     if len(sample) < SMALLEST_SAMPLE:
         raise InputError(
-            f"{len(sample)} labelled items of the collection; 'rectified' needs {SMALLEST_SAMPLE} or more, at random"
+            f"{len(sample)} labelled items of the collection; 'rectified' needs at least {SMALLEST_SAMPLE} random ones"
         )
     everywhere, weights, here = _posteriors(sketch, sample)
     k = everywhere.shape[1]
     labels = np.eye(k)[sample.labels]
+
+    def share_of(g: int, level: float) -> tuple[float, Interval]:
+        return _rectify(labels[:, g], here[:, g], everywhere[:, g], weights, sketch.count, level)
+
     if k == 2:
-        # d = 2p − 1 in one piece, so that both shares and the disparity agree.
-        share, interval = _rectify(
-            labels[:, 0], here[:, 0], everywhere[:, 0], weights, sketch.count, confidence
+        # Through d = 2p − 1, so that both shares and the disparity agree.
+        share, interval = share_of(0, confidence)
+        return Estimate.of_two(
+            2 * share - 1, replace(interval, low=2 * interval.low - 1, high=2 * interval.high - 1)
         )
-        shares = np.array([share, 1 - share])
-        other = Interval(1 - interval.high, 1 - interval.low, confidence, interval.method)
-        low, high = 2 * interval.low - 1, 2 * interval.high - 1
-        return Estimate(
-            shares, (interval, other), 2 * share - 1, Interval(low, high, confidence, interval.method)
-        )
-    found = [
-        _rectify(labels[:, g], here[:, g], everywhere[:, g], weights, sketch.count, confidence)
-        for g in range(k)
-    ]
-    shares = np.clip([share for share, _ in found], 0.0, 1.0)
+    values, each = zip(*(share_of(g, confidence) for g in range(k)), strict=True)
+    shares = np.clip(values, 0.0, 1.0)
     shares = shares / shares.sum()
-    strict = 1 - (1 - confidence) / k
-    joint = [
-        _rectify(labels[:, g], here[:, g], everywhere[:, g], weights, sketch.count, strict)[1]
-        for g in range(k)
-    ]
-    low = max(max(i.low for i in joint) - min(i.high for i in joint), bounds(k)[0])
-    high = min(max(i.high for i in joint) - min(i.low for i in joint), bounds(k)[1])
-    each = tuple(interval for _, interval in found)
+    low, high = disparity_range([share_of(g, 1 - (1 - confidence) / k)[1] for g in range(k)])
     return Estimate(shares, each, float(disparity(shares)), Interval(low, high, confidence, "ppi++"))
 
 

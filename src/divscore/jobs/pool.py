@@ -60,7 +60,7 @@ def read_control(
 
     Images are in one sub-folder for each group, or next to a ``labels.csv``. The column named `likely_column` has the
     items if it exists. `encoding` then follows the examples: what it encodes next is comparable with them.
-    Examples that cannot be encoded are skipped and counted by group in ``ControlSet.left_out``.
+    Examples that cannot be encoded are skipped and counted by group in ``ControlSet.skipped``.
     """
     if not is_control(path):
         path = _with_labels(path)
@@ -69,9 +69,9 @@ def read_control(
         if items is not None:
             encoding.fit(items.source, *fit_with)
             control = _encoded_pool(items, encoding, order, progress)
-            if control.left_out:
+            if control.skipped:
                 counts = ", ".join(
-                    f"{control.counts[name]} of {control.counts[name] + control.left_out.get(name, 0)} "
+                    f"{control.counts[name]} of {control.counts[name] + control.skipped.get(name, 0)} "
                     f"'{printable(name)}'"
                     for name in control.groups
                 )
@@ -169,7 +169,7 @@ def _encoded_pool(
     control = reduce(ControlSet.cross, sets)
     if order is not None and len(sets) > 1:
         control = control.with_order(order)
-    control.left_out = _left_out(source, control, items.labels is None)
+    control.skipped = _skipped(source, control, items.labels is None)
     encoding.expect(identity)
     return control
 
@@ -185,7 +185,7 @@ def _by_folder(path: str, ids: Sequence[str], root: str) -> list[str]:
     return [name.split("/", 1)[0] for name in ids]
 
 
-def _left_out(source: EncodedSource, control: ControlSet, folders: bool) -> dict[str, int]:
+def _skipped(source: EncodedSource, control: ControlSet, folders: bool) -> dict[str, int]:
     counts = dict.fromkeys(control.groups, 0)
     for (_, values), number in source.skips.items():
         group = values[0].split("/", 1)[0] if folders else CROSS.join(values)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from divscore.control.controlset import ControlSet, LabelledSample
-from divscore.control.divscore import divscore, item_similarity, within_between
 from divscore.control.selection import select_adaptive
+from divscore.control.theory import Reference, item_similarity
 from divscore.estimators.checks import separable
 from divscore.estimators.iid import iid
 from divscore.estimators.interval import Estimate
@@ -79,9 +79,9 @@ def divscore_with(choose: Choose) -> Callable[[Labelled], Run]:
 
     def prepare(labelled: Labelled) -> Run:
         control = choose(labelled)
-        reference = within_between(control)
+        reference = Reference.of(control)
         return lambda collection: Told(
-            divscore(item_similarity(collection.vectors, control).mean(axis=0), reference).score
+            reference.score(item_similarity(collection.vectors, control).mean(axis=0)).score
         )
 
     return prepare
@@ -102,7 +102,7 @@ def divscore_sampled(size: int) -> Callable[[Labelled], Run]:
                 vectors, groups, attribute=labelled.pool.attribute, order=labelled.pool.groups
             )
             similarity = item_similarity(collection.vectors, control).mean(axis=0)
-            return Told(divscore(similarity, within_between(control)).score)
+            return Told(Reference.of(control).score(similarity).score)
 
         return run
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from divscore.audit.audit import audit
 from divscore.audit.result import Audit
 from divscore.control.controlset import ControlSet
-from divscore.control.divscore import divscore, item_similarity, within_between
 from divscore.control.similarity import FloatArray, as_matrix, unit_rows
+from divscore.control.theory import Reference, item_similarity
 from divscore.errors import InputError, MissingExtraError
 
 __all__ = ["AuditingQuantifier", "fit_quantifier", "quapy_estimate"]
@@ -168,7 +168,7 @@ def _shares(fitted: Any, collection: Any, control: ControlSet, seed: int | None)
 def _several(X: NDArray[Any], control: ControlSet) -> FloatArray:
     """The s_i of Algorithm 1 as shares: they do not sum to one, so what is positive of them is scaled to."""
     usable = X[np.isfinite(X).all(axis=1) & X.any(axis=1)]
-    s = np.array(divscore(item_similarity(usable, control).mean(axis=0), within_between(control)).s)
+    s = np.array(Reference.of(control).score(item_similarity(usable, control).mean(axis=0)).s)
     positive = np.maximum(s, 0.0)
     return positive / positive.sum() if positive.sum() > 0 else np.full(len(s), np.nan)
 

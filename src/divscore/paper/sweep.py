@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from divscore.audit.audit import audit
-from divscore.control.theory import gamma_control, gamma_control_own
+from divscore.control.theory import Reference, gamma_control
 from divscore.jobs.processes import Processes
 from divscore.paper.draws import (
     Attribute,
@@ -137,7 +137,7 @@ def measure_gamma(
     found = []
     for name, control in sets.items():
         found.append((f"{name}, held out", gamma_control(control, vectors, names)))
-        found.append((f"{name}, own", gamma_control_own(control)))
+        found.append((f"{name}, own", Reference.of(control).gamma))
     return [Measure(attribute.name, labelled.seed, name, value) for name, value in found]
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from divscore.audit.trust import Coverage, control_facts, coverage, left_out_by_chance
+from divscore.audit.trust import Coverage, control_facts, coverage, uncovered_by_chance
 from divscore.control.controlset import ControlSet
 from divscore.control.theory import gamma_control
 from divscore.errors import InputError
@@ -227,7 +227,7 @@ def soundness(control: ControlSet) -> Soundness:
         for name, n in control.counts.items()
         if n < FEW_LABELS
     ]
-    usual, parts = left_out_by_chance(control), coverage(control)
+    usual, parts = uncovered_by_chance(control), coverage(control)
     problems += [
         f"{part.uncovered:.0%} of '{printable(part.group)}' lies far from every representative, where random "
         f"ones leave out {usual[part.group]:.0%}: look at those examples, and add representatives by hand "
@@ -237,7 +237,7 @@ def soundness(control: ControlSet) -> Soundness:
     ]
     return Soundness(
         facts.separability.gamma,
-        facts.gamma_control,
+        facts.reference.gamma,
         _gamma_rest(control),
         apart.auc,
         apart.p_value,
@@ -295,7 +295,7 @@ class Publication:
     @property
     def lost(self) -> str:
         """Labelled examples that are not in it, because they could not be encoded; empty if none is known."""
-        left = self.control.left_out
+        left = self.control.skipped
         told = ", ".join(f"{left[name]} of {name}" for name in left)
         return f"Labelled, but not in the set because they could not be encoded: {told}." if told else ""
 

@@ -21,7 +21,7 @@ from divscore.audit.trust import (
     NO_MIXTURE,
     NOT_QUITE,
     coverage,
-    left_out_by_chance,
+    uncovered_by_chance,
 )
 from divscore.control.controlset import ControlSet
 from divscore.estimators.checks import SEPARABLE_P
@@ -120,7 +120,7 @@ def _coverage(control: ControlSet) -> Check:
         return _check("coverage", "all", "0% not covered", state="good")
     if max(control.counts.values()) > LARGEST:
         return _check("coverage", "large", "not computed", f"{LARGEST:,}", state="info")
-    usual = left_out_by_chance(control)
+    usual = uncovered_by_chance(control)
     worst = max(coverage(control), key=lambda part: part.uncovered - usual[part.group])
     figure = (
         f"{percent(worst.uncovered)} of {brief(worst.group, 30)} not covered, {percent(usual[worst.group])} with "

@@ -366,7 +366,7 @@ def _control(control: ControlSet, examples: Examples | None) -> ControlPart:
             shortened(name),
             control.counts[name],
             len(control.rows(at, representatives=True)),
-            control.left_out.get(name, 0),
+            control.skipped.get(name, 0),
         )
         for at, name in enumerate(control.groups)
     )
@@ -382,7 +382,7 @@ def _control(control: ControlSet, examples: Examples | None) -> ControlPart:
             "γ of all labelled examples",
             f"{gamma} (how much more similar two examples of one group are than two of different groups)",
         ),
-        ("γ of the representatives", unsigned(facts.gamma_control, 3).replace("-", MINUS)),
+        ("γ of the representatives", unsigned(facts.reference.gamma, 3).replace("-", MINUS)),
         ("Encoder", printable(control.encoder or "not recorded: the input was vectors")),
         ("Similarity", f"{printable(control.similarity.name)}, vectors of {control.dimension:,} numbers"),
     )

@@ -29,6 +29,7 @@ __all__ = [
     "PathLike",
     "atomic_file",
     "atomic_folder",
+    "check_json",
     "check_writable",
     "lock_file",
     "lock_stream",
@@ -218,10 +219,16 @@ def read_json(kind: type[T], data: str | bytes, where: str, *, hint: str = "") -
     except (ValueError, RecursionError) as error:
         reason = str(error) if text.strip() else "it is empty"
         raise FileError(f"{where} is not valid JSON ({reason}){end}") from error
+    return check_json(kind, value, where, hint=hint)
+
+
+def check_json(kind: type[T], value: Any, where: str, *, hint: str = "") -> T:
+    """Do the second half of `read_json`, for a value that is decoded already."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise FileError(f"{where}: {_plain_validation(str(error), value)}{end}") from error
+        problem = _plain_validation(str(error), value)
+        raise FileError(f"{where}: {problem}{f'; {hint}' if hint else ''}") from error
 
 
 def _refuse_constant(constant: str) -> float:
@@ -239,6 +246,7 @@ def _plain_validation(message: str, value: Any) -> str:
             break
     problem = re.sub(r"`([^`]*)`", lambda m: _plain_type(m[1]), problem)
     problem = re.sub(r"^Object missing required field (.*)", r"\1 is missing", problem)
+    problem = problem.replace("Invalid enum value", "unknown value")
     if "got" not in problem and isinstance(value, (int, float, str)):
         shown = printable(json.dumps(value, ensure_ascii=False))
         problem += f", got {shown if len(shown) <= 40 else shown[:40] + '…'}"

@@ -128,11 +128,11 @@ def test_headlines(
 ) -> None:
     limits = audit(collection, control).share_intervals["a"]
     expected = (
-        f"Between {limits.low:.0%} and {limits.high:.0%} of these 400 items are a; balanced would be 50%."
+        f"Between {limits.low:.0%} and {limits.high:.0%} of these 400 items are a (an even split is 50%)."
     )
     assert audit(collection, control).headline == expected
     three = audit(draw(1, [20, 50, 200], gap=4)[0], make_control(0, [20, 20, 20], gap=4))
-    assert "of these 270 items are c; balanced would be 33%" in three.headline
+    assert "of these 270 items are c (an even split is 33%)" in three.headline
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -494,7 +494,7 @@ def test_plans(make_control: MakeControl) -> None:
         outlook.width(3)
     with pytest.raises(ControlError, match="two groups; this pool has 3"):
         plan(make_control(0, [20, 20, 20]))
-    with pytest.raises(ControlError, match="only 11 'a' in the pilot pool; planning needs 12 a group"):
+    with pytest.raises(ControlError, match="only 11 'a' in the pilot pool; planning needs 12 per group"):
         plan(make_control(0, [11, 20]))
     with pytest.raises(ControlError, match="do not separate the groups of letter"):
         plan(noise(np.random.default_rng(0), 60))

@@ -17,8 +17,8 @@ from scipy import stats
 from divscore import ControlSet
 from divscore.audit.audit import audit
 from divscore.audit.change import Change, added_intervals, change_between, compare_documents, paired_intervals
-from divscore.audit.document import AuditDocument, Entry, as_text, document, parse_document, read_document
-from divscore.errors import FileError, MismatchError
+from divscore.audit.document import AuditDocument, Entry, as_text, document, parse_document
+from divscore.errors import MismatchError
 from divscore.estimators.interval import Interval, Refits
 from divscore.report.changes import change_document, change_headline, change_table
 
@@ -120,7 +120,7 @@ def test_the_same_items_have_not_changed() -> None:
     assert (change.interval.low, change.interval.high, change.verdict) == (
         0.0,
         0.0,
-        "no change that can be told",
+        "no clear change",
     )
     assert change.gate(0.0) == "pass"
     assert change_headline(found) == "Nothing has changed: the items are the same."
@@ -205,7 +205,7 @@ def of(before: Entry, after: Entry) -> Change:
         ((0.5, 0.4, 0.6), (0.1, 0.05, 0.15), "more even", "b"),
         ((-0.3, -0.4, -0.2), (0.3, 0.2, 0.4), "tilted the other way", "a"),
         ((-0.1, -0.15, 0.05), (0.12, 0.1, 0.2), "shifted", "a"),
-        ((0.1, 0.0, 0.2), (0.2, 0.1, 0.3), "no change that can be told", None),
+        ((0.1, 0.0, 0.2), (0.2, 0.1, 0.3), "no clear change", None),
     ],
 )
 def test_verdicts(before: Any, after: Any, verdict: str, towards: str | None) -> None:
@@ -245,9 +245,6 @@ def test_gates(before: Any, after: Any, limit: float, gate: str) -> None:
     assert of(entry(*before), entry(*after)).gate(limit) == gate
 
 
-# Documents
-
-
 @pytest.fixture(scope="module")
 def plain() -> dict[str, Any]:
     result = audit(draw_groups(1, (60, 30))[0], labelled(), name="x")
@@ -268,103 +265,6 @@ def changed(found: dict[str, Any], path: str, value: Any) -> str:
     return json.dumps(copy)
 
 
-def test_what_was_written_is_read_back(plain: dict[str, Any]) -> None:
-    found = parse_document(json.dumps(plain))
-    first = plain["collections"][0]
-    assert found.collections[0].disparity == first["disparity"]
-    assert (found.collections[0].interval.low, found.collections[0].interval.high) == tuple(first["interval"])
-    assert found.collections[0].refits is not None
-    assert found.collections[0].refits.disparity.tolist() == first["replicates"]["disparity"]
-    assert found.control == plain["control"]["digest"]
-    assert found.collections[0].missing_parts == first["missing_parts"] == 0
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "said"),
-    [
-        ("schema", "divscore.audit/2", "newer divscore"),
-        ("schema", "divscore.audit/x", "write it again"),
-        ("schema", "divscore.diff/1", "two audits"),
-        ("schema", KeyError, "no audit of divscore"),
-        ("schema", 1, "no audit of divscore"),
-        ("collections", KeyError, "'collections' is missing"),
-        ("collections", [], "no collections"),
-        ("collections", {}, "expected a list"),
-        ("collections", [3], "expected an object"),
-        ("collections/0/name", KeyError, "'name' is missing"),
-        ("collections/0/disparity", "0.1", "expected a number"),
-        ("collections/0/disparity", True, "expected a number"),
-        ("collections/0/disparity", 1e300, "expected -1e+06 to 1e+06"),
-        ("collections/0/disparity", 10**400, "expected -1e+06 to 1e+06"),
-        ("collections/0/disparity", KeyError, "'disparity' is missing"),
-        ("collections/0/interval", [0.1], "two numbers"),
-        ("collections/0/interval", [0.1, 7], "expected -1 to 1"),
-        ("collections/0/interval", [0.5, 0.1], "above its end"),
-        ("collections/0/interval", [None, 0.1], "expected a number"),
-        ("collections/0/trust", "great", "none of good, caution, poor"),
-        ("collections/0/count", -1, "out of range"),
-        ("collections/0/count", 1.5, "a whole number"),
-        ("collections/0/missing_parts", -1, "out of range"),
-        ("collections/0/missing_parts", 10**20, "out of range"),
-        ("collections/0/missing_parts", None, "a whole number"),
-        ("collections/0/missing_parts", True, "a whole number"),
-        ("collections/0/replicates", 4, "expected an object"),
-        ("collections/0/replicates/own", -0.1, "expected 0 to"),
-        ("collections/0/replicates/disparity", [0.1], "cut short"),
-        ("collections/0/replicates/disparity", [0.1, "x"], "expected a number"),
-        ("groups", ["a"], "two or more"),
-        ("groups", ["a", "a"], "two or more"),
-        ("groups", ["a", 1], "two or more"),
-        ("confidence", 95, "expected 0 to 1"),
-        ("seed", None, "expected a whole number"),
-        ("control", None, "expected an object"),
-        ("control/digest", 5, "expected a text"),
-        ("encoder", [], "expected a text"),
-    ],
-)
-def test_documents_that_are_refused(plain: dict[str, Any], path: str, value: Any, said: str) -> None:
-    with pytest.raises(FileError, match=r"^here\.json: ") as caught:
-        parse_document(changed(plain, path, value), "here.json")
-    assert said in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "  \n", "[1, 2", "NaN", "hello", "[" * 100_000, '{"schema": "divscore.audit/1", "seed": Infinity}'],
-)
-def test_text_that_is_no_json_is_refused(text: str) -> None:
-    with pytest.raises(FileError, match="not a whole JSON"):
-        parse_document(text)
-
-
-def test_every_cut_of_a_document_is_refused(plain: dict[str, Any]) -> None:
-    text = json.dumps(plain)
-    for end in range(0, len(text), 97):
-        with pytest.raises(FileError):
-            parse_document(text[:end])
-
-
-def test_overflowing_numbers_are_refused(plain: dict[str, Any]) -> None:
-    text = changed(plain, "collections/0/disparity", 12345.5).replace("12345.5", "1e999")
-    with pytest.raises(FileError, match="expected -1e"):
-        parse_document(text)
-
-
-def test_two_collections_of_one_name_are_refused(plain: dict[str, Any]) -> None:
-    with pytest.raises(FileError, match="2 collections are named 'x'"):
-        parse_document(changed(plain, "collections", plain["collections"] * 2))
-
-
-def test_files_that_cannot_be_read_are_named(tmp_path: Any) -> None:
-    with pytest.raises(FileError, match=r"absent\.json"):
-        read_document(tmp_path / "absent.json")
-    (tmp_path / "picture.json").write_bytes(b"\xff\xd8\xff\xe0")
-    with pytest.raises(FileError, match="not UTF-8"):
-        read_document(tmp_path / "picture.json")
-    with pytest.raises(FileError, match="cannot read"):
-        read_document(tmp_path)
-
-
 def test_a_document_without_answers_compares(plain: dict[str, Any]) -> None:
     text = json.loads(changed(plain, "collections/0/disparity", None))
     text["collections"][0].update(interval=[-1.0, 1.0], trust="poor")
@@ -372,9 +272,6 @@ def test_a_document_without_answers_compares(plain: dict[str, Any]) -> None:
     assert found.changes[0].verdict == "cannot tell"
     assert "?" in change_table(found)
     json.dumps(change_document(found, 0.1), allow_nan=False)
-
-
-# Two documents
 
 
 @pytest.mark.parametrize(
@@ -418,7 +315,7 @@ def test_the_lower_confidence_holds(plain: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        ("attribute", "tone", "about different things"),
+        ("attribute", "tone", "different attributes"),
         ("groups", ["b", "a"], "another order"),
         ("groups", ["a", "c"], "different groups"),
     ],
@@ -473,7 +370,7 @@ def test_the_same_items_have_not_changed_even_if_nothing_is_known_of_them(plain:
     assert found.gate(0.0) == "pass"
 
 
-def test_what_has_vanished_cannot_be_told(plain: dict[str, Any]) -> None:
+def test_vanished_collections_are_inconclusive(plain: dict[str, Any]) -> None:
     gone = compare_documents(named(plain, "A", "B"), named(plain, "A"))
     grown = compare_documents(named(plain, "A"), named(plain, "A", "B"))
     assert (gone.gate(0.1), gone.gate(0.1, allow_vanished=True), grown.gate(0.1)) == (

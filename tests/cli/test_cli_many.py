@@ -221,7 +221,7 @@ def changes(before: str, *options: str, code: int = 0) -> Any:
 
 
 def is_sure(entry: dict[str, Any]) -> bool:
-    return bool(entry["verdict"] not in ("cannot tell", "no change that can be told"))
+    return bool(entry["verdict"] not in ("cannot tell", "no clear change"))
 
 
 def first_column(lines: list[str]) -> list[str]:

@@ -1,7 +1,7 @@
-"""Change: how two audits of a collection differ, and how sure that is.
+"""Change: how two audits of a collection differ, and how certain the difference is.
 
-Two audits with one control set share its error, which usually is the larger part of each interval, so the change
-is known much better than either value.
+Two audits with the same control set share its error, usually the larger part of each interval. So the change is known
+much better than either value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from divscore.audit.document import AuditDocument, Entry
 from divscore.control.similarity import FloatArray
 from divscore.errors import MismatchError
 from divscore.estimators.interval import Interval, Refits, from_replicates
-from divscore.text import brief, printable
+from divscore.text import brief, listed, printable
 
 __all__ = [
     "IDENTICAL",
@@ -30,11 +30,11 @@ __all__ = [
 ]
 
 
-SAME_MEAN = 1e-5  # DivScores of the same items, which magnify the rounding of their mean
-STEPS = 16  # of either collection's own error; eight would make it 5 % too small
+SAME_MEAN = 1e-5  # DivScores of the same items differ by less; they magnify the rounding of the mean
+STEPS = 16  # of each collection's own error; eight would make it 5 % too small
 
 CANNOT_TELL = "cannot tell"
-SAME = "no change that can be told"
+SAME = "no clear change"
 LESS_EVEN = "less even"
 MORE_EVEN = "more even"
 OTHER_WAY = "tilted the other way"
@@ -48,8 +48,8 @@ IDENTICAL = "the same items"
 class Change:
     """One collection in two audits.
 
-    `change` is the later disparity less the earlier one. `increase` is that of the unevenness: of |disparity| for two
-    groups, of the disparity itself, which has no sign, for more.
+    `change` is the later disparity minus the earlier one. `increase` is the change of unevenness: of |disparity| for
+    two groups, of the disparity itself, which has no sign, for more.
     """
 
     before: Entry
@@ -66,30 +66,25 @@ class Change:
         return self.after.name
 
     @property
-    def told(self) -> bool:
-        """Whether both audits came to an answer."""
-        return self.before.told and self.after.told
-
-    @property
     def unchanged(self) -> bool:
-        """Whether both audits looked at the same items."""
+        """Whether both audits have the same items."""
         return self.interval.method == IDENTICAL
 
     @property
     def known(self) -> bool:
-        """Whether anything can be told of the change: the same items have none, whatever their audits came to."""
-        return self.told or self.unchanged
+        """Whether both audits are conclusive, or have the same items."""
+        return (self.before.conclusive and self.after.conclusive) or self.unchanged
 
     @property
     def towards(self) -> str | None:
-        """Of two groups the one whose share has grown, where that can be told."""
-        if not self.told or len(self.groups) > 2 or 0.0 in self.interval:
+        """Which of two groups has clearly grown."""
+        if not self.known or len(self.groups) > 2 or 0.0 in self.interval:
             return None
         return self.groups[0] if self.interval.low > 0 else self.groups[1]
 
     @property
     def verdict(self) -> str:
-        """What has happened, in words."""
+        """What happened, in words."""
         if not self.known:
             return CANNOT_TELL
         if 0.0 in self.interval:
@@ -102,16 +97,16 @@ class Change:
         return LESS_EVEN if self.increase_interval.low > 0 else MORE_EVEN
 
     def gate(self, limit: float) -> str:
-        """Whether the unevenness has grown by more than `limit`: "pass", "fail" or "inconclusive".
+        """Whether the unevenness grew by more than `limit`: "pass", "fail" or "inconclusive".
 
-        What is missing from the later collection may hide a change, so that it does not pass.
+        Missing parts of the later collection may hide a change, so it does not pass.
         """
         if not self.known:
             return "inconclusive"
         if self.increase_interval.low > limit:
             return "fail"
-        kept = self.increase_interval.high <= limit and not self.after.missing_parts
-        return "pass" if kept else "inconclusive"
+        within = self.increase_interval.high <= limit and not self.after.missing_parts
+        return "pass" if within else "inconclusive"
 
 
 def paired_intervals(
@@ -121,13 +116,13 @@ def paired_intervals(
 
     .. math:: \Delta_b = (d^{after}_b + \sigma^{after} z) - (d^{before}_b + \sigma^{before} z')
 
-    `before` and `after` are disparities with their refits. d_b is the disparity by refit b of the one control set,
-    with the same weights on its examples and the same rates of mistakes in both audits: what it gets wrong alike goes
-    away. σ is what a collection's own items add; z and z' are independent and go evenly through the normal
-    distribution. Where the later collection contains the earlier one, their own errors are alike and would partly go
-    away too; that is not claimed, so the interval is then too wide rather than too narrow. A refit that does not tell
-    the groups apart stands for the largest change either way. Limits as for a disparity: union of the percentile and
-    the basic interval.
+    `before` and `after` are disparities with their refits. d_b is the disparity by refit b of the control set, with
+    the same weights on its examples and the same rates of mistakes in both audits: errors that both share cancel. σ is
+    the error that a collection's own items add; z and z' are independent and go evenly through the normal distribution.
+    If the later collection contains the earlier one, their own errors are alike and would partly cancel too; the
+    interval ignores that, so it is then too wide rather than too narrow. A refit that does not separate the groups
+    counts as the largest change in either direction. Limits as for a disparity: union of the percentile and the basic
+    interval.
 
     >>> refits = np.linspace(-0.1, 0.1, 200)
     >>> before, after = (0.2, Refits(0.2 + refits, 0.01)), (0.3, Refits(0.3 + refits, 0.01))
@@ -146,23 +141,24 @@ def paired_intervals(
 
 
 def added_intervals(before: Entry, after: Entry, groups: int) -> tuple[Interval, Interval]:
-    """Intervals for the change and the increase of unevenness where nothing is known of what two audits share.
+    """Intervals for the change and the increase of unevenness if it is unknown what two audits share.
 
-    The later interval less the earlier one, end by end: half-widths add up. Errors of different control sets are not
-    known to be independent (examples may be the same, and so may be what is odd about them), and for normal errors
-    this is right in the worst case, when they go opposite ways.
+    The later interval minus the earlier one, end by end: half-widths add up. Errors of different control sets need not
+    be independent (some examples may be the same, or odd in the same way); for normal errors this is right in the
+    worst case, opposite errors.
     """
     level = min(before.interval.level, after.interval.level)
-    b, a = (before.interval.low, before.interval.high), (after.interval.low, after.interval.high)
-    change = Interval(a[0] - b[1], a[1] - b[0], level, UNPAIRED)
-    if groups > 2:
-        return change, change
-    b, a = _sizes(before.interval), _sizes(after.interval)
-    return change, Interval(a[0] - b[1], a[1] - b[0], level, UNPAIRED)
+
+    def difference(b: tuple[float, float], a: tuple[float, float]) -> Interval:
+        return Interval(a[0] - b[1], a[1] - b[0], level, UNPAIRED)
+
+    old, new = before.interval, after.interval
+    change = difference((old.low, old.high), (new.low, new.high))
+    return change, change if groups > 2 else difference(_sizes(old), _sizes(new))
 
 
 def change_between(before: Entry, after: Entry, groups: tuple[str, ...], *, paired: bool) -> Change:
-    """Compare two audits of one collection; `paired` says that both were made with the same refits."""
+    """Compare two audits of one collection; `paired` means that both have the same refits."""
     k = len(groups)
     b, a = before.refits, after.refits
     if paired and b is not None and a is not None and len(b.disparity) == len(a.disparity):
@@ -211,9 +207,9 @@ def _series(before: Refits, after: Refits) -> Iterator[tuple[FloatArray, FloatAr
 
 @cache
 def _steps() -> FloatArray:
-    """Go evenly through the normal distribution, with mean 0 and variance 1."""
-    even = [NormalDist().inv_cdf((step + 0.5) / STEPS) for step in range(STEPS)]
-    symmetric = (np.array(even) - np.array(even[::-1])) / 2
+    """Evenly spaced quantiles of the normal distribution, scaled to mean 0 and variance 1."""
+    even = np.array([NormalDist().inv_cdf((step + 0.5) / STEPS) for step in range(STEPS)])
+    symmetric = (even - even[::-1]) / 2
     return np.asarray(symmetric / symmetric.std())
 
 
@@ -222,11 +218,11 @@ def _unevenness(disparity: FloatArray | float, groups: int) -> FloatArray:
 
 
 def _interval(value: float, replicates: FloatArray, level: float, span: float) -> Interval:
-    """Limits from replicates (B, steps, steps); those that are lost stand for both ends."""
+    """Limits from replicates (B, steps, steps); a NaN counts half for each end."""
     ends = np.where(np.arange(STEPS * STEPS) % 2, span, -span).reshape(STEPS, STEPS)
     known = np.where(np.isnan(replicates), ends, replicates).ravel()
-    found = from_replicates(float(value), known, level, (-span, span), drawn=len(replicates))
-    return replace(found, method=PAIRED)
+    interval = from_replicates(float(value), known, level, (-span, span), drawn=len(replicates))
+    return replace(interval, method=PAIRED)
 
 
 def _union(intervals: list[Interval]) -> Interval:
@@ -234,7 +230,7 @@ def _union(intervals: list[Interval]) -> Interval:
 
 
 def _bounded(increase: Interval, change: Interval) -> Interval:
-    """No number's size grows by more than the number changes: ||a| − |b|| ≤ |a − b|."""
+    """Unevenness changes at most as much as the disparity: ||a| − |b|| ≤ |a − b|."""
     most = max(abs(change.low), abs(change.high))
     return replace(increase, low=max(increase.low, -most), high=min(increase.high, most))
 
@@ -245,12 +241,9 @@ def _sizes(interval: Interval) -> tuple[float, float]:
     return (0.0 if 0.0 in interval else min(ends)), max(ends)
 
 
-# AuditDiff: what changed between two audits of a data set.
-
-
 @dataclass(frozen=True)
 class AuditDiff:
-    """Two audits: the collections in both, those in one only, and in what else the audits differ."""
+    """Two audits of a data set: collections in both, in one only, and notes on other differences."""
 
     before: AuditDocument
     after: AuditDocument
@@ -260,46 +253,60 @@ class AuditDiff:
     notes: tuple[str, ...]
 
     def gate(self, limit: float, *, allow_vanished: bool = False) -> str:
-        """Whether no collection has become more uneven by over `limit`: "pass", "fail" or "inconclusive".
+        """Whether no collection became more uneven by more than `limit`: "pass", "fail" or "inconclusive".
 
-        Of one that has vanished that cannot be told, nor where parts of the later audit's source are missing. New ones
-        are not judged: a data set that grows has them, and they were not there before.
+        A vanished collection, or missing parts of the later source, make it inconclusive. New collections do not
+        count: they have no earlier value.
         """
-        found = {change.gate(limit) for change in self.changes}
-        if "fail" in found:
+        gates = {change.gate(limit) for change in self.changes}
+        if "fail" in gates:
             return "fail"
         hidden = bool(self.vanished and not allow_vanished) or bool(self.after.missing.count)
-        return "inconclusive" if "inconclusive" in found or hidden else "pass"
+        return "inconclusive" if "inconclusive" in gates or hidden else "pass"
 
 
 def compare_documents(before: AuditDocument, after: AuditDocument) -> AuditDiff:
     """Compare two audits of a data set, collection by collection, matched by name."""
     _check_same(before, after)
-    found = {entry.name: entry for entry in before.collections}
-    notes = _differences(before, after)
-    notes += [f"{when}: {said}" for when, audit in _named(before, after) for said in audit.missing.warning]
-    pairs = [(found[entry.name], entry) for entry in after.collections if entry.name in found]
+    earlier = {entry.name: entry for entry in before.collections}
+    unlike = _unlike(before, after)
+    notes = []
+    if unlike:
+        notes.append(
+            f"the audits have a different {', '.join(unlike)}. Part of a change may come from that, and the intervals "
+            "are added up, which makes them wider"
+        )
+    if before.confidence != after.confidence:
+        notes.append(
+            f"confidence {before.confidence:g} before, {after.confidence:g} after: changes are given at "
+            f"{min(before.confidence, after.confidence):g}"
+        )
+    for when, document in (("earlier", before), ("later", after)):
+        notes += [f"the {when} audit: {warning}" for warning in document.missing.warning]
+    pairs = [(earlier[entry.name], entry) for entry in after.collections if entry.name in earlier]
     if not pairs and len(before.collections) == len(after.collections) == 1:
         pairs = [(before.collections[0], after.collections[0])]
-        names = (f"'{brief(entry.name)}'" for entry in pairs[0])
-        notes.append(f"the only collection of each is compared, though named {' and '.join(names)}")
+        names = " and ".join(f"'{brief(entry.name)}'" for entry in pairs[0])
+        notes.append(f"each audit has one collection; they are compared although their names differ: {names}")
     if not pairs:
-        raise MismatchError(
-            f"no collection has the same name in both audits: {_listed(before)} before, {_listed(after)} after; "
-            "there is nothing to compare"
+        names = ", ".join(
+            f"{listed([repr(brief(e.name)) for e in document.collections], 5)} {when}"
+            for when, document in (("before", before), ("after", after))
         )
-    alike = not _unlike(before, after)
-    if alike and any(e.refits is None and e.told for pair in pairs for e in pair):
+        raise MismatchError(
+            f"no collection has the same name in both audits: {names}; there is nothing to compare"
+        )
+    if not unlike and any(e.refits is None and e.conclusive for pair in pairs for e in pair):
         notes.append(
-            "where the JSON holds no replicates of a collection ('likelihood' alone makes them, and what was saved "
-            "from a report has none), its two intervals are added up: wider than need be"
+            "the JSON of some collections has no replicates, so their two intervals are added up, which makes them "
+            "wider. Only 'likelihood' writes replicates, and a JSON saved from a report has none"
         )
     if any(b.on_shared_sample != a.on_shared_sample for b, a in pairs):
         notes.append(
             "some intervals rest on a sample that many collections shared in one audit, and on their own in the other: "
             "part of the width of a change comes of that; make both with '--samples own' to be rid of it"
         )
-    changes = tuple(change_between(b, a, after.groups, paired=alike) for b, a in pairs)
+    changes = tuple(change_between(b, a, after.groups, paired=not unlike) for b, a in pairs)
     matched = {id(entry) for pair in pairs for entry in pair}
     return AuditDiff(
         before,
@@ -311,61 +318,33 @@ def compare_documents(before: AuditDocument, after: AuditDocument) -> AuditDiff:
     )
 
 
-def _named(before: AuditDocument, after: AuditDocument) -> list[tuple[str, AuditDocument]]:
-    return [("the earlier audit", before), ("the later audit", after)]
-
-
 def _check_same(before: AuditDocument, after: AuditDocument) -> None:
     if before.attribute != after.attribute:
         raise MismatchError(
-            f"the audits are about different things: '{printable(before.attribute)}' before, "
-            f"'{printable(after.attribute)}' after; compare audits of one attribute"
+            f"the audits have different attributes: '{printable(before.attribute)}' before, "
+            f"'{printable(after.attribute)}' after; compare audits of the same attribute"
         )
     if before.groups != after.groups:
-        order = set(before.groups) == set(after.groups)
-        todo = "give both audits the same --groups" if order else "compare audits of the same groups"
-        named = [", ".join(map(printable, document.groups)) for document in (before, after)]
-        what = "the groups in another order" if order else "different groups"
-        raise MismatchError(f"the audits have {what}: {named[0]} before, {named[1]} after; {todo}")
+        reordered = set(before.groups) == set(after.groups)
+        todo = "give both audits the same --groups" if reordered else "compare audits of the same groups"
+        what = "the groups in another order" if reordered else "different groups"
+        names = [", ".join(map(printable, document.groups)) for document in (before, after)]
+        raise MismatchError(f"the audits have {what}: {names[0]} before, {names[1]} after; {todo}")
 
 
 def _unlike(before: AuditDocument, after: AuditDocument) -> list[str]:
-    """In what two audits differ, so that it is not known what errors they share."""
+    """What differs between two audits so that their errors need not be the same."""
+    if not before.control:
+        return ["control set (unknown)"]
     facts: list[tuple[str, object, object]] = [
-        ("control set", _digest(before.control), _digest(after.control)),
+        ("control set", before.control[:12], (after.control or "unknown")[:12]),
         ("estimator", before.estimator, after.estimator),
         ("encoder", before.encoder or "none", after.encoder or "none"),
         ("seed", before.seed, after.seed),
         ("version of divscore", before.version, after.version),
     ]
-    unlike = [
+    return [
         f"{what} ({printable(str(old))} before, {printable(str(new))} after)"
         for what, old, new in facts
         if old != new
     ]
-    return unlike if before.control else ["control set (unknown)"]
-
-
-def _differences(before: AuditDocument, after: AuditDocument) -> list[str]:
-    notes = []
-    unlike = _unlike(before, after)
-    if unlike:
-        notes.append(
-            f"the audits differ in {', '.join(unlike)}: part of a change may come of that, and their two intervals are "
-            "added up, which is wider than need be"
-        )
-    if before.confidence != after.confidence:
-        lower = min(before.confidence, after.confidence)
-        notes.append(
-            f"confidence {before.confidence:g} before, {after.confidence:g} after: changes are given at {lower:g}"
-        )
-    return notes
-
-
-def _digest(control: str | None) -> str:
-    return control[:12] if control else "unknown"
-
-
-def _listed(document: AuditDocument) -> str:
-    names = [f"'{brief(entry.name)}'" for entry in document.collections]
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -1,4 +1,4 @@
-"""How many labels for an interval of a wanted width, learnt from a pilot pool."""
+"""How many labels an interval of a given width needs, estimated from a pilot pool."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from divscore.control.controlset import ControlSet
-from divscore.control.similarity import FloatArray
 from divscore.errors import ControlError, InputError
 from divscore.estimators.checks import separable
 from divscore.estimators.likelihood import likelihood
@@ -27,8 +26,8 @@ FEWEST = 12  # labelled examples a group in a pilot
 class Plan:
     """Expected width of the interval as a function of the number of labels: ``width(n) = a · n^−0.6``.
 
-    `points` are the widths measured on parts of the pilot, as (labels, mean width). The extrapolation
-    is only as good as the pilot is typical, and is rough beyond about four times its size.
+    `points` are the widths measured on parts of the pilot, as (labels, mean width). The extrapolation assumes a typical
+    pilot, and is rough beyond about four times its size.
     """
 
     attribute: str
@@ -38,13 +37,13 @@ class Plan:
     points: tuple[tuple[int, float], ...]
 
     def width(self, labels: int) -> float:
-        """Width to expect from so many labels, of a collection that is evenly composed."""
+        """Expected width for a number of labels, for an evenly split collection."""
         if labels < 4:
             raise InputError(f"{labels} labels: at least 4 are needed")
         return float(min(2.0, self.coefficient * labels**-EXPONENT))
 
     def labels(self, width: float) -> int:
-        """Labels to expect to need for an interval of this width."""
+        """Expected number of labels for an interval of this width."""
         if not 0 < width < 2:
             raise InputError(f"width {width} must be between 0 and 2 (the whole range of a disparity)")
         wanted = float((self.coefficient / width) ** (1 / EXPONENT))
@@ -59,11 +58,11 @@ def plan(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Plan:
-    """Measure interval widths on parts of a labelled pilot pool and fit their fall with the number of labels.
+    """Measure interval widths on parts of a labelled pilot pool and fit how they shrink with the number of labels.
 
-    In each round a balanced part of the pool is the control set and an evenly composed collection of
-    `collection_size` items is drawn, with replacement, from the rest. The median of width · n^0.6 is kept: a
-    fixed direction would give 1/√n, and the direction itself gets better with more labels. Two groups only.
+    In each round a balanced part of the pool is the control set and an evenly split collection of `collection_size`
+    items is drawn, with replacement, from the rest. The result is the median of width · n^0.6: a fixed direction would
+    give 1/√n, and the direction itself improves with more labels. Two groups only.
 
     >>> rng = np.random.default_rng(0)
     >>> vectors = rng.normal(size=(80, 8)) + 0.6 * np.repeat([[1.0], [-1.0]], 40, axis=0)
@@ -76,7 +75,7 @@ def plan(
         raise ControlError(f"planning works with two groups; this pool has {len(pool.groups)}")
     few = [f"{n} '{name}'" for name, n in pool.counts.items() if n < FEWEST]
     if few:
-        raise ControlError(f"only {' and '.join(few)} in the pilot pool; planning needs {FEWEST} a group")
+        raise ControlError(f"only {' and '.join(few)} in the pilot pool; planning needs {FEWEST} per group")
     rng = np.random.default_rng([seed, 4])
     measured: list[tuple[int, float]] = []
     for at, fraction in enumerate(FRACTIONS * ROUNDS):
@@ -86,15 +85,14 @@ def plan(
             progress(at + 1, len(FRACTIONS) * ROUNDS)
     if sum(width < 1.8 for _, width in measured) < 0.6 * len(measured):
         raise ControlError(
-            f"the pilot's {len(pool)} labelled examples do not separate the groups of {pool.attribute}; no number "
-            "of labels can be promised. Try vectors from another encoder, or a larger pilot"
+            f"the {len(pool)} labelled examples of the pilot do not separate the groups of {pool.attribute}, so the "
+            "number of labels cannot be estimated. Use another encoder, or a larger pilot"
         )
-    return Plan(pool.attribute, len(pool), confidence, _typical(measured), _averaged(measured))
-
-
-def _typical(measured: list[tuple[int, float]]) -> float:
-    """Median, so that the parts that could not tell count as wide, not how wide."""
-    return float(np.median([width * n**EXPONENT for n, width in measured]))
+    # The median, because the width of an inconclusive part only says that it is wide.
+    typical = float(np.median([width * n**EXPONENT for n, width in measured]))
+    sizes = sorted({n for n, _ in measured})
+    points = tuple((n, float(np.mean([w for m, w in measured if m == n]))) for n in sizes)
+    return Plan(pool.attribute, len(pool), confidence, typical, points)
 
 
 def _measure(
@@ -113,18 +111,7 @@ def _measure(
     sketch = Sketch(control, seed=int(rng.integers(2**31)))
     if not separable(sketch.scorer):
         return len(part), 2.0
-    sketch.add(_jittered(pool, np.concatenate(held), rng))
+    # Items drawn twice must not have the same hash.
+    units = pool.units[np.concatenate(held)]
+    sketch.add(units + 1e-9 * rng.standard_normal(units.shape))
     return len(part), likelihood(sketch, confidence=confidence).interval.width
-
-
-def _jittered(
-    pool: ControlSet, rows: np.ndarray[tuple[int], np.dtype[np.intp]], rng: np.random.Generator
-) -> FloatArray:
-    # Drawn with replacement: repeated items must not share the fate of one hash.
-    units = pool.units[rows]
-    return np.asarray(units + 1e-9 * rng.standard_normal(units.shape))
-
-
-def _averaged(measured: list[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
-    sizes = sorted({n for n, _ in measured})
-    return tuple((n, float(np.mean([w for m, w in measured if m == n]))) for n in sizes)

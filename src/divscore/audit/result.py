@@ -10,10 +10,11 @@ import numpy as np
 
 from divscore.audit.trust import Diagnostics, control_facts
 from divscore.control.controlset import CROSS, ControlSet
+from divscore.control.similarity import FloatArray
 from divscore.estimators.interval import Estimate, Interval, Refits
 from divscore.estimators.likelihood import summarise
 from divscore.sketch.missing import Missing
-from divscore.text import percent, percent_ends, printable
+from divscore.text import count, percent, percent_ends, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,12 +43,12 @@ class Marginal:
 
 @dataclass(frozen=True)
 class Audit:
-    """What one collection looks like from one control set.
+    """The result of auditing one collection with one control set.
 
     `disparity` is share(first group) − share(second) for two groups, largest share − smallest for more; NaN
-    where the groups cannot be told apart. `divscore` is the paper's Algorithm 1 on the representatives, for
-    comparison, whichever estimator was asked for. `noun` is what the items are called: items, pictures, texts.
-    `missing` are the parts of its source that could not be read and that are, or may be, its own.
+    if the groups cannot be separated. `divscore` is the paper's Algorithm 1 on the representatives, for
+    comparison, whichever estimator was used. `noun` is what the items are: items, pictures, texts.
+    `missing` are the parts of the source that could not be read and that belong, or may belong, to the collection.
     """
 
     name: str
@@ -93,28 +94,25 @@ class Audit:
     @property
     def headline(self) -> str:
         """The result in one sentence."""
-        these = f"these {self.count:,} {self.noun}" if self.count != 1 else f"this 1 {self.noun[:-1]}"
+        these = f"{'this' if self.count == 1 else 'these'} {count(self.count, self.noun)}"
         if self.trust == "poor":
             return f"Cannot tell how {printable(self.control.attribute)} is distributed among {these}."
         if not self.has_shares:
             return (
-                f"The largest and the smallest group among {these} differ by a DivScore of {self.disparity:.2f}; "
-                "it gives no shares."
+                f"The DivScore of the largest and the smallest group among {these} differs by {self.disparity:.2f}; it "
+                "gives no shares."
             )
         first = self.control.groups[0] if len(self.shares) == 2 else self.most
         low, high = percent_ends(self.share_intervals[first].low, self.share_intervals[first].high)
         are = "are" if self.noun == "items" else "belong to the group"
-        balanced = f"balanced would be {1 / len(self.shares):.0%}"
-        if self.interval.method.startswith("none"):
-            return (
-                f"About {percent(self.shares[first])} of {these} {are} {printable(first)}, by a method that gives no "
-                f"interval; {balanced}."
-            )
-        return f"Between {low} and {high} of {these} {are} {printable(first)}; {balanced}."
+        rest = f"of {these} {are} {printable(first)} (an even split is {1 / len(self.shares):.0%})."
+        if self.interval.is_none:
+            return f"About {percent(self.shares[first])} {rest} The method gives no interval."
+        return f"Between {low} and {high} {rest}"
 
     @property
     def noisy_groups(self) -> tuple[str, ...]:
-        """Groups whose representatives are hardly more alike than they are like others; DivScore is noise then."""
+        """Groups with representatives that are hardly more similar to each other than to others: DivScore is noise."""
         noisy = control_facts(self.control).reference.noisy
         return tuple(name for name, bad in zip(self.control.groups, noisy, strict=True) if bad)
 
@@ -138,7 +136,7 @@ class Audit:
     def to_dict(self, *, replicates: bool = False) -> dict[str, Any]:
         """Return the entry of one collection in the JSON document `divscore.audit/1`.
 
-        With `replicates` (some 1.6 KB) a later audit can be compared with this one as narrowly as can be.
+        With `replicates` (about 1.6 KB) the change to a later audit gets the narrowest possible interval.
         """
         entry: dict[str, Any] = {
             "name": self.name,
@@ -161,7 +159,9 @@ class Audit:
         if self.marginals:
             entry["marginals"] = [marginal.to_dict() for marginal in self.marginals]
         if replicates and self.refits is not None:
-            entry["replicates"] = _replicates(self.refits)
+            entry["replicates"] = {"own": self.refits.own, "disparity": _rounded(self.refits.disparity)}
+            if self.refits.pair is not None:
+                entry["replicates"]["pair"] = _rounded(self.refits.pair)
         return entry
 
 
@@ -171,27 +171,20 @@ def marginals(control: ControlSet, estimate: Estimate, confidence: float) -> tup
     parts = [name.split(CROSS) for name in control.groups]
     if len(attributes) < 2 or any(len(p) != len(attributes) for p in parts) or estimate.replicates is None:
         return ()
-    found = []
+    each = []
     for at, attribute in enumerate(attributes):
         names = list(dict.fromkeys(p[at] for p in parts))
         member = np.array([[p[at] == name for p in parts] for name in names], dtype=float)
         summed = summarise(member @ estimate.shares, estimate.replicates @ member.T, confidence)
         shares = dict(zip(names, (float(s) for s in summed.shares), strict=True))
-        found.append(Marginal(attribute, shares, summed.disparity, summed.interval))
-    return tuple(found)
-
-
-def _replicates(refits: Refits) -> dict[str, Any]:
-    """Four decimals are far finer than any interval."""
-    entry: dict[str, Any] = {"own": refits.own, "disparity": [_short(v) for v in refits.disparity]}
-    if refits.pair is not None:
-        entry["pair"] = [_short(v) for v in refits.pair]
-    return entry
-
-
-def _short(value: float) -> float | None:
-    return round(float(value), 4) if math.isfinite(value) else None
+        each.append(Marginal(attribute, shares, summed.disparity, summed.interval))
+    return tuple(each)
 
 
 def _number(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
+
+
+def _rounded(values: FloatArray) -> list[float | None]:
+    """Four decimals are far finer than any interval."""
+    return [round(value, 4) if math.isfinite(value) else None for value in values.tolist()]

@@ -170,7 +170,7 @@ def _verdict(change: Change) -> str:
 
 def _value(entry: Entry) -> str:
     text = signed(entry.disparity)
-    return text if entry.told or text == "?" else f"({text})"
+    return text if entry.conclusive or text == "?" else f"({text})"
 
 
 def _made_with(document: AuditDocument) -> dict[str, Any]:

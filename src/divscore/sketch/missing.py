@@ -10,7 +10,7 @@ import msgspec
 
 from divscore.text import brief, listed
 
-__all__ = ["LONGEST", "MOST_ROWS", "Missing", "MissingPart"]
+__all__ = ["LONGEST", "MOST_ROWS", "Missing", "MissingPart", "Rows"]
 
 KEPT = 100  # parts that are listed one by one
 LONGEST = 300  # characters of a name or reason that are kept

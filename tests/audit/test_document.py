@@ -1,4 +1,4 @@
-"""The JSON Schemas describe what the program really writes: every key, and no other."""
+"""The JSON document: the schemas describe every key that is written, and no other; what is read is checked."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from conftest import draw_groups
 
 from divscore import ControlSet, Sketch
 from divscore.audit.audit import ESTIMATORS, audit
-from divscore.audit.document import document
+from divscore.audit.document import as_text, document, parse_document, read_document
 from divscore.cli import main
+from divscore.errors import FileError
 from divscore.sketch.missing import Missing, MissingPart
 
 jsonschema = pytest.importorskip("jsonschema", reason="pip install jsonschema")
@@ -176,3 +178,125 @@ def test_a_closed_schema_sees_a_key_that_is_new() -> None:
     """The checks above can fail."""
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.Draft202012Validator(closed("divscore.diff-1")["$defs"]["side"]).validate({"size": 3})
+
+
+@pytest.fixture(scope="module")
+def plain() -> dict[str, Any]:
+    vectors, names = draw_groups(0, (30, 30), gap=1.5)
+    control = ControlSet(vectors, names, attribute="letter")
+    result = audit(draw_groups(1, (60, 30))[0], control, name="x")
+    found: dict[str, Any] = json.loads(as_text(document([result], replicates=True)))
+    return found
+
+
+def changed(found: dict[str, Any], path: str, value: Any) -> str:
+    copy = json.loads(json.dumps(found))
+    *parents, last = path.split("/")
+    place: Any = copy
+    for key in parents:
+        place = place[int(key) if key.isdigit() else key]
+    if value is KeyError:
+        del place[last]
+    else:
+        place[last] = value
+    return json.dumps(copy)
+
+
+def test_what_was_written_is_read_back(plain: dict[str, Any]) -> None:
+    found = parse_document(json.dumps(plain))
+    first = plain["collections"][0]
+    assert found.collections[0].disparity == first["disparity"]
+    assert (found.collections[0].interval.low, found.collections[0].interval.high) == tuple(first["interval"])
+    assert found.collections[0].refits is not None
+    assert found.collections[0].refits.disparity.tolist() == first["replicates"]["disparity"]
+    assert found.control == plain["control"]["digest"]
+    assert found.collections[0].missing_parts == first["missing_parts"] == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("schema", "divscore.audit/2", "a newer divscore wrote it"),
+        ("schema", "divscore.audit/x", "write it again"),
+        ("schema", "divscore.diff/1", "two audits"),
+        ("schema", KeyError, "not an audit by divscore"),
+        ("schema", 1, "not an audit by divscore"),
+        ("collections", KeyError, "'collections' is missing"),
+        ("collections", [], "collections: expected a list of length >= 1"),
+        ("collections", {}, "expected a list"),
+        ("collections", [3], "expected an object"),
+        ("collections/0/name", KeyError, "'name' is missing"),
+        ("collections/0/disparity", "0.1", "expected a number"),
+        ("collections/0/disparity", True, "expected a number"),
+        ("collections/0/disparity", 1e300, "disparity: expected a number <= 1000000.0"),
+        ("collections/0/disparity", 10**400, "number out of range"),
+        ("collections/0/disparity", KeyError, "'disparity' is missing"),
+        ("collections/0/interval", [0.1], "interval: expected a list of length 2"),
+        ("collections/0/interval", [0.1, 7], "interval: expected two ascending numbers from -1 to 1"),
+        ("collections/0/interval", [0.5, 0.1], "got 0.5, 0.1"),
+        ("collections/0/interval", [None, 0.1], "expected a number"),
+        ("collections/0/trust", "great", "trust: unknown value 'great'"),
+        ("collections/0/count", -1, "expected a whole number"),
+        ("collections/0/count", 1.5, "a whole number"),
+        ("collections/0/missing_parts", -1, "expected a whole number"),
+        ("collections/0/missing_parts", 10**20, "expected a whole number"),
+        ("collections/0/missing_parts", True, "a whole number"),
+        ("collections/0/replicates", 4, "expected an object"),
+        ("collections/0/replicates/own", -0.1, "own: expected a number >= 0"),
+        (
+            "collections/0/replicates/disparity",
+            [0.1],
+            "replicates.disparity: expected a list of length >= 20",
+        ),
+        ("collections/0/replicates/disparity", ["x"] * 20, "expected a number"),
+        ("groups", ["a"], "groups: expected a list of length >= 2"),
+        ("groups", ["a", "a"], "same name"),
+        ("groups", ["a", 1], "groups[1]: expected a text"),
+        ("confidence", 95, "confidence: expected a number <= 1"),
+        ("seed", None, "expected a whole number"),
+        ("control", None, "expected an object"),
+        ("control/digest", 5, "expected a text"),
+        ("encoder", [], "expected a text"),
+    ],
+)
+def test_documents_that_are_refused(plain: dict[str, Any], path: str, value: Any, said: str) -> None:
+    with pytest.raises(FileError, match=r"^here\.json: ") as caught:
+        parse_document(changed(plain, path, value), "here.json")
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "  \n", "[1, 2", "NaN", "hello", "[" * 100_000, '{"schema": "divscore.audit/1", "seed": Infinity}'],
+)
+def test_text_that_is_no_json_is_refused(text: str) -> None:
+    with pytest.raises(FileError, match="not valid JSON"):
+        parse_document(text)
+
+
+def test_every_cut_of_a_document_is_refused(plain: dict[str, Any]) -> None:
+    text = json.dumps(plain)
+    for end in range(0, len(text), 97):
+        with pytest.raises(FileError):
+            parse_document(text[:end])
+
+
+def test_overflowing_numbers_are_refused(plain: dict[str, Any]) -> None:
+    text = changed(plain, "collections/0/disparity", 12345.5).replace("12345.5", "1e999")
+    with pytest.raises(FileError, match="expected a number <= 1000000"):
+        parse_document(text)
+
+
+def test_two_collections_of_one_name_are_refused(plain: dict[str, Any]) -> None:
+    with pytest.raises(FileError, match="2 collections are named 'x'"):
+        parse_document(changed(plain, "collections", plain["collections"] * 2))
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Any) -> None:
+    with pytest.raises(FileError, match=r"absent\.json"):
+        read_document(tmp_path / "absent.json")
+    (tmp_path / "picture.json").write_bytes(b"\xff\xd8\xff\xe0")
+    with pytest.raises(FileError, match="not UTF-8"):
+        read_document(tmp_path / "picture.json")
+    with pytest.raises(FileError, match="cannot read"):
+        read_document(tmp_path)

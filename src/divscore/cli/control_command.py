@@ -21,9 +21,9 @@ from divscore.estimators.checks import separation
 from divscore.files import write_file
 from divscore.jobs.encode import Encoding
 from divscore.jobs.pool import PROJECTION, read_control
-from divscore.publishing.about import CHOICES, About, read_about, whole_texts, write_about
+from divscore.publishing.about import About, read_about, write_about
 from divscore.publishing.card import card_section
-from divscore.publishing.edition import Published, is_published
+from divscore.publishing.edition import CHOICES, Published, is_published, whole_texts
 from divscore.publishing.edition import publish as write_folder
 from divscore.publishing.objections import OBJECTIONS, WHOLE
 from divscore.publishing.publication import REPETITIONS, Measured, NotMeasured, Publication, soundness
@@ -47,61 +47,54 @@ SHOWN = 100  # characters of an objection
 @click.option("--attribute", metavar="NAME", help="Column of group names, if C is a table.")
 @clean_errors
 def check(path: str, attribute: str | None) -> None:
-    """Verify a control set: its files, its groups, and what the representatives leave out.
+    """Check a control set: its files, its groups, and how well the representatives cover them.
 
-    Of a published one every file is compared with its digest and with the others, and open objections are listed.
-    Exit code 1 if something should be mended before use.
+    For a published control set, every file is compared with its digest and with the other files, and open objections
+    are listed. Exit code 1 if there is a problem to fix before use.
     """
     problems: list[str] = []
     if is_published(path):
         verdict = check_published(path)
         if verdict.control is not None:
-            problems += _sound(verdict.control, "verified")
-        _tell(verdict)
+            problems += _say_soundness(verdict.control, "verified")
+        _say_verdict(verdict)
         problems += verdict.problems
     elif is_control(path):
-        problems += _sound(load_control(path), "verified")
+        problems += _say_soundness(load_control(path), "verified")
     else:
-        problems += _sound(read_pool(path, attribute=attribute), "not a saved control set")
+        problems += _say_soundness(read_pool(path, attribute=attribute), "not a saved control set")
     for problem in problems:
         say(f"! {printable(problem)}")
     if not problems:
-        say("No problem found. Do look at the representatives yourself.")
+        say("No problem found. Look at the representatives yourself.")
     sys.exit(1 if problems else 0)
 
 
-def _sound(found: ControlSet, state: str) -> tuple[str, ...]:
-    sound = soundness(found)
-    rows = [["group", "representatives", "of", "median distance", "farthest", "left out"]]
-    rows += [
-        [
-            printable(part.group),
-            str(part.representatives),
-            str(part.labelled),
-            f"{part.median:.2f}",
-            f"{part.farthest:.2f}",
-            f"{part.uncovered:.0%}",
-        ]
-        for part in sound.parts
-    ]
+def _say_soundness(control: ControlSet, state: str) -> tuple[str, ...]:
+    sound = soundness(control)
+    rows = [["group", "representatives", "of", "median distance", "farthest", "not covered"]]
+    for part in sound.parts:
+        counts = [str(part.representatives), str(part.labelled)]
+        distances = [f"{part.median:.2f}", f"{part.farthest:.2f}", f"{part.uncovered:.0%}"]
+        rows.append([printable(part.group), *counts, *distances])
     say(columns(rows))
-    say(f"digest {found.digest[:16]}…  {state}")
+    say(f"digest {control.digest[:16]}…  {state}")
     return sound.problems
 
 
-def _tell(verdict: Verdict) -> None:
+def _say_verdict(verdict: Verdict) -> None:
     say(
         f"published: edition {verdict.edition}, {verdict.files} files, digest of the edition {verdict.digest}"
     )
-    if verdict.beside:
-        say(f"beside it, with no digest: {printable(', '.join(verdict.beside))}")
+    if verdict.others:
+        say(f"other files, without a digest: {printable(', '.join(verdict.others))}")
     waiting = [objection for objection in verdict.objections if objection.is_open]
     say(f"objections: {len(waiting)} open of {len(verdict.objections)}")
     for each in waiting:
         about = "the whole set" if each.id == WHOLE else f"'{each.id}'"
         text = each.objection if len(each.objection) <= SHOWN else f"{each.objection[: SHOWN - 1]}…"
-        wish = f" ({each.proposal[:SHOWN]})" if each.proposal else ""
-        say(printable(f"  {each.date}  {about}: {text}{wish}"))
+        proposal = f" ({each.proposal[:SHOWN]})" if each.proposal else ""
+        say(printable(f"  {each.date}  {about}: {text}{proposal}"))
 
 
 # `divscore control card` and `divscore control publish`.
@@ -112,7 +105,7 @@ measure_option = click.option(
     "measuring",
     default=True,
     show_default=True,
-    help="Measure error and coverage on splits of the examples (some seconds).",
+    help="Measure error and coverage on splits of the examples (takes some seconds).",
 )
 NAMED = 5  # ids in a line
 
@@ -120,20 +113,20 @@ NAMED = 5  # ids in a line
 @click.command()
 @click.argument("path", metavar="C")
 @attribute_option
-@click.option("-o", "--out", metavar="FILE", help="Write it here instead of printing it.")
+@click.option("-o", "--out", metavar="FILE", help="Write to this file instead of printing.")
 @measure_option
 @clean_errors
 def card(path: str, attribute: str | None, out: str | None, measuring: bool) -> None:
-    """Describe a control set in Markdown, to paste into the card of the data or model that was audited with it.
+    """Describe a control set in Markdown, for the card of the data or model that you audited with it.
 
-    Of a published control set the figures of its publication are told, of another they are measured.
+    A published control set brings its own figures of error and coverage; for others they are measured.
     """
-    found = read_pool(path, attribute=attribute)
+    control = read_pool(path, attribute=attribute)
     if is_published(path):
         about, figures = stated(path)
     else:
-        about, figures = About(), _measured(found, measuring)
-    text = card_section(Publication(found, about, soundness(found), figures))
+        about, figures = About(), _measured(control, measuring)
+    text = card_section(Publication(control, about, soundness(control), figures))
     if out is None:
         say(text.rstrip("\n"))
         return
@@ -143,26 +136,22 @@ def card(path: str, attribute: str | None, out: str | None, measuring: bool) -> 
 
 @click.command()
 @click.argument("path", metavar="C")
-@click.option(
-    "-o", "--out", metavar="FOLDER", help="Where to write; an earlier edition there is brought up to date."
-)
+@click.option("-o", "--out", metavar="FOLDER", help="Where to write; an earlier edition there is updated.")
 @attribute_option
 @click.option(
     "--about", "about_file", metavar="FILE.toml", help="What only people know: definition, source, consent, …"
 )
-@click.option(
-    "--template", metavar="FILE.toml", help="Write the questions for --about, to be filled in, and stop."
-)
+@click.option("--template", metavar="FILE.toml", help="Write the questions for --about to fill in, and stop.")
 @click.option(
     "--ids",
     type=click.Choice(CHOICES),
     default="names",
     show_default=True,
-    help="Call the examples by their names without folders, by numbers, or keep their names with folders.",
+    help="Ids of the examples: names without folders, numbers, or unchanged.",
 )
 @measure_option
 @click.option(
-    "--replace", is_flag=True, help="Overwrite files of the earlier edition that were changed by hand."
+    "--replace", is_flag=True, help="Overwrite files of the earlier edition that were edited by hand."
 )
 @clean_errors
 def publish(
@@ -175,97 +164,87 @@ def publish(
     measuring: bool,
     replace: bool,
 ) -> None:
-    """Write a control set as a folder that can be made public and objected to.
+    """Write a control set as a folder for the public, who can object to it.
 
-    The folder holds the examples' vectors and groups, a dataset card, a description for machines (Croissant), a table
-    for objections, a changelog and digests. Pictures and texts themselves are not copied, unless the ids are the texts.
+    The folder has the examples' vectors and groups, a dataset card, a description for machines (Croissant), a table
+    for objections, a changelog and digests. Images and texts themselves are not copied, unless the ids are the texts.
 
     \b
     Examples:
       divscore control publish C --template about.toml
       divscore control publish C --about about.toml -o gender-control
     """
-    found = read_pool(path, attribute=attribute)
+    control = read_pool(path, attribute=attribute)
     if template is not None:
         if Path(template).exists():
-            raise FileError(f"{template} exists already; fill it in, or give another name")
-        write_file(template, write_about(stated(path)[0] if is_published(path) else About(), found))
-        warn(f"wrote {template}: fill it in, then give it as --about {template}")
+            raise FileError(f"{template} already exists; fill it in, or give another name")
+        write_file(template, write_about(stated(path)[0] if is_published(path) else About(), control))
+        warn(f"wrote {template}: fill it in, then pass --about {template}")
         return
     if out is None:
-        raise InputError(
-            "where to? give a folder with -o FOLDER, or a file for the questions with --template"
-        )
+        raise InputError("pass -o FOLDER to publish, or --template FILE.toml to write the questions")
     projection = Path(path) / PROJECTION
-    done = write_folder(
-        found,
+    published = write_folder(
+        control,
         out,
         about=read_about(about_file) if about_file else None,
-        measure=lambda control: _measured(control, measuring),
+        measure=lambda public: _measured(public, measuring),
         ids=ids,
         projection=projection if projection.is_file() else None,
         replace=replace,
     )
-    _tell_publish(done, out, ids)
+    _say_published(published, out, ids)
 
 
 def _measured(control: ControlSet, measuring: bool) -> Measured | NotMeasured:
     if not measuring:
-        return NotMeasured("it was left out (--no-measure)")
+        return NotMeasured("--no-measure was given")
     with progress_bar("measuring: splits of the examples", REPETITIONS) as advance:
         return measure_control(control, progress=advance)
 
 
-def _tell_publish(done: Published, out: str, ids: str) -> None:
-    publication, missing = done.publication, done.publication.about.missing
-    say(f"edition {publication.edition} in {out}, digest {done.digest}")
+def _say_published(published: Published, out: str, ids: str) -> None:
+    publication, objections = published.publication, published.objections
     control = publication.control
+    say(f"edition {publication.edition} in {out}, digest {published.digest}")
     groups = ", ".join(f"{number} {printable(name)}" for name, number in control.counts.items())
     warn(f"published: {printable(control.attribute)} ({groups})")
     for problem in publication.sound.problems:
         warn(f"! {problem}")
-    if done.renamed:
-        how = "numbers" if ids == "numbers" else "names without their folders"
-        warn(
-            f"{done.renamed} of {len(publication.control)} examples are called by {how} (--ids keep leaves them)"
-        )
-    _tell_of_ids(done, ids)
-    warn(publication.vectors_warning)
-    if done.carried:
-        warn("Error and coverage are those of the edition before: the control set is the same.")
-    elif isinstance(publication.measured, NotMeasured):
-        warn(publication.measured.sentences)
-    if missing:
-        warn(
-            f"Not stated: {', '.join(missing)}. Readers will miss it: write the questions with --template FILE.toml, "
-            "answer them, and publish again with --about FILE.toml."
-        )
-
-
-def _tell_of_ids(done: Published, ids: str) -> None:
-    """What the ids make public, and where they have changed."""
-    control, objections = done.publication.control, done.objections
+    if published.renamed:
+        how = "numbers as ids" if ids == "numbers" else "names without folders as ids"
+        warn(f"{published.renamed} of {len(control)} examples have {how} (--ids keep does not change ids)")
     texts = whole_texts(control)
     if ids != "numbers" and texts:
         warn(
-            f"{texts} of {len(control)} ids look like whole texts, and everybody can read them now: if they should "
-            "not be public, publish with --ids numbers instead."
+            f"{texts} of {len(control)} ids look like whole texts, which are now public. To avoid that, publish "
+            "with --ids numbers."
         )
     elif ids != "numbers":
-        warn("Read the ids: where one names a person, publish with --ids numbers instead.")
+        warn("Check the ids: if one names a person, publish with --ids numbers.")
     if objections.renamed:
-        warn(f"{OBJECTIONS}: lines that call their example by its new id now: {objections.renamed}.")
-    if objections.lost:
-        named = ", ".join(f"'{brief(name)}'" for name in objections.lost[:NAMED])
-        more = " …" if len(objections.lost) > NAMED else ""
+        warn(f"{OBJECTIONS}: {objections.renamed} lines were updated to new ids.")
+    if objections.removed:
+        named = ", ".join(f"'{brief(name)}'" for name in objections.removed[:NAMED])
+        more = " …" if len(objections.removed) > NAMED else ""
         warn(
-            f"{OBJECTIONS}: {len(objections.lost)} open to examples that are no longer in the set ({named}{more}); "
-            "write 'accepted' or 'declined' there."
+            f"{OBJECTIONS}: {len(objections.removed)} open objections are about examples that are no longer in the set "
+            f"({named}{more}); set their status to 'accepted' or 'declined'."
         )
-    if done.still_named:
+    if published.still_named:
         warn(
-            f"Names of examples from earlier editions still stand in {' and '.join(done.still_named)}: if they should "
-            "not be public, strike them out there and publish again."
+            f"{' and '.join(published.still_named)} still contain names of examples from earlier editions. If they "
+            "should not be public, remove them there and publish again."
+        )
+    warn(publication.vectors_warning)
+    if published.carried:
+        warn("Error and coverage come from the edition before: the control set is the same.")
+    elif isinstance(publication.measured, NotMeasured):
+        warn(publication.measured.sentences)
+    if publication.about.missing:
+        warn(
+            f"Not stated: {', '.join(publication.about.missing)}. Readers need this: write the questions with "
+            "--template FILE.toml, answer them, and publish again with --about FILE.toml."
         )
 
 

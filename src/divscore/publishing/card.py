@@ -1,101 +1,103 @@
-"""The words about a control set: a section for somebody else's card, and the parts of its own."""
+"""Descriptions of a published control set: README.md for people, croissant.json for machines."""
 
 from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
+from typing import Annotated, Any
 
-from divscore.control.controlfile import TABLE, plain
-from divscore.publishing.about import NOT_STATED, SUMS
-from divscore.publishing.objections import COLUMNS, OBJECTIONS, WHOLE
-from divscore.publishing.publication import Publication
+import msgspec
+
+from divscore import __version__
+from divscore.control.controlfile import TABLE, croissant, plain
+from divscore.files import read_json
+from divscore.publishing.objections import OBJECTIONS, WHOLE
+from divscore.publishing.publication import Publication, group_numbers
 from divscore.text import printable
 
 __all__ = [
-    "LIMITS",
+    "CROISSANT",
     "README",
+    "SCHEMA",
+    "Description",
     "card_section",
     "counts_row",
-    "counts_table",
-    "gammas",
-    "header",
-    "license_address",
-    "prose",
+    "described",
     "readme",
 ]
 
-
-ADDRESS = re.compile(r"https?://[^\s<>]+[^\s<>.,;:!?)\]'\"]")
-
-LIMITS = (
-    "The groups were fixed beforehand. Whoever fits none of them, or several, is not described by any result.",
-    "Examples chosen because they are typical can carry stereotypes, and an audit then measures the stereotype. Look "
-    "at the examples, and object where they are wrong, one-sided or hurtful.",
-    "Results hold for a collection as a whole. Do not use the examples to assign a group to an individual.",
+README, CROISSANT = "README.md", "croissant.json"
+SCHEMA = "divscore.publication/1"
+ADDRESS = re.compile(r"(https?://[^\s<>]+[^\s<>.,;:!?)\]'\"])")
+LIMITS = [
+    "The groups were defined in advance. No result describes people who fit none of them, or several.",
+    "Examples that were chosen because they are typical can carry stereotypes; an audit then measures the stereotype. "
+    "Look at the examples, and object if they are wrong, biased or hurtful.",
+    "Results are about a collection as a whole. Do not use the examples to assign a group to an individual.",
+]
+# Licenses that the Hugging Face hub knows by name (lower case), as SPDX identifiers.
+SPDX = (
+    "Apache-2.0 CC0-1.0 CC-BY-2.0 CC-BY-3.0 CC-BY-4.0 CC-BY-SA-3.0 CC-BY-SA-4.0 CC-BY-NC-4.0 CC-BY-NC-ND-4.0 "
+    "CC-BY-NC-SA-4.0 CC-BY-ND-4.0 CDLA-Permissive-1.0 CDLA-Permissive-2.0 CDLA-Sharing-1.0 MIT"
 )
+LICENSES = {name.lower(): name for name in SPDX.split()}
+LICENSES |= {"odbl": "ODbL-1.0", "odc-by": "ODC-By-1.0", "pddl": "PDDL-1.0"}
+SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "100K<n<1M"}
 
 
 def card_section(publication: Publication) -> str:
-    """Describe a control set in a section that can be pasted into another card."""
-    control, about = publication.control, publication.about
-    marked = int(control.representative.sum())
-    lines = [
-        f"## Control set: {plain(control.attribute)}",
-        "",
-        f"Shares of groups were estimated with {len(control)} labelled examples, {marked} of them representatives. "
-        "An audit compares a collection with them; nobody's group is decided one by one.",
-        "",
-        counts_table(publication),
-        "",
-        f"- **What the attribute means:** {prose(about.definition)}",
-        f"- **Perceived or self-declared:** {prose(about.basis)}",
-        f"- **Labelled by:** {prose(about.labelled_by)}",
-        f"- **How it was labelled:** {prose(about.labelled_how)}",
-        f"- **How the representatives were chosen:** {plain(control.method)}",
-        f"- **Groups and people left out:** {prose(about.left_out)}",
-        f"- **Encoder:** {plain(control.encoder or 'not recorded')}, {control.dimension} numbers an example",
-        f"- **Digest:** `{control.digest}`",
-        f"- **Separability:** {gammas(publication)}",
-        f"- **Measured error and coverage:** {plain(publication.measured.sentences)}",
-        "",
-        "Before you rely on it:",
-        "",
-        *(f"- {plain(text)}" for text in (*publication.cautions, *LIMITS)),
-    ]
-    return "\n".join(lines) + "\n"
+    """Describe a control set in a section for the card of another data set or model."""
+    return _rendered("section.md.j2", publication)
 
 
-def counts_table(publication: Publication) -> str:
-    """Groups with their numbers."""
-    rows = [counts_row(name, **numbers) for name, numbers in publication.groups.items()]
-    return "\n".join(["| group | labelled | representatives |", "|---|---|---|", *rows])
+def readme(publication: Publication, digest: str) -> str:
+    """The dataset card, with the header that the Hugging Face hub reads; `digest` is over all other files."""
+    return _rendered("README.md.j2", publication, digest=digest)
 
 
-def counts_row(name: str, labelled: int, representatives: int) -> str:
-    """One line of the table."""
-    return f"| {plain(name)} | {labelled} | {representatives} |"
+def _rendered(template: str, publication: Publication, **more: str) -> str:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
-
-def gammas(publication: Publication) -> str:
-    """γ and γ^(T), and what they come to."""
-    sound = publication.sound
+    environment = Environment(
+        loader=PackageLoader("divscore.publishing"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=StrictUndefined,
+    )
+    environment.filters |= {"plain": plain, "prose": _prose, "quoted": _quoted}
+    control, sound = publication.control, publication.sound
     rest = "" if sound.gamma_rest is None else f" ({sound.gamma_rest:.3f} on the other examples)"
-    return (
-        f"γ = {sound.gamma:.3f} on all examples, γ^(T) = {sound.gamma_control:.3f} on the representatives{rest}; two "
-        f"examples of different groups are told apart {sound.auc:.1%} of the time without their labels (50% is chance)"
+    return environment.get_template(template).render(
+        publication=publication,
+        control=control,
+        about=publication.about,
+        representatives=int(control.representative.sum()),
+        rows=[counts_row(name, **numbers) for name, numbers in group_numbers(control).items()],
+        gammas=f"γ = {sound.gamma:.3f} on all examples, γ^(T) = {sound.gamma_control:.3f} on the representatives"
+        f"{rest}; two examples of different groups are distinguished without their labels in {sound.auc:.1%} of cases "
+        "(50% is chance)",
+        limits=LIMITS,
+        license=_license(publication.about.license),
+        size=next((name for limit, name in SIZES.items() if len(control) < limit), "1M<n<10M"),
+        table=TABLE,
+        objections=OBJECTIONS,
+        whole=WHOLE,
+        **more,
     )
 
 
-def prose(answer: str) -> str:
-    """What a person answered, as one paragraph whose web addresses stay links."""
-    if not answer.strip():
-        return f"*{NOT_STATED}*"
-    text = " ".join(answer.split())
-    parts, at = [], 0
-    for found in ADDRESS.finditer(text):
-        parts += [_spaced(text[at : found.start()]), f"<{found[0]}>"]
-        at = found.end()
-    return "".join([*parts, _spaced(text[at:])])
+def counts_row(name: str, labelled: int, representatives: int) -> str:
+    """One line of the table of groups."""
+    return f"| {plain(name)} | {labelled} | {representatives} |"
+
+
+def _prose(answer: str) -> str:
+    """An answer as one paragraph of plain text, in which web addresses stay links."""
+    parts = ADDRESS.split(" ".join(answer.split()))
+    text = "".join(f"<{part}>" if at % 2 else _spaced(part) for at, part in enumerate(parts))
+    return text or "*not stated*"
 
 
 def _spaced(text: str) -> str:
@@ -103,60 +105,9 @@ def _spaced(text: str) -> str:
     return f"{' ' * text.startswith(' ')}{plain(text)}{' ' * (text.endswith(' ') and bool(text.strip()))}"
 
 
-# The YAML lines above a dataset card, as the Hugging Face hub reads them.
-
-# Terms that the hub knows by name, with their SPDX identifiers.
-LICENSES = {
-    "apache-2.0": "Apache-2.0",
-    "cc0-1.0": "CC0-1.0",
-    "cc-by-2.0": "CC-BY-2.0",
-    "cc-by-3.0": "CC-BY-3.0",
-    "cc-by-4.0": "CC-BY-4.0",
-    "cc-by-sa-3.0": "CC-BY-SA-3.0",
-    "cc-by-sa-4.0": "CC-BY-SA-4.0",
-    "cc-by-nc-4.0": "CC-BY-NC-4.0",
-    "cc-by-nc-nd-4.0": "CC-BY-NC-ND-4.0",
-    "cc-by-nc-sa-4.0": "CC-BY-NC-SA-4.0",
-    "cc-by-nd-4.0": "CC-BY-ND-4.0",
-    "cdla-permissive-1.0": "CDLA-Permissive-1.0",
-    "cdla-permissive-2.0": "CDLA-Permissive-2.0",
-    "cdla-sharing-1.0": "CDLA-Sharing-1.0",
-    "mit": "MIT",
-    "odbl": "ODbL-1.0",
-    "odc-by": "ODC-By-1.0",
-    "pddl": "PDDL-1.0",
-}
-SIZES = (
-    (1_000, "n<1K"),
-    (10_000, "1K<n<10K"),
-    (100_000, "10K<n<100K"),
-    (1_000_000, "100K<n<1M"),
-)
-TAGS = ("divscore", "control-set", "audit", "diversity")
-
-
-def header(publication: Publication) -> str:
-    """The header, between its two lines of dashes."""
-    about, count = publication.about, len(publication.control)
-    size = next((name for limit, name in SIZES if count < limit), "1M<n<10M")
-    lines = [f"pretty_name: {_quoted(publication.title)}", *_license(about.license)]
-    if about.languages:
-        lines += ["language:", *(f"- {_quoted(code)}" for code in about.languages)]
-    lines += ["tags:", *(f"- {tag}" for tag in TAGS), "size_categories:", f"- {size}"]
-    lines += [
-        "configs:",
-        "- config_name: default",
-        "  data_files:",
-        "  - split: control",
-        f"    path: {TABLE}",
-    ]
-    return "\n".join(["---", *lines, "---", ""])
-
-
-def license_address(license: str) -> str:
-    """Where the terms can be read, if they are known ones; or else what was stated."""
-    name = LICENSES.get(license.lower())
-    return f"https://spdx.org/licenses/{name}.html" if name else license
+def _quoted(text: str) -> str:
+    """A string in YAML, which reads JSON's."""
+    return json.dumps(printable(" ".join(text.split())), ensure_ascii=False)
 
 
 def _license(text: str) -> list[str]:
@@ -170,149 +121,102 @@ def _license(text: str) -> list[str]:
     return ["license: other", f"license_name: {_quoted(name or 'other')}"]
 
 
-def _quoted(text: str) -> str:
-    """A string that means itself in YAML, which takes JSON's."""
-    return json.dumps(printable(" ".join(text.split())), ensure_ascii=False)
+# Croissant 1.0, its RAI vocabulary, and terms of our own for the rest.
 
 
-# The dataset card of a published control set, for people who were not there.
+class Description(msgspec.Struct, frozen=True):
+    """The facts that are read back from croissant.json, which anybody may have edited."""
 
-README = "README.md"
+    first_day: str = msgspec.field(name="datePublished", default="")
+    distribution: list[dict[str, Any]] = []
+    schema: str = msgspec.field(name="divscore:schema", default="")
+    edition: Annotated[int, msgspec.Meta(ge=0, le=10**9)] = msgspec.field(name="divscore:edition", default=0)
+    groups: dict[str, dict[str, int]] = msgspec.field(name="divscore:groups", default_factory=dict)
+    digest: str = msgspec.field(name="divscore:digest", default="")
+    method: str = msgspec.field(name="divscore:representativesMethod", default="")
+    measured: dict[str, Any] = msgspec.field(name="divscore:measured", default_factory=dict)
 
-
-def readme(publication: Publication, digest: str) -> str:
-    """Write the card; `digest` is the overall one, over all files but this."""
-    parts = (
-        f"{header(publication)}\n# {plain(publication.title)}",
-        _opening(publication, digest),
-        _meaning(publication),
-        _origin(publication),
-        _use(publication),
-        _quality(publication),
-        _cautions(publication),
-        _objecting(publication),
-        _files(publication, digest),
-        _citation(publication),
-    )
-    return "\n\n".join(part for part in parts if part) + "\n"
+    @classmethod
+    def read(cls, folder: Path) -> Description:
+        """Read it from a published folder; an error says what is wrong with the file."""
+        return read_json(cls, (folder / CROISSANT).read_bytes(), CROISSANT)
 
 
-def _opening(publication: Publication, digest: str) -> str:
-    control = publication.control
-    marked = int(control.representative.sum())
-    return f"""\
-A **control set**: {len(control)} examples whose {plain(control.attribute)} is known, {marked} of them marked as
-representatives. With it, [divscore](#use) estimates how large a share each group has in an *unlabelled* collection of
-the same kind, and how sure that is.
-
-{counts_table(publication)}
-
-Edition {publication.edition} of {publication.day}. Publisher: {prose(publication.about.publisher)}. Digest:
-`{digest}`"""
-
-
-def _meaning(publication: Publication) -> str:
-    about = publication.about
-    return f"""\
-## What the groups mean
-
-- **Definition:** {prose(about.definition)}
-- **Perceived or self-declared:** {prose(about.basis)}
-- **Labelled by:** {prose(about.labelled_by)}
-- **How they labelled:** {prose(about.labelled_how)}
-- **Groups and people left out:** {prose(about.left_out)}"""
-
-
-def _origin(publication: Publication) -> str:
-    control, about = publication.control, publication.about
-    known = f"\n- **Known to be one-sided:** {prose(about.biases)}" if about.biases else ""
-    lost = f"\n- {plain(publication.lost)}" if publication.lost else ""
-    return f"""\
-## Where the examples come from
-
-- **Source:** {prose(about.source)}
-- **Where to look at them:** {prose(about.items)} (This folder holds their ids and vectors.)
-- **Consent:** {prose(about.consent)}{known}
-- **How the representatives were chosen:** {plain(control.method)}{lost}
-- **License:** {prose(about.license)}"""
-
-
-def _use(publication: Publication) -> str:
-    control, about = publication.control, publication.about
-    return f"""\
-## Use
-
-```sh
-divscore control check FOLDER                  # as published? objections?
-divscore audit COLLECTION --control FOLDER     # shares, with an interval
-```
-
-divscore is a Python program (`pip install divscore`). `FOLDER` is this folder, `COLLECTION` your pictures, texts or
-vectors. Both must be encoded by the same, which divscore sees to:
-
-- **Encoder:** {plain(control.encoder or "not recorded")}, {control.dimension} numbers an example
-- **Similarity:** {plain(control.similarity.name)}
-- **Meant for:** {prose(about.uses)}
-- **Not for:** {prose(about.unsuitable)}"""
-
-
-def _quality(publication: Publication) -> str:
-    return f"""\
-## How well it measures
-
-{plain(publication.measured.sentences)}
-
-{gammas(publication)}. (γ and γ^(T) are those of Keswani & Celis, *Auditing for Diversity using Representative
-Examples*, KDD 2021.)"""
-
-
-def _cautions(publication: Publication) -> str:
-    texts = (*publication.cautions, publication.vectors_warning, *LIMITS)
-    return "\n".join(["## Before you use it", "", *(f"- {plain(text)}" for text in texts)])
-
-
-def _objecting(publication: Publication) -> str:
-    about = publication.about
-    return f"""\
-## If you object
-
-To an example, a label, a group or a definition: add a line to [`{OBJECTIONS}`]({OBJECTIONS}), or write to the contact.
-
-| column | what to write |
-|---|---|
-| `{COLUMNS[0]}` | the example's id in `{TABLE}`, or `{WHOLE}` for the set as a whole |
-| `{COLUMNS[1]}` | what is wrong |
-| `{COLUMNS[2]}` | `remove`, the group it should have, or what else to do |
-| `{COLUMNS[3]}`, `{COLUMNS[4]}` | who you are and how to reach you; both may stay empty |
-| `{COLUMNS[5]}` | such as 2026-01-31 |
-| `{COLUMNS[6]}` | `open`; whoever keeps the set changes it to `accepted` or `declined` |
-
-- **Contact:** {prose(about.contact)}
-- **Who decides, and when:** {prose(about.maintenance)}"""
-
-
-def _files(publication: Publication, digest: str) -> str:
-    shortening = ""
-    if " pca=" in (publication.control.encoder or ""):
-        shortening = (
-            "- `projection.npz`: how vectors of a collection are shortened before they are compared\n"
-        )
-    return f"""\
-## Files
-
-- `{TABLE}`: `id`, `group`, `representative`, `embedding`; one line an example. Its own digest, which audits state:
-  `{publication.control.digest}`
-- `croissant.json`: this card for machines (Croissant 1.0 with the RAI vocabulary)
-- `about.toml`: the answers of people on which this card rests
-- `{OBJECTIONS}`: objections; the only file that changes between editions
-{shortening}- `CHANGELOG.md`: what changed from edition to edition
-- `{SUMS}`: digests of all files but `{OBJECTIONS}`; `sha256sum --check {SUMS}` or `divscore control check` names every
-  file that was changed
-
-The digest of this edition is that of `{SUMS}` without the line of this card: `{digest}`.
-Note it down with your results: whoever changes a file can change the digests in this folder as well, but not
-those in your notes."""
-
-
-def _citation(publication: Publication) -> str:
-    return f"## Citation\n\n{prose(publication.about.citation)}" if publication.about.citation else ""
+def described(publication: Publication, table: Path) -> dict[str, Any]:
+    """Describe an edition and its Parquet file; facts that nobody stated are not mentioned."""
+    control, about, sound = publication.control, publication.about, publication.sound
+    base = croissant(control, table)
+    counts = ", ".join(f"{n} {name}" for name, n in control.counts.items())
+    encoder = control.encoder or "an unrecorded encoder"
+    spdx = LICENSES.get(about.license.lower())
+    document = {
+        "@context": {
+            **base["@context"],
+            "divscore": "urn:divscore:control:",
+            "divscore:groups": {"@type": "@json"},
+            "divscore:measured": {"@type": "@json"},
+        },
+        "@type": base["@type"],
+        "conformsTo": ["http://mlcommons.org/croissant/1.0", "http://mlcommons.org/croissant/RAI/1.0"],
+        "name": publication.title,
+        "description": f"{len(control)} labelled examples of {control.attribute} ({counts}), for audits.",
+        "version": f"{publication.edition}.0.0",
+        "datePublished": publication.first_day,
+        "dateModified": publication.day,
+        "keywords": [control.attribute, *control.groups, "control set", "audit"],
+        "license": f"https://spdx.org/licenses/{spdx}.html" if spdx else about.license,
+        "citeAs": about.citation,
+        "inLanguage": about.languages,
+        "rai:dataCollection": about.source,
+        "rai:dataCollectionMissingData": publication.not_encoded,
+        "rai:dataPreprocessingProtocol": [
+            f"Each item was encoded as {control.dimension} numbers by: {encoder}."
+        ],
+        "rai:dataAnnotationProtocol": [
+            about.labelled_how,
+            about.basis and f"Basis of the labels: {about.basis}",
+        ],
+        "rai:annotatorDemographics": [about.labelled_by],
+        "rai:dataLimitations": [*LIMITS, *publication.cautions, about.left_out],
+        "rai:dataBiases": [
+            about.biases,
+            f"The representatives were chosen by: {control.method}. Such a choice can favour stereotypes.",
+        ],
+        "rai:dataUseCases": [about.uses, about.unsuitable and f"Not for: {about.unsuitable}"],
+        "rai:personalSensitiveInformation": [
+            f"Every example is labelled with its {control.attribute}.",
+            publication.vectors_warning,
+            about.consent and f"Consent: {about.consent}",
+        ],
+        "rai:dataReleaseMaintenancePlan": (
+            f"{about.maintenance} Anybody can object in {OBJECTIONS}; CHANGELOG.md lists the changes of each edition."
+        ).lstrip(),
+        "divscore:schema": SCHEMA,
+        "divscore:softwareVersion": __version__,
+        "divscore:edition": publication.edition,
+        "divscore:attribute": control.attribute,
+        "divscore:attributeDefinition": about.definition,
+        "divscore:labelBasis": about.basis,
+        "divscore:groupsLeftOut": about.left_out,
+        "divscore:itemsAvailable": about.items,
+        "divscore:consent": about.consent,
+        "divscore:unsuitableUses": about.unsuitable,
+        "divscore:publishedBy": about.publisher,
+        "divscore:contact": about.contact,
+        "divscore:encoder": control.encoder,
+        "divscore:groups": group_numbers(control),
+        "divscore:representativesMethod": control.method,
+        "divscore:handPicked": control.hand_picked,
+        "divscore:similarity": control.similarity.name,
+        "divscore:dimension": control.dimension,
+        "divscore:digest": control.digest,
+        "divscore:gamma": round(sound.gamma, 6),
+        "divscore:gammaControl": round(sound.gamma_control, 6),
+        "divscore:gammaControlRest": None if sound.gamma_rest is None else round(sound.gamma_rest, 6),
+        "divscore:toldApart": round(sound.auc, 6),
+        "divscore:measured": publication.measured.to_dict(),
+        "distribution": base["distribution"],
+        "recordSet": base["recordSet"],
+    }
+    stated = {k: [part for part in v if part] if isinstance(v, list) else v for k, v in document.items()}
+    return {key: value for key, value in stated.items() if value not in (None, "", [])}

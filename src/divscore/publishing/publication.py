@@ -1,11 +1,12 @@
-"""Publication: everything that is said about a control set in public, before it is put into words."""
+"""Publication: all facts about a control set that are published, before they are put into words."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from divscore.audit.trust import Coverage, control_facts, coverage, uncovered_by_chance
 from divscore.control.controlset import ControlSet
@@ -27,60 +28,57 @@ __all__ = [
     "measure",
     "measured_from",
     "soundness",
-    "today",
 ]
 
-
-# How well a control set measures: its error and coverage on collections whose composition is known.
-
 REPETITIONS = 20
-# Representatives that `compare` chooses in the same way; only then does its figure speak of these.
-SAME_CHOICE = {"adaptive, α = 1": "adaptive", "adaptive, α = 0.1": "adaptive-0.1", "dpp": "dpp"}
+# Methods of choosing representatives for which `compare` can measure DivScore's error.
+COMPARED = {"adaptive, α = 1": "adaptive", "adaptive, α = 0.1": "adaptive-0.1", "dpp": "dpp"}
+FEW_LABELS = 10
+FAR_MORE = 0.1  # of a group, far from every representative, beyond what random representatives give
 
-
-COUNTS = {"examples", "labels", "repetitions", "answers", "smallest", "largest", "cannot_tell"}
-MAY_BE_NONE = {"error_se", "coverage_se", "divscore_error"}
-MOST = 2**63
+Count = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
+Number = Annotated[float, msgspec.Meta(ge=0, le=2)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 @dataclass(frozen=True)
 class NotMeasured:
     """Why there are no figures."""
 
-    reason: str
+    not_measured: str
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
-        return {"not_measured": self.reason}
+        return asdict(self)
 
     @property
     def sentences(self) -> str:
-        """What to tell a reader."""
-        return f"Error and coverage were not measured: {self.reason}."
+        """The text for a reader."""
+        return f"Error and coverage were not measured: {self.not_measured}."
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Mean absolute error of the disparity, and how often the 95% interval held the truth.
+    """Mean absolute error of the disparity, and how often the 95% interval contained the true value.
 
-    Of `examples` labelled ones, `labels` were used as the control set and the others drawn into collections of
-    every composition, `repetitions` times. `divscore_error` is that of the paper's score, cut to [−1, 1].
+    Of the labelled `examples`, `labels` were used as the control set and the others drawn into collections of
+    every composition, `repetitions` times. `divscore_error` is the error of the paper's score, clipped to [−1, 1].
     """
 
-    examples: int
-    labels: int
-    repetitions: int
-    answers: int
-    smallest: int
-    largest: int
-    error: float
-    error_se: float | None
-    coverage: float
-    coverage_se: float | None
-    width: float
-    cannot_tell: int
-    seed: int
-    divscore_error: float | None = None
+    examples: Count
+    labels: Count
+    repetitions: Count
+    answers: Count
+    smallest: Count
+    largest: Count
+    error: Number
+    error_se: Number | None
+    coverage: Share
+    coverage_se: Number | None
+    width: Number
+    cannot_tell: Count
+    seed: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+    divscore_error: Number | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -92,25 +90,27 @@ class Measured:
 
     @property
     def sentences(self) -> str:
-        """What to tell a reader."""
+        """The text for a reader."""
         items = str(self.largest) if self.smallest == self.largest else f"{self.smallest} to {self.largest}"
+        error_se = "" if self.error_se is None else f" (± {self.error_se:.3f})"
+        coverage_se = "" if self.coverage_se is None else f" (± {100 * self.coverage_se:.1f} points)"
         text = (
             f"Measured on the examples themselves: {self.labels} of the {self.examples} were used as the control set, "
-            f"the others drawn into {self.answers} collections of {items} items of every composition "
-            f"({self.repetitions} splits). The estimated disparity was off by {self.error:.3f}"
-            f"{_plus_minus(self.error_se)} on average; the 95% interval, {self.width:.2f} wide on average, held the "
-            f"truth in {self.coverage:.0%}{_plus_minus(self.coverage_se, percent=True)} of cases."
+            f"the others were drawn into {self.answers} collections of {items} items of every composition "
+            f"({self.repetitions} splits). The estimated disparity was off by {self.error:.3f}{error_se} on average. "
+            f"The 95% interval was {self.width:.2f} wide on average and contained the true value in "
+            f"{self.coverage:.0%}{coverage_se} of cases."
         )
         if self.cannot_tell:
-            text += f" In {self.cannot_tell} of {self.answers} cases the answer was 'cannot tell'."
+            text += f" {self.cannot_tell} of {self.answers} results were inconclusive."
         if self.divscore_error is not None:
             text += (
                 " The paper's DivScore, with representatives chosen in the same way, was off by "
                 f"{self.divscore_error:.3f}."
             )
         return (
-            f"{text} Audits use all {self.examples}, so they should do no worse on collections of the same kind; the "
-            "figures say nothing of collections of another kind."
+            f"{text} Audits use all {self.examples} examples, so they should do no worse on collections of the same "
+            "kind; the figures say nothing about other kinds of collections."
         )
 
 
@@ -121,21 +121,21 @@ def measure(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Measured | NotMeasured:
-    """Measure on repeated splits of the labelled examples, as `compare` does."""
+    """Measure error and coverage on repeated splits of the labelled examples, as `compare` does."""
+    method = COMPARED.get(control.method, "")
     try:
         labels = max(usable_labels(control, None))
-        chosen = int(control.representative.sum())
-        same = SAME_CHOICE.get(control.method, "")
-        only = ("likelihood", same) if same else ("likelihood",)
-        setup = Setup((labels,), repetitions=repetitions, size=max(4, chosen), seed=seed, only=only)
-        found = compare(control, setup, progress=progress)
+        size = max(4, int(control.representative.sum()))
+        only = ("likelihood", method) if method else ("likelihood",)
+        setup = Setup((labels,), repetitions=repetitions, size=size, seed=seed, only=only)
+        comparison = compare(control, setup, progress=progress)
     except InputError as error:
         return NotMeasured(str(error))
-    by_method = {row.method: row.summary for row in found.rows}
-    ours, paper = by_method["likelihood"], by_method.get(same)
-    smallest, largest = found.items
+    summaries = {row.method: row.summary for row in comparison.rows}
+    ours, paper = summaries["likelihood"], summaries.get(method)
     if ours.coverage is None or ours.width is None:
-        return NotMeasured("the estimator gave no interval")
+        return NotMeasured("the estimator returned no interval")
+    smallest, largest = comparison.items
     return Measured(
         examples=len(control),
         labels=labels,
@@ -154,53 +154,19 @@ def measure(
     )
 
 
-def measured_from(values: object) -> Measured | NotMeasured:
-    """Read what `to_dict` wrote; an error says what is wrong with it, since anybody may have edited it."""
-    if not isinstance(values, dict):
-        raise InputError("figures that cannot be read: expected an object")
-    if "not_measured" in values:
-        reason = values["not_measured"]
-        if not isinstance(reason, str):
-            raise InputError("figures that cannot be read: 'not_measured' holds no text")
-        return NotMeasured(reason)
-    found = {name: value for name, value in values.items() if name not in {"protocol", "estimator"}}
-    wrong = [name for name, value in found.items() if not _fits(name, value)]
-    if wrong:
-        raise InputError(f"figures that cannot be read: '{wrong[0]}'")
+def measured_from(values: dict[str, Any]) -> Measured | NotMeasured:
+    """Read the result of `to_dict`, which anybody may have edited."""
     try:
-        return Measured(**found)
-    except TypeError as error:
-        raise InputError(f"figures that cannot be read: {error}") from error
-
-
-def _fits(name: str, value: object) -> bool:
-    """Whether a figure is one that `measure` could have given."""
-    if value is None:
-        return name in MAY_BE_NONE
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    if name == "seed":
-        return isinstance(value, int) and abs(value) < MOST
-    if name in COUNTS:
-        return isinstance(value, int) and 0 <= value < MOST
-    return 0 <= value <= (1 if name == "coverage" else 2)
-
-
-def _plus_minus(error: float | None, *, percent: bool = False) -> str:
-    if error is None:
-        return ""
-    return f" (± {100 * error:.1f} points)" if percent else f" (± {error:.3f})"
-
-
-# What is sound about a control set and what should be mended before use.
-
-FEW_LABELS = 10
-FAR_MORE = 0.1  # left out beyond what chance leaves out
+        if "not_measured" in values:
+            return msgspec.convert(values, NotMeasured)
+        return msgspec.convert(values, Measured)
+    except msgspec.ValidationError as error:
+        raise InputError(f"the figures cannot be read: {error}") from error
 
 
 @dataclass(frozen=True)
 class Soundness:
-    """γ and γ^(T) of the paper, how well the groups can be told apart, and what is wrong.
+    """γ and γ^(T) of the paper, how well the groups can be distinguished, and problems to fix before use.
 
     `gamma_control` is measured on the representatives themselves, `gamma_rest` on the other examples.
     """
@@ -209,54 +175,41 @@ class Soundness:
     gamma_control: float
     gamma_rest: float | None
     auc: float
-    separability_p: float
     parts: tuple[Coverage, ...]
     problems: tuple[str, ...]
 
 
 def soundness(control: ControlSet) -> Soundness:
-    """Measure."""
+    """Check a control set."""
     facts, apart = control_facts(control), separation(scorer_for(control))
     problems = []
     if apart.p_value > SEPARABLE_P:
         problems.append(
-            f"the groups cannot be told apart (p = {apart.p_value:.2g}); every audit will say 'cannot tell'"
+            f"the groups cannot be distinguished (p = {apart.p_value:.2g}); every audit will be inconclusive"
         )
     problems += [
-        f"only {n} labelled examples of '{printable(name)}'; at least {FEW_LABELS} are wanted"
+        f"only {n} labelled examples of '{printable(name)}'; at least {FEW_LABELS} are needed"
         for name, n in control.counts.items()
         if n < FEW_LABELS
     ]
     usual, parts = uncovered_by_chance(control), coverage(control)
     problems += [
-        f"{part.uncovered:.0%} of '{printable(part.group)}' lies far from every representative, where random "
-        f"ones leave out {usual[part.group]:.0%}: look at those examples, and add representatives by hand "
+        f"{part.uncovered:.0%} of '{printable(part.group)}' are far from every representative; with random "
+        f"representatives it is {usual[part.group]:.0%}: look at these examples, and add representatives by hand "
         "or choose with a larger --alpha"
         for part in parts
         if part.uncovered > usual[part.group] + FAR_MORE
     ]
-    return Soundness(
-        facts.separability.gamma,
-        facts.reference.gamma,
-        _gamma_rest(control),
-        apart.auc,
-        apart.p_value,
-        parts,
-        tuple(problems),
-    )
-
-
-def _gamma_rest(control: ControlSet) -> float | None:
-    """γ^(T) on the examples that are not representatives, where every group has some."""
-    rest = control.labels[~control.representative]
-    if len(set(rest.tolist())) < len(control.groups):
-        return None
-    return gamma_control(control)
+    # γ^(T) on the examples that are not representatives, if every group has some.
+    rest = set(control.labels[~control.representative].tolist())
+    gamma_rest = gamma_control(control) if len(rest) == len(control.groups) else None
+    gamma = facts.separability.gamma
+    return Soundness(gamma, facts.reference.gamma, gamma_rest, apart.auc, parts, tuple(problems))
 
 
 @dataclass(frozen=True)
 class Publication:
-    """One edition of a control set: what it holds, what people know of it and what was measured on it."""
+    """One edition of a control set: its examples, what people know about it and what was measured on it."""
 
     control: ControlSet
     about: About
@@ -272,44 +225,30 @@ class Publication:
         return self.about.title or f"Control set for {self.control.attribute}"
 
     @property
-    def summary(self) -> str:
-        """What it is, in one sentence."""
-        counts = ", ".join(f"{n} {name}" for name, n in self.control.counts.items())
-        return f"{len(self.control)} labelled examples of {self.control.attribute} ({counts}), for audits."
-
-    @property
-    def groups(self) -> dict[str, dict[str, int]]:
-        """Numbers of examples and of representatives in each group."""
-        return group_numbers(self.control)
-
-    @property
     def vectors_warning(self) -> str:
-        """What the vectors give away of the items."""
+        """What the vectors reveal about the items."""
         if (self.control.encoder or "").startswith("faces/"):
             return (
-                "The vectors are face descriptors: whoever has another photograph of one of these people can recognise "
-                "them by it. In many countries such numbers are personal data under special protection."
+                "The vectors are face descriptors: anybody with another photo of one of these people can recognise "
+                "them. In many countries such numbers are personal data with special protection."
             )
-        return "A vector tells something of its item: whoever has the item can recognise it, and may guess at others."
+        return "A vector reveals something about its item: anybody with the item can recognise its vector."
 
     @property
-    def lost(self) -> str:
-        """Labelled examples that are not in it, because they could not be encoded; empty if none is known."""
-        left = self.control.skipped
-        told = ", ".join(f"{left[name]} of {name}" for name in left)
-        return f"Labelled, but not in the set because they could not be encoded: {told}." if told else ""
+    def not_encoded(self) -> str:
+        """Labelled examples that are missing because they could not be encoded; empty if none is known."""
+        counts = ", ".join(f"{number} of {name}" for name, number in self.control.skipped.items())
+        return f"Labelled, but not in the set because they could not be encoded: {counts}." if counts else ""
 
     @property
     def cautions(self) -> list[str]:
-        """What speaks against using it as it is."""
-        found = [f"{problem[0].upper()}{problem[1:]}." for problem in self.sound.problems]
+        """Reasons not to use it as it is."""
+        cautions = [f"{problem[0].upper()}{problem[1:]}." for problem in self.sound.problems]
         if self.control.hand_picked:
-            found.append(
+            cautions.append(
                 "The examples were picked by hand, not drawn at random; results will carry a warning."
             )
-        if self.lost:
-            found.append(self.lost)
-        return found
+        return [*cautions, self.not_encoded] if self.not_encoded else cautions
 
 
 def group_numbers(control: ControlSet) -> dict[str, dict[str, int]]:
@@ -318,8 +257,3 @@ def group_numbers(control: ControlSet) -> dict[str, dict[str, int]]:
         name: {"labelled": n, "representatives": len(control.rows(at, representatives=True))}
         for at, (name, n) in enumerate(control.counts.items())
     }
-
-
-def today() -> str:
-    """The date in UTC."""
-    return datetime.now(UTC).date().isoformat()

@@ -1,19 +1,18 @@
-"""Verify a published control set: is it what was published, do its files agree, who objects?"""
+"""Verify a published control set: is it unchanged, do its files agree, who objects?"""
 
 from __future__ import annotations
 
-import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from divscore.control.controlfile import TABLE, load_control
 from divscore.control.controlset import ControlSet
 from divscore.errors import DivscoreError, FileError
-from divscore.files import sha256
-from divscore.publishing.about import ABOUT, SUMS, About, overall, read_about, read_sums
-from divscore.publishing.card import README, counts_row
-from divscore.publishing.croissant import CROISSANT, PREFIX, SCHEMA, read_description
-from divscore.publishing.edition import CHANGELOG, OURS, edition_of
+from divscore.files import PathLike, sha256
+from divscore.publishing.about import ABOUT, About, read_about
+from divscore.publishing.card import CROISSANT, README, SCHEMA, Description, counts_row
+from divscore.publishing.edition import CHANGELOG, FILES, SUMS, edition_of, overall_digest, read_sums
 from divscore.publishing.objections import OBJECTIONS, Objection, read_objections
 from divscore.publishing.publication import Measured, NotMeasured, group_numbers, measured_from
 
@@ -24,119 +23,86 @@ LISTED = (TABLE, README, CROISSANT, ABOUT, CHANGELOG)
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found; `control` is None where the examples cannot be read as published."""
+    """The result; `control` is None if the examples cannot be read as published, `others` are files without digest."""
 
     control: ControlSet | None
     edition: int
     digest: str
     files: int
     objections: tuple[Objection, ...]
-    beside: tuple[str, ...]
+    others: tuple[str, ...]
     problems: tuple[str, ...]
 
 
-def check_published(path: str | os.PathLike[str]) -> Verdict:
-    """Compare every file with its digest, and what the files say of each other."""
+def stated(path: PathLike) -> tuple[About, Measured | NotMeasured]:
+    """What a published folder states that cannot be computed from its examples."""
+    folder = Path(path)
+    measured: Measured | NotMeasured = NotMeasured(f"{CROISSANT} does not say")
+    with suppress(OSError, ValueError):  # also FileError and InputError
+        measured = measured_from(Description.read(folder).measured)
+    return read_about(folder / ABOUT) if (folder / ABOUT).is_file() else About(), measured
+
+
+def check_published(path: PathLike) -> Verdict:
+    """Compare every file with its digest, and the files with each other."""
     folder = Path(path)
     sums = read_sums(folder)
-    edits = _edits(folder, sums)
     digests = {name: sha256(folder / name) for name in sums or LISTED if (folder / name).is_file()}
-    problems = list(edits.values())
+    changed: dict[str, str] = {}
+    if sums is None:
+        changed[SUMS] = (
+            f"{SUMS} is missing or damaged, so edits cannot be detected; download the folder again"
+        )
+    else:
+        changed |= {name: f"{name} is not listed in {SUMS}" for name in LISTED if name not in sums}
+        changed |= {name: f"{name} is missing" for name in sums if name not in digests}
+        edited = [name for name in sums if name in digests and digests[name] != sums[name]]
+        changed |= {name: f"{name} was changed after it was published" for name in edited}
+    problems = list(changed.values())
     control = None
     try:
         control = load_control(folder)
     except (DivscoreError, KeyError, ValueError) as error:
         problems.append(f"the examples cannot be used: {error}")
-    digest = overall(digests, [README])
+    groups = {} if control is None else group_numbers(control)
+
+    described: int | None = None
     if CROISSANT in digests:
-        problems += _croissant_problems(folder, control, None if TABLE in edits else digests.get(TABLE))
+        try:
+            description = Description.read(folder)
+        except FileError as error:
+            problems.append(str(error))
+        else:
+            described = description.edition
+            stored = [file.get("sha256") for file in description.distribution]
+            if TABLE in digests and TABLE not in changed and digests[TABLE] not in stored:
+                problems.append(f"{CROISSANT} states another digest of {TABLE}")
+            if description.schema != SCHEMA:
+                problems.append(f"{CROISSANT} is not in the format {SCHEMA}")
+            if control is not None and description.groups != groups:
+                problems.append(f"{CROISSANT} states other groups or counts than {TABLE}")
+            if control is not None and description.digest != control.digest:
+                problems.append(f"{CROISSANT} states another digest of the control set")
+
+    digest = overall_digest(digests)
     if README in digests:
-        problems += _readme_problems(folder, control, None if edits else digest)
-    edition, disagreement = _edition(folder)
+        text = (folder / README).read_text(encoding="utf-8", errors="replace")
+        rows = [counts_row(name, **numbers) for name, numbers in groups.items()]
+        problems += [f"{README} should have the line {row}" for row in rows if row not in text.splitlines()]
+        if control is not None and f"`{control.digest}`" not in text:
+            problems.append(f"{README} states another digest of the control set")
+        if not changed and f"`{digest}`" not in text:
+            problems.append(
+                f"{README} states another digest of the edition than its files have ({digest[:16]}…)"
+            )
+
+    edition = 0
+    if CHANGELOG in digests:
+        edition = edition_of((folder / CHANGELOG).read_text(encoding="utf-8", errors="replace"))
+        if described not in (None, edition):
+            problems.append(f"the last edition in {CHANGELOG} is {edition}, in {CROISSANT} {described}")
     objections, wrong = read_objections(folder / OBJECTIONS, None if control is None else control.ids)
+    others = sorted(e.name for e in folder.iterdir() if e.name not in FILES and not e.name.startswith("."))
     return Verdict(
-        control,
-        edition,
-        digest,
-        len(digests),
-        tuple(objections),
-        tuple(sorted(e.name for e in folder.iterdir() if e.name not in OURS and not e.name.startswith("."))),
-        (*problems, *disagreement, *wrong),
+        control, edition, digest, len(digests), tuple(objections), tuple(others), (*problems, *wrong)
     )
-
-
-def stated(path: str | os.PathLike[str]) -> tuple[About, Measured | NotMeasured]:
-    """What a published folder says that cannot be computed from its examples."""
-    folder = Path(path)
-    try:
-        measured = measured_from(read_description(folder).get(f"{PREFIX}:measured"))
-    except ValueError:
-        measured = NotMeasured(f"{CROISSANT} does not say")
-    return read_about(folder / ABOUT) if (folder / ABOUT).is_file() else About(), measured
-
-
-def _edits(folder: Path, sums: dict[str, str] | None) -> dict[str, str]:
-    """What became of each file, where it is not as it was published."""
-    if sums is None:
-        return {SUMS: f"{SUMS} is missing or damaged: edits cannot be found; fetch the folder again"}
-    found = {name: f"{name} is not listed in {SUMS}" for name in LISTED if name not in sums}
-    for name, digest in sums.items():
-        if not (folder / name).is_file():
-            found[name] = f"{name} is missing"
-        elif sha256(folder / name) != digest:
-            found[name] = f"{name} was changed after it was published"
-    return found
-
-
-def _croissant_problems(folder: Path, control: ControlSet | None, table: str | None) -> list[str]:
-    """`table` is the digest that the table should have, None where that was changed."""
-    try:
-        found = read_description(folder)
-    except FileError as error:
-        return [str(error)]
-    wrong = []
-    files = found.get("distribution")
-    sums = [f.get("sha256") for f in files if isinstance(f, dict)] if isinstance(files, list) else []
-    if table is not None and table not in sums:
-        wrong.append(f"{CROISSANT} states another digest of {TABLE}")
-    if found.get(f"{PREFIX}:schema") != SCHEMA:
-        wrong.append(f"{CROISSANT} is not in the form {SCHEMA}")
-    if control is not None:
-        if found.get(f"{PREFIX}:groups") != group_numbers(control):
-            wrong.append(f"{CROISSANT} states other groups or counts than {TABLE} has")
-        if found.get(f"{PREFIX}:digest") != control.digest:
-            wrong.append(f"{CROISSANT} states another digest of the control set")
-    return wrong
-
-
-def _readme_problems(folder: Path, control: ControlSet | None, digest: str | None) -> list[str]:
-    """`digest` is None where a file was changed, so that a digest over it must be another."""
-    try:
-        lines = (folder / README).read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        return [f"{README} cannot be read ({error})"]
-    wrong = []
-    if control is not None:
-        rows = [counts_row(name, **numbers) for name, numbers in group_numbers(control).items()]
-        wrong += [
-            f"{README} lacks the line {row}, which {TABLE} asks for" for row in rows if row not in lines
-        ]
-        if not any(f"`{control.digest}`" in line for line in lines):
-            wrong.append(f"{README} states another digest of the control set")
-    if digest is not None and not any(f"`{digest}`" in line for line in lines):
-        wrong.append(f"{README} states another digest of the edition than its files have ({digest[:16]}…)")
-    return wrong
-
-
-def _edition(folder: Path) -> tuple[int, list[str]]:
-    """The edition that changelog and description agree on."""
-    try:
-        logged = edition_of((folder / CHANGELOG).read_text(encoding="utf-8"))
-        described = read_description(folder).get(f"{PREFIX}:edition")
-    except (OSError, ValueError):
-        return 0, []  # said already
-    known = type(described) is int and 0 < described < 10**9
-    if not known or logged != described:
-        told = f"is of edition {described}" if known else "does not say of which it is"
-        return logged, [f"{CHANGELOG} ends with edition {logged}, {CROISSANT} {told}"]
-    return logged, []

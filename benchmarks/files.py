@@ -1,7 +1,7 @@
 """What a sketch from a file costs over merely reading the file, and how much memory it takes.
 
 For each format the bare read (the format's own reader, the same blocks, every number summed) and the whole sketch
-pass (`open_vectors`, then `Sketch.add`) take turns, each in a new process. Times are of the work alone,
+pass (`open_table`, then `Sketch.add`) take turns, each in a new process. Times are of the work alone,
 without interpreter start and imports; the control set is fitted before. Files are written into a
 temporary folder one at a time and read from the page cache.
 
@@ -123,7 +123,7 @@ def bare_pass(kind: str, path: Path, dimension: int) -> Callable[[], int]:
 def sketch_pass(path: Path, dimension: int) -> Callable[[], int]:
     """Prepare a sketch, its control set fitted, and the pass that fills it."""
     from divscore import ControlSet, Sketch
-    from divscore.sources.open import open_vectors
+    from divscore.sources import open_table
 
     few = made(LABELLED, dimension, -1 % 2**32)
     names = ["first", "second"] * (LABELLED // 2)
@@ -131,7 +131,7 @@ def sketch_pass(path: Path, dimension: int) -> Callable[[], int]:
     sketch = Sketch(ControlSet(few, names, attribute="group"))
 
     def run() -> int:
-        for block in open_vectors(path):
+        for block in open_table(path):
             sketch.add(block.vectors)
         return sketch.count
 

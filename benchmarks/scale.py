@@ -139,7 +139,7 @@ def _texts(kind: str, path: Path) -> Iterator[Any]:
 def child(side: str, kind: str, pattern: str, by: str, samples: str = "auto") -> dict[str, Any]:
     """One process: the bare read or the whole pass, measured."""
     from divscore.jobs.sketching import sketch_source
-    from divscore.sources.open import open_many
+    from divscore.sources import open_table
 
     # What is loaded or set up once is no part of a pass: one over the first file goes before.
     first = min(Path(pattern).parent.glob(Path(pattern).name))
@@ -149,13 +149,13 @@ def child(side: str, kind: str, pattern: str, by: str, samples: str = "auto") ->
     else:
         labelled = control()
         extra, way = ([by], "shared") if by else ([], "own")
-        sketch_source(open_many(first, extra=extra), labelled, by=by or None, samples=way)
+        sketch_source(open_table(first, extra=extra), labelled, by=by or None, samples=way)
     peak = files.Peak()
     before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
     if side == "bare":
         rows = bare(kind, pattern)
     else:
-        source = open_many(pattern, extra=[by] if by else [])
+        source = open_table(pattern, extra=[by] if by else [])
         found = sketch_source(source, labelled, by=by or None, samples=samples)
         rows = found.rows
     wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
@@ -192,7 +192,7 @@ def cluster_passes(pattern: Path, options: argparse.Namespace, scratch: Path) ->
 
     from divscore.jobs.cluster import ClusterEngine
     from divscore.jobs.sketching import sketch_source
-    from divscore.sources.open import open_many
+    from divscore.sources import open_table
 
     labelled = control()
     with LoopbackCluster(scratch, nodes=NODES) as cluster, ClusterEngine(cluster.address) as engine:
@@ -203,7 +203,7 @@ def cluster_passes(pattern: Path, options: argparse.Namespace, scratch: Path) ->
             return sum(map(processor_seconds, [os.getpid(), cluster.scheduler.pid, *nannies, *workers]))
 
         def once(files: Path) -> dict[str, Any]:
-            source = open_many(str(files))
+            source = open_table(str(files))
             before, start = used(), time.perf_counter()
             found = sketch_source(source, labelled, engine=engine)
             wall, cpu = time.perf_counter() - start, used() - before
@@ -257,9 +257,9 @@ def pass_on(
 ) -> Any:
     """A pass of which only the outcome is of interest: where processes vanish their seconds cannot be added up."""
     from divscore.jobs.sketching import sketch_source
-    from divscore.sources.open import open_many
+    from divscore.sources import open_table
 
-    return sketch_source(open_many(str(pattern)), labelled, engine=engine, progress=watch)
+    return sketch_source(open_table(str(pattern)), labelled, engine=engine, progress=watch)
 
 
 def with_a_corrupt_file(place: Path, count: int) -> str:

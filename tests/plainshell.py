@@ -16,7 +16,7 @@ from divscore.jobs.auditing import audit_many
 from divscore.jobs.cluster import ClusterEngine
 from divscore.jobs.engine import Engine
 from divscore.jobs.sketching import sketch_source, tabulate_blocks
-from divscore.sources.open import open_many
+from divscore.sources import open_table
 
 FILES, ROWS, DIMENSION = 2, 17_000, 300  # more than 32,768 rows, from which on sums are taken over strips
 SETTINGS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -35,7 +35,7 @@ def run(folder: str, address: str | None) -> dict[str, str]:
     rng = np.random.default_rng(9)
     pool = rng.normal(size=(200, DIMENSION)) + np.repeat([[0.2], [-0.2]], 100, axis=0)
     control = ControlSet(pool, ["a"] * 100 + ["b"] * 100, attribute="letter")
-    source = open_many(f"{folder}/*.npy")
+    source = open_table(f"{folder}/*.npy")
     engines: dict[str, Any] = {"one": Engine(1)}
     if address:
         engines["cluster"] = ClusterEngine(address)

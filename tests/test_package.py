@@ -59,7 +59,7 @@ def test_every_module_exports_what_it_has(name: str) -> None:
 
 
 def test_a_whole_package_was_found() -> None:
-    assert {"divscore.sketch.sketch", "divscore.estimators.likelihood", "divscore.sources.open"} <= set(
+    assert {"divscore.sketch.sketch", "divscore.estimators.likelihood", "divscore.sources.recognise"} <= set(
         MODULES
     )
     assert len(MODULES) >= len(FILES) - 1  # all but __main__

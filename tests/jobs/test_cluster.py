@@ -32,11 +32,10 @@ from divscore.errors import DivscoreError, FileError, InputError, MissingExtraEr
 from divscore.jobs.cluster import ClusterEngine
 from divscore.jobs.encode import Pipeline, Task
 from divscore.jobs.sketching import sketch_source
-from divscore.sources import arrays
+from divscore.sources import arrays, open_table
 from divscore.sources import arrow as ipc
 from divscore.sources import arrow as tables
 from divscore.sources.items import ItemBatch
-from divscore.sources.open import open_many
 
 # Nodes go down in these tests, and Dask's client speaks of it.
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default::ResourceWarning")]
@@ -94,7 +93,7 @@ def test_an_executor_of_a_client_will_do(
 
     for at in range(3):
         write(tmp_path / f"{at}.npy", matrix(at))
-    source = open_many(str(tmp_path / "*.npy"))
+    source = open_table(str(tmp_path / "*.npy"))
     with Client(cluster.address, set_as_default=False) as client:
         found = sketch_source(source, control, executor=client.get_executor(pure=False))
     assert fingerprints(found, control) == fingerprints(sketch_source(source, control), control)
@@ -154,7 +153,7 @@ def test_a_worker_and_then_a_node_die_and_nothing_is_lost(
 ) -> None:
     from distributed import Client
 
-    source = open_many(str(millions / "*.npy"))
+    source = open_table(str(millions / "*.npy"))
     alone = fingerprints(sketch_source(source, wide_control), wide_control)
     memory: list[float] = []
     happened: list[str] = []
@@ -340,12 +339,12 @@ def test_a_part_that_workers_die_over_is_named_and_left_out(
     settings = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0", "PYTHONPATH": str(tmp_path)}
     with LoopbackCluster(tmp_path, nodes=1, **settings) as cluster, ClusterEngine(cluster.address) as engine:
         # Dask blames all that a worker had before it when it died; the others are cleared.
-        found = sketch_source(open_many(str(tmp_path / "*.npy")), control, engine=engine)
+        found = sketch_source(open_table(str(tmp_path / "*.npy")), control, engine=engine)
         assert found.rows == 100
         assert [(each.part, each.rows) for each in found.missing] == [(str(tmp_path / "1.npy"), 50)]
         assert "1.npy: several workers died over it" in found.missing[0].reason
         with pytest.raises(FileError, match=r"1\.npy: several workers died over it"):
-            sketch_source(open_many(str(tmp_path / "*.npy")), control, engine=engine, strict=True)
+            sketch_source(open_table(str(tmp_path / "*.npy")), control, engine=engine, strict=True)
 
 
 @pytest.fixture
@@ -380,7 +379,7 @@ def test_a_picture_that_a_worker_does_not_see_is_named(engine: ClusterEngine, pi
     with open(next((pictures / "photos").rglob("*.png")), "rb") as stream:
         os.dup2(stream.fileno(), 987)
     try:
-        with pytest.raises(FileError, match=r"is not there on .*every worker must find the files"):
+        with pytest.raises(FileError, match=r"does not exist on .*every worker must see the files"):
             list(pipeline.run([ItemBatch([hidden], ["a"])]))
     finally:
         os.close(987)
@@ -450,15 +449,15 @@ def test_a_file_that_a_worker_does_not_see_is_named(
         write(tmp_path / f"{at}.npy", matrix(at))
     monkeypatch.chdir(tmp_path)
     # Workers run in another folder, which does not matter.
-    assert sketch_source(open_many("*.npy"), control, engine=engine).rows == 600
+    assert sketch_source(open_table("*.npy"), control, engine=engine).rows == 600
     # What this process has open under a number is not there for others.
     Path("0.npy").rename("kept")
     with open("kept", "rb") as stream:
         os.dup2(stream.fileno(), 987)
     try:
         os.symlink("/proc/self/fd/987", "0.npy")
-        with pytest.raises(FileError, match=r"0\.npy is not there on .*every worker must find the files"):
-            sketch_source(open_many("*.npy"), control, engine=engine)
+        with pytest.raises(FileError, match=r"0\.npy does not exist on .*every worker must see the files"):
+            sketch_source(open_table("*.npy"), control, engine=engine)
     finally:
         os.close(987)
 
@@ -470,13 +469,13 @@ def test_nothing_large_travels(engine: ClusterEngine, wide_control: ControlSet, 
 
     from divscore.jobs.sketching import Assignment, packed, sketch_partition
     from divscore.sketch.scorer import scorer_for
-    from divscore.sources.open import partitions_of
+    from divscore.sources.table import partitions_of
 
     for at in range(2):
         rng = np.random.default_rng(at)
         np.save(tmp_path / f"{at}.npy", rng.standard_normal((FEW, DIMENSION), dtype=np.float32))
     assignment = Assignment(packed(scorer_for(wide_control)), "x")
-    parts = list(partitions_of(open_many(str(tmp_path / "*.npy"))))
+    parts = list(partitions_of(open_table(str(tmp_path / "*.npy"))))
     results = [found for _, found in engine.run(partial(sketch_partition, assignment), parts)]
     vectors = FEW * DIMENSION * 4
     assert len(pickle.dumps(assignment)) < vectors / 10

@@ -298,7 +298,7 @@ def test_targets_that_cannot_be(tmp_path: Path, photos: Path, model: Path) -> No
         with pytest.raises(FileError, match="is a folder"):
             run_embed(photos, tmp_path / "dir.arrow", some)
     np.save(tmp_path / "v.npy", np.eye(3))
-    with pytest.raises(FileError, match="holds vectors, not items"):
+    with pytest.raises(FileError, match="has vectors, not items"):
         open_items(tmp_path / "v.npy")
 
 
@@ -436,7 +436,7 @@ def test_pools_that_cannot_be(tmp_path: Path, labelled: Path, model: Path) -> No
     with encoding(model) as some:
         with pytest.raises(ControlError, match=r"lies beside the sub-folders; .* flat/female and flat/male"):
             read_control(root, some)
-        with pytest.raises(ControlError, match="names pictures, which do not say their groups"):
+        with pytest.raises(ControlError, match="names pictures without their groups"):
             read_control(f"{labelled}/*/*.png", some)
         one = tiny.folder(tmp_path / "one", {"red": 3}, 1)
         with pytest.raises(ControlError, match="all 3 labelled examples belong to group 'red'"):
@@ -681,8 +681,8 @@ def test_a_folder_that_cannot_be_listed_is_no_small_matter(
     monkeypatch.setattr(os, "scandir", scandir)
     with encoding(model) as some:
         with pytest.raises(
-            ControlError, match="red could not be listed: Permission denied; a group would be missing"
+            ControlError, match="red cannot be listed: Permission denied; a group would be missing"
         ):
             read_control(labelled, some)
-        with pytest.raises(FileError, match="red could not be listed"):
+        with pytest.raises(FileError, match="red cannot be listed"):
             list(open_any(labelled, some, strict=True))

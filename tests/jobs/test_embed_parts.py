@@ -19,6 +19,7 @@ import pytest
 import tiny
 from click.testing import CliRunner
 
+from divscore import sources
 from divscore.cli import main
 from divscore.errors import FileError
 from divscore.jobs import embed as itempart
@@ -28,8 +29,6 @@ from divscore.jobs.engine import Engine
 from divscore.jobs.opening import open_items
 from divscore.jobs.parts import PartsResult, embed_parts
 from divscore.sources import items as folders
-from divscore.sources.places import Files
-from divscore.sources.recognise import recognise
 
 WORDS = ("river", "stone", "cloud", "window", "paper", "morning", "letter", "yellow")
 
@@ -91,9 +90,8 @@ def test_one_file_a_partition_with_a_manifest(tmp_path: Path, photos: Path, mode
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["finished"]
     assert [part["file"] for part in manifest["parts"]] == [f"part-0000{at}.arrow" for at in range(4)]
-    found = recognise(tmp_path / "out")
-    assert isinstance(found, Files)
-    assert [Path(each.url).name for each in found.found] == [part["file"] for part in manifest["parts"]]
+    found = sources.open(tmp_path / "out")
+    assert [Path(each.url).name for each in found.locations] == [part["file"] for part in manifest["parts"]]
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -159,7 +157,7 @@ def test_a_text_file_that_changes_meanwhile_is_told(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="had 805 when the work was planned"):
         found[0].open()
     source.unlink()
-    with pytest.raises(FileError, match="every worker must find the files under the same path"):
+    with pytest.raises(FileError, match="every worker must see the files under the same path"):
         found[0].open()
 
 
@@ -207,7 +205,7 @@ def test_an_unfinished_folder_is_no_collection(tmp_path: Path, posts: Path) -> N
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     (tmp_path / "out" / "manifest.json").write_text(json.dumps({**manifest, "finished": False}))
     with pytest.raises(FileError, match="Let 'divscore embed' finish"):
-        recognise(tmp_path / "out")
+        sources.open(tmp_path / "out")
 
 
 def test_the_folder_is_audited_like_the_items(tmp_path: Path, photos: Path, model: Path) -> None:

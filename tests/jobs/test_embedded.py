@@ -17,8 +17,8 @@ from test_engines import matrix
 from divscore.cli import main
 from divscore.errors import FileError
 from divscore.sketch.missing import MOST_ROWS
+from divscore.sources import open_table
 from divscore.sources.manifest import ABOUT_KEY, MOST_VALUES, Embedded, read_embedded
-from divscore.sources.open import open_vectors
 from divscore.sources.places import NoRowsError
 
 ABOUT: dict[str, Any] = {
@@ -141,11 +141,11 @@ def test_a_file_among_several_that_is_damaged_so_is_left_out_and_named() -> None
 def test_no_rows_are_no_mistake_where_embed_wrote_them_and_only_there() -> None:
     none = about(items=5, vectors=0)
     save("v.arrow", none, 0)
-    assert (open_vectors("v.arrow").rows, open_vectors("v.arrow").dimension) == (0, matrix(0).shape[1])
+    assert (open_table("v.arrow").rows, open_table("v.arrow").dimension) == (0, matrix(0).shape[1])
     lists = pa.table({"embedding": pa.array([], pa.list_(pa.float32()))}, metadata={ABOUT_KEY: none})
     pq.write_table(lists, "v.parquet")  # of no length, which `embed` does not write
-    with pytest.raises(NoRowsError, match="holds 0 rows"):
-        open_vectors("v.parquet")
+    with pytest.raises(NoRowsError, match="has 0 rows"):
+        open_table("v.parquet")
 
 
 counts: st.SearchStrategy[Any] = st.integers(-1, 6) | st.sampled_from([None, True, 0.5, "1", MOST_ROWS])

@@ -35,10 +35,10 @@ from divscore.jobs.engine import FIRST, HELD_BYTES, Engine, KilledWorkersError
 from divscore.jobs.processes import LostWorkerError, Processes
 from divscore.jobs.sketching import sketch_source, tabulate_blocks
 from divscore.sketch import scan
-from divscore.sources import arrays, cuts
+from divscore.sources import arrays, cuts, open_table
 from divscore.sources import arrow as ipc
 from divscore.sources import arrow as tables
-from divscore.sources.open import open_many, partitions_of
+from divscore.sources.table import partitions_of
 
 ROWS, DIMENSION = 300, 8
 NAMES = ("first", "second", "third")
@@ -116,7 +116,7 @@ def control() -> ControlSet:
 
 
 def opened(folder: Path, form: str, by: str | None = None) -> Any:
-    return open_many(str(folder / f"*.{form}"), extra=[by] if by else [])
+    return open_table(str(folder / f"*.{form}"), extra=[by] if by else [])
 
 
 # The engine
@@ -410,7 +410,7 @@ def test_what_cannot_be_sent_is_told(control: ControlSet, processes: Engine, tmp
         attribute="letter",
         similarity=lambda left, right: np.exp(left @ right.T),
     )
-    source = open_many(str(tmp_path / "*.npy"))
+    source = open_table(str(tmp_path / "*.npy"))
     with pytest.raises(InputError, match="it must be a function that a module defines"):
         sketch_source(source, local, engine=processes)
     assert sketch_source(source, local, workers=2).rows == 2 * (ROWS - 10)
@@ -442,7 +442,7 @@ def test_row_groups_are_gathered_whatever_their_size(rows: int, group: int, leas
         path = Path(folder) / "a.parquet"
         vectors = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2)
         pq.write_table(pa.table({"embedding": list(vectors)}), path, row_group_size=group)
-        parts = list(partitions_of(open_many(path)))
+        parts = list(partitions_of(open_table(path)))
         assert all((part.rows or 0) >= min(least, rows) for part in parts[:-1])
         read = [block.vectors for part in parts for block in part.open()]
         np.testing.assert_array_equal(np.concatenate(read), vectors)
@@ -475,7 +475,7 @@ def test_threads_and_processes_agree_with_one_thread_to_the_bit(
 
 def test_threads_share_the_blocks_of_a_single_partition(tmp_path: Path, control: ControlSet) -> None:
     write(tmp_path / "a.npy", matrix(3, 5000))
-    source = open_many(tmp_path / "a.npy", batch_rows=64)
+    source = open_table(tmp_path / "a.npy", batch_rows=64)
     assert len(list(partitions_of(source))) == 1
     wanted = fingerprints(sketch_source(source, control), control)
     assert fingerprints(sketch_source(source, control, workers=3), control) == wanted
@@ -499,7 +499,7 @@ def test_how_sums_are_rounded_depends_on_the_whole_source(
     monkeypatch.setattr(scan, "SINGLE", 2 * ROWS)
     for at in range(3):
         write(tmp_path / f"{at}.npy", matrix(at))
-    found = next(iter(sketch_source(open_many(str(tmp_path / "*.npy")), control).sketches.values()))
+    found = next(iter(sketch_source(open_table(str(tmp_path / "*.npy")), control).sketches.values()))
     known, unknown = (
         [
             tabulate_blocks([(matrix(at), None)], control, seen=seen).sketches()["collection"]
@@ -543,7 +543,7 @@ def test_bad_files_are_named_and_the_rest_survives(
 ) -> None:
     told: list[str] = []
     found = sketch_source(
-        open_many(str(damaged / "*.parquet")),
+        open_table(str(damaged / "*.parquet")),
         control,
         on_failure=lambda failure: told.append(failure.reason),
         **options,
@@ -557,17 +557,17 @@ def test_bad_files_are_named_and_the_rest_survives(
     assert len(told) == 2
     for name in ("1", "3"):
         (damaged / f"{name}.parquet").unlink()
-    rest = sketch_source(open_many(str(damaged / "*.parquet")), control)
+    rest = sketch_source(open_table(str(damaged / "*.parquet")), control)
     pairs = zip(found.sketches.values(), rest.sketches.values(), strict=True)
     assert all(fingerprint(a, control) == fingerprint(b, control) for a, b in pairs)
 
 
 def test_strict_makes_the_first_bad_file_an_error(damaged: Path, control: ControlSet) -> None:
     with pytest.raises(FileError, match=r"1\.parquet"):
-        open_many(str(damaged / "*.parquet"), strict=True)
+        open_table(str(damaged / "*.parquet"), strict=True)
     (damaged / "1.parquet").unlink()
     with pytest.raises(FileError, match=r"3\.parquet"):
-        sketch_source(open_many(str(damaged / "*.parquet"), strict=True), control, strict=True, workers=2)
+        sketch_source(open_table(str(damaged / "*.parquet"), strict=True), control, strict=True, workers=2)
 
 
 def test_what_is_missing_travels_with_the_result(damaged: Path, control: ControlSet, tmp_path: Path) -> None:
@@ -621,7 +621,7 @@ def test_self_training_goes_on_without_bad_files_too(damaged: Path, control: Con
     (damaged / "4.parquet").write_bytes((damaged / "3.parquet").read_bytes())
     nothing = CliRunner().invoke(main, [*asked, "--estimator", "self-training"])
     assert nothing.exit_code == 2
-    assert "holds no row with a usable vector" in nothing.stderr
+    assert "has no row with a usable vector" in nothing.stderr
     assert "3.parquet cannot be read as Parquet" in nothing.stderr
 
 
@@ -645,39 +645,39 @@ def test_files_without_rows_are_nothing_among_several(tmp_path: Path, control: C
     write_nothing(tmp_path / f"2.{form}")
     if form in {"csv", "jsonl"}:
         (tmp_path / f"2.{form}").write_bytes(b"")
-    found = sketch_source(open_many(str(tmp_path / f"*.{form}"), strict=True), control, strict=True)
+    found = sketch_source(open_table(str(tmp_path / f"*.{form}"), strict=True), control, strict=True)
     assert (found.rows, found.missing) == (ROWS - CLEAN, ())
     (tmp_path / f"1.{form}").unlink()
     with pytest.raises(FileError, match="none of its 2 files has any rows"):
-        open_many(str(tmp_path / f"*.{form}"))
+        open_table(str(tmp_path / f"*.{form}"))
 
 
 def test_a_file_of_numbers_without_a_byte_is_bad(tmp_path: Path, control: ControlSet) -> None:
     write(tmp_path / "0.npy", matrix(0)[CLEAN:])
     (tmp_path / "1.npy").touch()
-    found = sketch_source(open_many(str(tmp_path / "*.npy")), control)
+    found = sketch_source(open_table(str(tmp_path / "*.npy")), control)
     assert [each.part for each in found.missing] == [str(tmp_path / "1.npy")]
 
 
 def test_a_single_bad_file_is_an_error(damaged: Path, control: ControlSet) -> None:
     with pytest.raises(FileError, match=r"3\.parquet cannot be read"):
-        sketch_source(open_many(damaged / "3.parquet"), control)
+        sketch_source(open_table(damaged / "3.parquet"), control)
 
 
 def test_when_nothing_can_be_read_that_is_an_error(damaged: Path, control: ControlSet) -> None:
     for name in ("0", "2", "4"):
         (damaged / f"{name}.parquet").unlink()
     with pytest.raises(FileError, match=r"nothing of .* could be read; .*1\.parquet"):
-        sketch_source(open_many(str(damaged / "*.parquet")), control)
+        sketch_source(open_table(str(damaged / "*.parquet")), control)
 
 
 def test_a_file_that_changes_meanwhile_is_told(tmp_path: Path, control: ControlSet) -> None:
     for at in range(2):
         write(tmp_path / f"{at}.npy", matrix(at))
-    parts = list(partitions_of(open_many(str(tmp_path / "*.npy"))))
+    parts = list(partitions_of(open_table(str(tmp_path / "*.npy"))))
     write(tmp_path / "1.npy", matrix(1, 100))
     with pytest.raises(FileError, match="when the work was planned"):
         parts[1].open()
     (tmp_path / "1.npy").unlink()
-    with pytest.raises(FileError, match="every worker must find the files under the same path"):
+    with pytest.raises(FileError, match="every worker must see the files under the same path"):
         parts[1].open()

@@ -90,7 +90,7 @@ def test_a_bad_file_concerns_the_collection_whose_folder_it_is_in(posts: Path) -
     assert (found["SA"]["trust"], found["SA"]["missing_parts"]) == ("good", 0)
     assert (found["SE"]["trust"], found["SE"]["missing_parts"]) == ("caution", 1)
     assert [each["part"] for each in document()["missing"]["listed"]] == ["posts/country=SE/2.parquet"]
-    assert [within(name) for name in ("r.md", "r.html")] == [{"SA": "yes", "SE": "unclear"}] * 2
+    assert [within(name) for name in ("r.md", "r.html")] == [{"SA": "yes", "SE": "inconclusive"}] * 2
     assert f"SE: not surely within the limit of ±{LIMIT}" in done.stderr
     assert "SA:" not in done.stderr
     assert (
@@ -107,7 +107,7 @@ def test_a_bad_file_that_could_be_anybodys_concerns_all(posts: Path) -> None:
     assert {name: each["missing_parts"] for name, each in collections().items()} == {"SA": 1, "SE": 2}
     assert {each["trust"] for each in collections().values()} == {"caution"}
     assert len(document()["missing"]["listed"]) == 2
-    assert within("r.md") == {"SA": "unclear", "SE": "unclear"}
+    assert within("r.md") == {"SA": "inconclusive", "SE": "inconclusive"}
 
 
 def test_of_several_sources_each_has_its_own(posts: Path) -> None:
@@ -207,12 +207,12 @@ def test_a_file_with_the_column_inside_may_hold_anybodys_rows(posts: Path) -> No
     audited(posts, "--max-disparity", LIMIT, code=3)
     assert {name: each["missing_parts"] for name, each in collections().items()} == {"SA": 1, "SE": 1}
     assert {each["trust"] for each in collections().values()} == {"caution"}
-    assert set(within("r.md").values()) == {"unclear"}
+    assert set(within("r.md").values()) == {"inconclusive"}
 
 
 def test_who_asks_for_a_column_that_is_not_there_is_told_those_of_the_folders(posts: Path) -> None:
     told = run("audit", posts, "--control", "c.npz", "--by", "contry", code=2).stderr
-    assert "has no column 'contry'; it has 'embedding', 'kind', and its folders name 'country'" in told
+    assert "has no column 'contry'; it has 'embedding', 'kind'; its folders add 'country'" in told
 
 
 # Lists of parts

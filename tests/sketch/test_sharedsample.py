@@ -37,7 +37,7 @@ from divscore.sketch.many import Sketches
 from divscore.sketch.scan import TOGETHER, sums_of_many
 from divscore.sketch.sketch import REPLICATE_ITEMS, SHARED_ITEMS, Sketch
 from divscore.sources import arrow as tables
-from divscore.sources.open import open_many
+from divscore.sources import open_table
 
 D = 12
 
@@ -235,7 +235,7 @@ def feed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def passed(folder: Path, control: ControlSet, **options: Any) -> dict[str, Sketch]:
     return sketch_source(
-        open_many(str(folder / "*.parquet"), extra=["user"]), control, by="user", **options
+        open_table(str(folder / "*.parquet"), extra=["user"]), control, by="user", **options
     ).sketches
 
 
@@ -268,7 +268,7 @@ def test_a_bad_file_in_front_decides_nothing(feed: Path, control: ControlSet) ->
     (feed / "0.parquet").write_bytes(damaged)
     (feed / "2.parquet").write_bytes(whole)
     found = sketch_source(
-        open_many(str(feed / "*.parquet"), extra=["user"]), control, by="user", samples="auto"
+        open_table(str(feed / "*.parquet"), extra=["user"]), control, by="user", samples="auto"
     )
     assert found.missing
     assert all("0.parquet" in each.part for each in found.missing)
@@ -284,13 +284,13 @@ def test_more_than_two_groups_do_not_share(feed: Path) -> None:
 
 
 def test_without_collections_there_is_nothing_to_share(feed: Path, control: ControlSet) -> None:
-    found = sketch_source(open_many(str(feed / "*.parquet")), control, samples="shared").sketches
+    found = sketch_source(open_table(str(feed / "*.parquet")), control, samples="shared").sketches
     assert not any(each.shared for each in found.values())
 
 
 def test_every_engine_gives_the_same_bits(feed: Path, control: ControlSet) -> None:
     def told(**options: Any) -> Any:
-        source = open_many(str(feed / "*.parquet"), extra=["user"])
+        source = open_table(str(feed / "*.parquet"), extra=["user"])
         found = sketch_source(source, control, by="user", samples="shared", **options)
         assert found.partitions == 8
         return dict(list(fingerprints(found, control).items())[:40])

@@ -26,13 +26,13 @@ from divscore.errors import FileError, MissingExtraError
 from divscore.jobs import sketching as partial
 from divscore.jobs.auditing import read_vectors
 from divscore.jobs.sketching import sketch_source
-from divscore.sources import arrays
+from divscore.sources import arrays, open_table
 from divscore.sources import arrow as ipc
 from divscore.sources import arrow as tables
-from divscore.sources import open as locate
 from divscore.sources import places as address
+from divscore.sources import places as locate
 from divscore.sources import places as location
-from divscore.sources.open import open_many, open_vectors
+from divscore.sources.recognise import named_files
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 BUCKET = "s3://collections"
@@ -74,7 +74,7 @@ def test_a_pattern_in_a_bucket_gives_what_the_files_give(
         upload(tmp_path / f"{at}.{form}", f"{form}/{at}.{form}")
     here = sketch_source(opened(tmp_path, form, by), control, by=by)
     extra = [by] if by else []
-    there = sketch_source(open_many(f"{BUCKET}/{form}/*.{form}", extra=extra), control, by=by, workers=2)
+    there = sketch_source(open_table(f"{BUCKET}/{form}/*.{form}", extra=extra), control, by=by, workers=2)
     pairs = zip(fingerprints(here, control).values(), fingerprints(there, control).values(), strict=True)
     assert all(a == b for a, b in pairs)
     assert there.rows == here.rows
@@ -100,7 +100,7 @@ def test_only_the_columns_that_are_needed_are_fetched(server: Counting, tmp_path
             writer.write_table(table, max_chunksize=500)
     url = upload(path, f"wide.{form}")
     server.reset()
-    read = sum(len(block.vectors) for block in open_vectors(url, extra=["kind"]))
+    read = sum(len(block.vectors) for block in open_table(url, extra=["kind"]))
     assert read == rows
     wanted = rows * 16 * 4
     assert wanted < server.bytes < 3 * wanted < path.stat().st_size / 10
@@ -110,11 +110,11 @@ def test_only_the_columns_that_are_needed_are_fetched(server: Counting, tmp_path
 def test_a_range_of_rows_is_fetched_alone(
     server: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from divscore.sources.open import partitions_of
+    from divscore.sources.table import partitions_of
 
     monkeypatch.setattr(arrays, "PIECE_ROWS", 1000)
     np.save(tmp_path / "a.npy", np.random.default_rng(0).normal(size=(10_000, 16)))
-    parts = list(partitions_of(open_vectors(upload(tmp_path / "a.npy", "rows/a.npy"))))
+    parts = list(partitions_of(open_table(upload(tmp_path / "a.npy", "rows/a.npy"))))
     server.reset()
     read = np.concatenate([block.vectors for block in parts[7].open()])
     np.testing.assert_array_equal(read, np.load(tmp_path / "a.npy")[7000:8000])
@@ -137,9 +137,9 @@ def test_a_bucket_of_hive_folders_is_audited_by_its_partition_columns(
 
 def test_what_is_not_in_the_bucket_is_told(server: Counting) -> None:
     with pytest.raises(FileError, match="no file matches"):
-        open_many(f"{BUCKET}/nothing/*.parquet")
+        open_table(f"{BUCKET}/nothing/*.parquet")
     with pytest.raises(FileError, match="does not exist"):
-        open_vectors(f"{BUCKET}/nothing.parquet")
+        open_table(f"{BUCKET}/nothing.parquet")
 
 
 def test_copies_of_remote_tables_do_not_pile_up(
@@ -150,7 +150,7 @@ def test_copies_of_remote_tables_do_not_pile_up(
     for at in range(2):
         write(tmp_path / f"{at}.csv", matrix(at))
         upload(tmp_path / f"{at}.csv", f"copies/{at}.csv")
-    sketch_source(open_many(f"{BUCKET}/copies/*.csv"), control)
+    sketch_source(open_table(f"{BUCKET}/copies/*.csv"), control)
     cache, path = fsspec.core.url_to_fs(f"simplecache::{BUCKET}/copies/0.csv")
     assert not cache._check_file(path)
 
@@ -168,7 +168,7 @@ def test_a_file_that_fails_for_a_moment_is_tried_again(
     server: Counting, control: ControlSet, two_files: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partial, "WAIT_SECONDS", 0.01)
-    source = open_many(two_files)
+    source = open_table(two_files)
     server.refused["1.npy"] = 2
     assert sketch_source(source, control).rows == 600
     assert server.refused["1.npy"] == 0
@@ -178,12 +178,12 @@ def test_a_file_that_goes_on_to_fail_is_named_and_left_out(
     server: Counting, control: ControlSet, two_files: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partial, "WAIT_SECONDS", 0.01)
-    source = open_many(two_files)
+    source = open_table(two_files)
     server.refused["1.npy"] = 1000
     found = sketch_source(source, control)
     assert found.rows == 300
     assert [each.part for each in found.missing] == [f"{BUCKET}/two/1.npy"]
-    assert "may not be read by this user; check your keys" in found.missing[0].reason
+    assert "you may not read this file; check your keys" in found.missing[0].reason
 
 
 @pytest.mark.parametrize("form", ["npy", "csv"])
@@ -196,7 +196,7 @@ def test_self_training_tries_again_and_leaves_no_copies(
     for at in range(2):
         write(tmp_path / f"{at}.{form}", matrix(at)[12:])
         upload(tmp_path / f"{at}.{form}", f"whole-{form}/{at}.{form}")
-    source = open_many(f"{BUCKET}/whole-{form}/*.{form}")
+    source = open_table(f"{BUCKET}/whole-{form}/*.{form}")
     for part in source.parts:
         part.location.release()
     server.refused[f"1.{form}"] = 2
@@ -212,7 +212,7 @@ def test_self_training_tries_again_and_leaves_no_copies(
         server.refused.clear()
     assert len(vectors) == 288
     assert [each.part for each in missing] == [f"{BUCKET}/whole-{form}/1.{form}"]
-    assert "may not be read by this user; check your keys" in missing[0].reason
+    assert "you may not read this file; check your keys" in missing[0].reason
 
 
 def test_what_embed_could_not_read_is_known_in_a_bucket(
@@ -240,7 +240,7 @@ def test_what_embed_could_not_read_is_known_in_a_bucket(
         assert [each["part"] for each in told] == ["posts/1.parquet"]
         assert f"{BUCKET}/embedded/with was embedded without it" in told[0]["reason"]
     asked = {}
-    for name, find in (("files", locate.locate_all), ("missing", locate.locate_files)):
+    for name, find in (("files", locate.locate_all), ("missing", named_files)):
         for folder in ("with", "without"):
             filesystem().invalidate_cache()
             server.reset()

@@ -20,10 +20,10 @@ from divscore.errors import FileError
 from divscore.jobs import auditing
 from divscore.jobs.auditing import Engines, warn_of_dividing
 from divscore.jobs.sketching import sketch_source
-from divscore.sources import cuts
+from divscore.sources import cuts, open_table
 from divscore.sources.cuts import BOM, mark_lines, mark_table, pieces_of
-from divscore.sources.open import open_one, open_vectors
 from divscore.sources.places import Location
+from divscore.sources.recognise import open_file
 from divscore.sources.table import Piece, Request, Table
 
 MANY = settings(max_examples=100, deadline=None)
@@ -41,8 +41,8 @@ TABLES = st.lists(st.lists(CELLS, min_size=2, max_size=2), min_size=1, max_size=
 
 
 def opened(path: str, piece: Piece | None = None) -> Table:
-    columns = tuple(open_one(Location(path, path), ROWS).columns)
-    return open_one(Location(path, path), replace(ROWS, extra=columns, piece=piece))
+    columns = tuple(open_file(Location(path, path), ROWS).columns)
+    return open_file(Location(path, path), replace(ROWS, extra=columns, piece=piece))
 
 
 def rows_of(source: Table) -> list[tuple[Any, ...]]:
@@ -176,8 +176,8 @@ def test_what_is_not_divided(tmp_path: Path) -> None:
     assert opened(str(source)).pieces() == []
     assert len(opened(str(source)).pieces(3)) == 1
     assert len(opened(str(source)).pieces(2)) == 2
-    assert open_one(Location("-", str(source)), ROWS).pieces(2) == []
-    assert open_one(Location(f"file://{source}", f"file://{source}"), ROWS).pieces(2) == []
+    assert open_file(Location("-", str(source)), ROWS).pieces(2) == []
+    assert open_file(Location(f"file://{source}", f"file://{source}"), ROWS).pieces(2) == []
     source.write_text("x,y\r" + "a,b\r" * 3)
     assert len(opened(str(source)).pieces(2)) == 1
 
@@ -206,11 +206,11 @@ def test_messages_name_the_same_rows(
     lines[10:10] = ["", ""]
     (tmp_path / "a.csv").write_text("\n".join(["x,y,name", *lines, ""]))
     control = ControlSet(np.eye(2).repeat(10, axis=0), ["a"] * 10 + ["b"] * 10, attribute="letter")
-    whole = sketch_source(open_vectors(tmp_path / "a.csv"), control, verbose=True)
+    whole = sketch_source(open_table(tmp_path / "a.csv"), control, verbose=True)
     monkeypatch.setattr(cuts, "PIECE_BYTES", 100)
     monkeypatch.setattr(auditing, "WORTH_PARSING", 100)
     monkeypatch.setattr(auditing, "SLOW_TO_DIVIDE", 100)
-    source = open_vectors(tmp_path / "a.csv")
+    source = open_table(tmp_path / "a.csv")
     cut = sketch_source(source, control, verbose=True)
     assert (whole.partitions, cut.partitions) == (1, len(source.pieces()))
     assert cut.partitions > 5

@@ -13,14 +13,13 @@ import pytest
 from click.testing import CliRunner
 from test_engines import fingerprint, matrix, write
 
-from divscore import ControlSet, Sketch
+from divscore import ControlSet, Sketch, sources
 from divscore.cli import main
 from divscore.errors import FileError
 from divscore.jobs.sketching import sketch_source
 from divscore.sketch.sketchfile import read_sketches
-from divscore.sources.open import open_many, open_vectors
-from divscore.sources.places import Files
-from divscore.sources.recognise import recognise, tables_in
+from divscore.sources import open_table
+from divscore.sources.recognise import Files, tables_in
 
 
 @pytest.fixture
@@ -66,7 +65,7 @@ def test_a_column_of_the_file_is_believed_more_than_its_folder(tmp_path: Path) -
     folder.mkdir()
     write(folder / "a.parquet", matrix(0))
     values = [
-        text for block in open_vectors(folder / "a.parquet", extra=["kind"]) for text in block.values["kind"]
+        text for block in open_table(folder / "a.parquet", extra=["kind"]) for text in block.values["kind"]
     ]
     assert set(values) == {"first", "second", "third"}
 
@@ -76,7 +75,7 @@ def test_every_format_gets_the_columns_of_its_folders(tmp_path: Path, form: str)
     folder = tmp_path / "day=__HIVE_DEFAULT_PARTITION__" / "country=SA"
     folder.mkdir(parents=True)
     write(folder / f"a.{form}", matrix(0))
-    source = open_vectors(folder / f"a.{form}", extra=["country", "day"])
+    source = open_table(folder / f"a.{form}", extra=["country", "day"])
     blocks = list(source)
     assert {text for block in blocks for text in block.values["country"]} == {"SA"}
     assert {text for block in blocks for text in block.values["day"]} == {""}
@@ -101,9 +100,9 @@ def test_only_needed_columns_are_decoded(tmp_path: Path) -> None:
     start, size = column.data_page_offset, column.total_compressed_size
     data[start : start + size] = b"\xff" * size
     path.write_bytes(data)
-    assert sum(len(block.vectors) for block in open_vectors(path)) == 288
+    assert sum(len(block.vectors) for block in open_table(path)) == 288
     with pytest.raises(FileError, match="cannot be read as Parquet"):
-        list(open_vectors(path, extra=["note"]))
+        list(open_table(path, extra=["note"]))
 
 
 def test_a_folder_of_tables_is_a_collection(tmp_path: Path, control: ControlSet) -> None:
@@ -113,9 +112,8 @@ def test_a_folder_of_tables_is_a_collection(tmp_path: Path, control: ControlSet)
     write(folder / "a.npy", matrix(0))
     (folder / ".hidden.npy").write_bytes(b"")
     (folder / "readme.md").write_text("words")
-    found = recognise(folder)
-    assert isinstance(found, Files)
-    assert [each.url for each in found.found] == [str(folder / "a.npy"), str(folder / "deeper" / "b.npy")]
+    found = sources.open(folder)
+    assert [each.url for each in found.locations] == [str(folder / "a.npy"), str(folder / "deeper" / "b.npy")]
     told = audited("audit", folder, "--control", tmp_path / "c.npz")
     assert told["vectors"]["count"] == 596
 
@@ -123,7 +121,7 @@ def test_a_folder_of_tables_is_a_collection(tmp_path: Path, control: ControlSet)
 def test_a_folder_of_several_kinds_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "a.npy", matrix(0))
     write(tmp_path / "a.parquet", matrix(0))
-    with pytest.raises(FileError, match=r"several kinds \(\.npy, \.parquet\); name those that are meant"):
+    with pytest.raises(FileError, match=r"several kinds \(\.npy, \.parquet\); choose some with a pattern"):
         tables_in(str(tmp_path))
 
 
@@ -203,7 +201,7 @@ def only(path: Path, control: ControlSet) -> Sketch:
 
 def test_a_merged_week_is_the_pass_over_its_files(week: Path, tmp_path: Path, control: ControlSet) -> None:
     run("merge", week, "-o", tmp_path / "week.sketch")
-    days = sketch_source(open_many(str(tmp_path / "*day.npy")), control)
+    days = sketch_source(open_table(str(tmp_path / "*day.npy")), control)
     merged = only(tmp_path / "week.sketch", control)
     assert fingerprint(merged, control) == fingerprint(next(iter(days.sketches.values())), control)
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from divscore import sources
 from divscore.errors import FileError
-from divscore.sources.items import FolderItems, Items, TableItems
+from divscore.sources.items import Items, PictureFolder, TableItems
 from divscore.sources.places import form_of
-from divscore.sources.recognise import recognise
 
 PIXEL = b"not looked at here"
 
@@ -39,7 +39,7 @@ def contents(source: Items) -> list[Any]:
 
 
 def items_of(path: object, **asked: Any) -> Items:
-    found = recognise(str(path), **asked)
+    found = sources.open(str(path), **asked)
     assert isinstance(found, Items), found
     return found
 
@@ -57,7 +57,7 @@ def test_folder_is_read_recursively_in_order_and_without_what_is_no_picture(tmp_
         ".git/a.png",
         "e.bmp",
     )
-    source = FolderItems(str(tmp_path), ["folder"])
+    source = PictureFolder(str(tmp_path), ["folder"])
     assert ids(source) == ["a.png", "b.JPG", "c.gif", "e.bmp", "z/y.webp", "z/a/x.tiff"]
     folders = [text for items in source for text in items.values["folder"]]
     assert folders == [tmp_path.name] * 4 + ["z", "z/a"]
@@ -71,13 +71,13 @@ def test_links_that_lead_back_are_entered_once(tmp_path: Path) -> None:
     (tmp_path / "b" / "self").symlink_to(tmp_path / "b", target_is_directory=True)
     (tmp_path / "c").symlink_to(tmp_path / "c")  # a link to itself is a file that cannot be read
     (tmp_path / "dead.png").symlink_to(tmp_path / "nowhere.png")
-    assert ids(FolderItems(str(tmp_path))) == ["dead.png", "a/1.png", "b/2.png"]
+    assert ids(PictureFolder(str(tmp_path))) == ["dead.png", "a/1.png", "b/2.png"]
 
 
 def test_a_hundred_thousand_files_in_one_folder(tmp_path: Path) -> None:
     for number in range(100_000):
         (tmp_path / f"{number:06}.jpg").touch()
-    source = FolderItems(str(tmp_path))
+    source = PictureFolder(str(tmp_path))
     assert source.rows == 100_000
     largest = 0
     seen = 0
@@ -97,7 +97,7 @@ def test_odd_names(tmp_path: Path) -> None:
         odd.append("\\xff\\xfe.png")
     except OSError:
         pass  # a file system that takes UTF-8 only
-    source = FolderItems(str(tmp_path))
+    source = PictureFolder(str(tmp_path))
     assert sorted(ids(source)) == sorted(odd)
     for address in contents(source):
         with open(address, "rb") as stream:
@@ -106,11 +106,11 @@ def test_odd_names(tmp_path: Path) -> None:
 
 def test_a_folder_without_pictures_says_so(tmp_path: Path) -> None:
     touch(tmp_path, "a.docx", "b.py")
-    with pytest.raises(FileError, match=r"holds no pictures; of its 2 files none is"):
-        FolderItems(str(tmp_path))
+    with pytest.raises(FileError, match=r"has 2 files, but no pictures"):
+        PictureFolder(str(tmp_path))
     (tmp_path / "none").mkdir()
-    with pytest.raises(FileError, match="holds no pictures; it has no files"):
-        FolderItems(str(tmp_path / "none"))
+    with pytest.raises(FileError, match="has no files"):
+        PictureFolder(str(tmp_path / "none"))
 
 
 def test_a_folder_that_may_not_be_listed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,9 +123,9 @@ def test_a_folder_that_may_not_be_listed_is_told(tmp_path: Path, monkeypatch: py
         return listing(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    source = FolderItems(str(tmp_path))
+    source = PictureFolder(str(tmp_path))
     assert ids(source) == ["a.png"]
-    assert "shut could not be listed: Permission denied" in source.problems[0]
+    assert "shut cannot be listed: Permission denied" in source.problems[0]
 
 
 TABLE = {
@@ -214,14 +214,14 @@ def test_which_column_holds_the_items(
 ) -> None:
     path = tmp_path / "a.csv"
     path.write_text(f"{header}\n{row}\n{row}\n", encoding="utf-8")
-    found = recognise(path, **asked)
+    found = sources.open(path, **asked)
     assert getattr(found, "column", None) == expected
 
 
 def test_two_columns_of_text_are_not_guessed_between(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("bio,motto\nHello,there\n", encoding="utf-8")
-    with pytest.raises(FileError, match=r"cannot tell which column holds the items; it has 'bio', 'motto'"):
-        recognise(tmp_path / "a.csv")
+    with pytest.raises(FileError, match=r"it is unclear which column has the items; it has 'bio', 'motto'"):
+        sources.open(tmp_path / "a.csv")
 
 
 def test_semicolons_and_tabs_are_understood(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_patterns(tmp_path: Path) -> None:
     assert ids(source) == ["0", "1", "2", "3"]
     touch(tmp_path, "c/1.png", "c/1.npy")
     with pytest.raises(FileError, match="names pictures and other files"):
-        recognise(f"{tmp_path}/c/*")
+        sources.open(f"{tmp_path}/c/*")
 
 
 @pytest.mark.parametrize(
@@ -328,4 +328,4 @@ def test_loopback_http(tmp_path: Path, server: str) -> None:
     (tmp_path / "posts.txt").write_text("Hello\nthere\n", encoding="utf-8")
     assert contents(items_of(f"{server}/posts.txt")) == ["Hello", "there"]
     with pytest.raises(FileError, match="does not exist"):
-        recognise(f"{server}/none.csv")
+        sources.open(f"{server}/none.csv")

@@ -19,9 +19,9 @@ from divscore.control.controlset import ControlSet
 from divscore.errors import FileError
 from divscore.jobs.sketching import sketch_source
 from divscore.sketch.missing import LONGEST, MOST_ROWS, MissingPart
+from divscore.sources import open_table
 from divscore.sources.labelled import read_pool
 from divscore.sources.manifest import ABOUT_KEY, note_left_out, read_left_out
-from divscore.sources.open import open_many, open_vectors
 
 LEFT_OUT = "1 part of the source could not be read and is missing: posts/country=SE/1.parquet"
 SAYS = "v.arrow does not say which files it is made without as 'divscore embed' does"
@@ -111,8 +111,8 @@ def test_the_library_knows_it_too() -> None:
     assert isinstance(control, ControlSet)
     Path("day=monday").mkdir()
     shutil.copy("v.arrow", "day=monday/v.arrow")
-    inside = open_many("day=monday/v.arrow", extra=["day"])
-    for source in (open_vectors("v.arrow"), open_many("v*.arrow"), inside):
+    inside = open_table("day=monday/v.arrow", extra=["day"])
+    for source in (open_table("v.arrow"), open_table("v*.arrow"), inside):
         assert [each.part for each in source.missing] == ["posts/country=SE/1.parquet"]
         assert sketch_source(source, control).missing == source.missing
     with pytest.raises(FileError, match=r"embedded without it.*labelled examples would be missing"):
@@ -141,7 +141,7 @@ def test_what_is_mended_and_embedded_again_is_not_missing(posts: Path) -> None:
 def test_parts_of_a_folder_leave_it_to_the_manifest() -> None:
     run("embed", "posts", "-o", "vectors", "--column", "text")
     for part in Path("vectors").glob("*.arrow"):
-        assert open_vectors(part).missing == ()
+        assert open_table(part).missing == ()
     assert len(parts_of(audited("vectors"))) == 1
 
 
@@ -169,7 +169,7 @@ def test_forged_texts_do_nothing_to_the_terminal() -> None:
     rewritten(missing=[{"of": "\x1b[2J" * 500, "reason": "\x1b[31mred\n" * 500}])
     done = run("audit", "v.arrow", "--control", "c.csv")
     assert "\x1b" not in done.output
-    (only,) = open_vectors("v.arrow").missing
+    (only,) = open_table("v.arrow").missing
     assert max(len(only.part), len(only.reason)) <= LONGEST + len("v.arrow was embedded without it: ")
 
 

@@ -17,13 +17,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_engines import matrix, write
 
+from divscore import sources
 from divscore.errors import FileError
 from divscore.jobs import embed as itempart
 from divscore.sketch.missing import LONGEST
 from divscore.sources import manifest as manifests
+from divscore.sources import open_table
 from divscore.sources.manifest import FORMAT, Manifest, read_manifest
-from divscore.sources.open import open_many
-from divscore.sources.recognise import recognise, tables_in
+from divscore.sources.recognise import tables_in
 
 WORDS = {"a": ["anna", "ada", "alma"], "b": ["bruno", "bela", "bob"]}
 ROWS = 100
@@ -318,12 +319,12 @@ def test_what_is_missing_is_known_inside_the_folder_too(below: Path, monkeypatch
 
 
 def test_a_pattern_in_the_library_knows_it_too(below: Path) -> None:
-    source = open_many("vectors/*/*.arrow")
+    source = open_table("vectors/*/*.arrow")
     assert source.many
     assert [each.part for each in source.missing] == ["posts/1.parquet"]
-    assert not open_many("vectors/posts/part-00000.arrow").many  # one file, and no pattern
+    assert not open_table("vectors/posts/part-00000.arrow").many  # one file, and no pattern
     with pytest.raises(FileError, match="vectors/posts was embedded without it"):
-        open_many("vectors/*/*.arrow", strict=True)
+        open_table("vectors/*/*.arrow", strict=True)
 
 
 @pytest.mark.parametrize("asked", ["vectors", *PATTERNS])
@@ -341,7 +342,7 @@ def test_files_that_no_manifest_below_lists_are_not_meant(below: Path) -> None:
     shutil.copy(first, "vectors/posts/inner/a.arrow")
     shutil.copytree("vectors/whole", "vectors/posts/again")
     shutil.copy(first, "vectors/beside.arrow")
-    kept = [location.path for location in tables_in("vectors").found]
+    kept = [location.path for location in tables_in("vectors").locations]
     parts = [f"vectors/posts/part-{at:05}.arrow" for at in range(6)]
     assert kept[0] == "vectors/beside.arrow"
     assert [name for name in kept if "posts" in name] == parts
@@ -370,10 +371,12 @@ def test_many_remote_folders_of_a_pattern_are_not_asked(below: Path, monkeypatch
     memory.put("vectors", "/vectors", recursive=True)
     try:
         monkeypatch.setattr(manifests, "ASKED", 2)
-        assert [each.part for each in recognise("memory://vectors/*/*.arrow").missing] == ["posts/1.parquet"]
+        assert [each.part for each in sources.open("memory://vectors/*/*.arrow").missing] == [
+            "posts/1.parquet"
+        ]
         monkeypatch.setattr(manifests, "ASKED", 1)
-        assert recognise("memory://vectors/*/*.arrow").missing == ()
-        assert [each.part for each in recognise("memory://vectors").missing] == ["posts/1.parquet"]
+        assert sources.open("memory://vectors/*/*.arrow").missing == ()
+        assert [each.part for each in sources.open("memory://vectors").missing] == ["posts/1.parquet"]
     finally:
         memory.rm("/vectors", recursive=True)
 
@@ -397,4 +400,4 @@ def test_a_manifest_of_somebody_else_is_passed_by(tmp_path: Path) -> None:
     write(tmp_path / "a.npy", matrix(0))
     for text in ("no JSON", "[1]", '{"format": "other"}', "[" * 100_000):
         (tmp_path / "manifest.json").write_text(text)
-        assert [each.name for each in tables_in(str(tmp_path)).found] == ["a"]
+        assert [each.name for each in tables_in(str(tmp_path)).locations] == ["a"]

@@ -44,10 +44,8 @@ from divscore.sketch.sketchfile import is_sketch, open_sketches
 from divscore.sources.cuts import divisible
 from divscore.sources.items import Items, is_picture
 from divscore.sources.labelled import ENCODER_KEY
-from divscore.sources.manifest import read_embedded
-from divscore.sources.open import Partition, UnseenError, partitions_of
-from divscore.sources.places import WHOLE, Location, folder_values
-from divscore.sources.table import Table
+from divscore.sources.places import WHOLE, Location, UnseenError, folder_values
+from divscore.sources.table import Partition, Table, partitions_of
 from divscore.text import named
 
 __all__ = [
@@ -768,7 +766,7 @@ def _skipped(source: Table, unreadable: int, by: str | None) -> tuple[dict[str, 
             known.setdefault(values[0] if by else source.name, Counter())[kind] += number
         unreadable = source.items.unreadable
     else:
-        about = [read_embedded(part.metadata, part.label) for part in source.parts]
+        about = [part.embedded for part in source.parts]
         for each in filter(None, about):
             noted = each.skipped_by.get(by, {}) if by else {source.name: each.skipped}
             if each.lost != sum(sum(kinds.values()) for kinds in noted.values()):

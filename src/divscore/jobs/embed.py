@@ -22,12 +22,12 @@ from divscore.files import atomic_file, lock_stream, refuse_url
 from divscore.jobs.cache import READ, Outcome
 from divscore.jobs.encode import KEY_BYTES, Encoding, Pipeline, chunks, fingerprint, signature
 from divscore.sketch.missing import MissingPart
-from divscore.sources.items import ItemBatch, Items, TableItems
+from divscore.sources import Items, open_table
+from divscore.sources.items import ItemBatch
 from divscore.sources.labelled import ENCODER_KEY
 from divscore.sources.manifest import ABOUT_KEY, KINDS, note_left_out
-from divscore.sources.open import check_here, open_one
 from divscore.sources.places import Location, filesystem_of
-from divscore.sources.table import BLOCK_BYTES, Piece, Request
+from divscore.sources.table import BLOCK_BYTES, check_here
 from divscore.text import brief
 
 __all__ = [
@@ -374,7 +374,7 @@ class Predecessor:
     def in_file(cls, path: Path) -> Self | None:
         """What a finished file says; None where `embed` did not write it."""
         try:
-            metadata = open_one(Location(str(path), str(path)), Request(vectors=False)).metadata
+            metadata = open_table(path, vectors=False).metadata
             about = json.loads(metadata[ABOUT_KEY])
             return cls(about["source"], metadata[ENCODER_KEY], about.get("variant"), about.get("origin"))
         except (DivscoreError, ValueError, TypeError, KeyError, AttributeError):
@@ -457,18 +457,15 @@ class ItemPartition:
     signature: str  # tells whether it is the same as at an earlier start
     listed: ItemBatch | None = None
     columns: dict[str, str] = field(default_factory=dict)
-    location: Location | None = None
-    column: str = ""
-    piece: Piece | None = None
+    items: Items | None = None  # of a table
     size: int = 0  # bytes of the file when the work was planned
-    strict: bool = False
 
     @property
     def rows(self) -> int | None:
         """How many items, where that is known."""
         if self.listed is not None:
             return len(self.listed)
-        return self.piece.rows if self.piece else None
+        return self.items.rows if self.items is not None and self.items.piece else None
 
     def __str__(self) -> str:
         return self.label
@@ -477,17 +474,9 @@ class ItemPartition:
         """Open it, wherever this is."""
         if self.listed is not None:
             return _Listed(self, self.listed)
-        assert self.location is not None
-        check_here(self.location, self.size)
-        return TableItems(
-            [self.location],
-            self.column,
-            extra=self.extra,
-            strict=self.strict,
-            pattern=self.location.path,
-            kind=self.kind,
-            piece=self.piece,
-        )
+        assert self.items is not None
+        check_here(self.items.locations[0], self.size)
+        return self.items
 
 
 class _Listed(Items):
@@ -503,9 +492,8 @@ class _Listed(Items):
 
 def item_partitions(source: Items, *, strict: bool = False) -> Iterator[ItemPartition]:
     """Cut a source of items into partitions, in its order; depends on the source alone."""
-    if isinstance(source, TableItems):
-        for location in source.locations:
-            yield from _of_table(source, location, strict)
+    if source.parts:
+        yield from _of_table(source)
         return
     for items in source:
         state = hashlib.blake2b(digest_size=KEY_BYTES)
@@ -523,27 +511,24 @@ def item_partitions(source: Items, *, strict: bool = False) -> Iterator[ItemPart
         )
 
 
-def _of_table(source: TableItems, location: Location, strict: bool) -> Iterator[ItemPartition]:
-    if location.path == "-":
+def _of_table(source: Items) -> Iterator[ItemPartition]:
+    if source.locations[0].path == "-":
         raise FileError(
             "standard input cannot be cut into parts; save it as a file, or, without --cluster, give a name ending in "
             ".arrow"
         )
-    version = _version(location)
-    pieces = open_one(location, Request(vectors=False)).pieces(ROWS[source.kind])
-    for piece in pieces if len(pieces) > 1 else [None]:
-        about = (location.url, version, source.column, source.extra, str(piece))
+    for items in source.divided(ROWS[source.kind]):
+        location = items.locations[0]
+        version = _version(location)
+        about = (location.path, version, source.column, source.extra, str(items.piece))
         yield ItemPartition(
             source.name,
             source.kind,
-            f"{location.label}, {piece}" if piece else location.label,
+            items.path,
             source.extra,
             hashlib.blake2b(repr(about).encode(), digest_size=KEY_BYTES).hexdigest(),
-            location=location.anywhere,
-            column=source.column,
-            piece=piece,
+            items=items,
             size=int(version[0]),
-            strict=strict,
         )
 
 

@@ -29,11 +29,9 @@ from divscore.jobs.encode import Encoding
 from divscore.jobs.engine import Engine
 from divscore.jobs.projection import Projection
 from divscore.sketch.missing import MissingPart
-from divscore.sources.items import Items
+from divscore.sources import Items, open_table
 from divscore.sources.manifest import FORMAT, KINDS, MANIFEST, Embedded, note_left_out, read_embedded
-from divscore.sources.open import UnseenError, open_one
-from divscore.sources.places import Location
-from divscore.sources.table import Request
+from divscore.sources.places import UnseenError
 from divscore.text import printable
 
 __all__ = ["PartsFolder", "PartsResult", "about", "check_parts", "embed_parts"]
@@ -207,7 +205,7 @@ class PartsFolder:
 
 def about(path: Path) -> Embedded:
     """What a finished part says of itself."""
-    part = open_one(Location(str(path), str(path)), Request(vectors=False))
+    part = open_table(path, vectors=False)
     found = read_embedded(part.metadata, part.label)
     if found is None:
         raise FileError(

@@ -16,12 +16,10 @@ from divscore.control.controlset import CROSS, ControlSet
 from divscore.errors import ControlError, FileError
 from divscore.jobs.encode import EncodedSource, Encoding
 from divscore.jobs.projection import Projection
-from divscore.sources.items import FolderItems, Items, TableItems
+from divscore.sources import Items, Table, open_pictures, open_table
+from divscore.sources import open as open_collection
 from divscore.sources.labelled import GROUP, attributes_of, groups_of, guess_attribute, read_pool
-from divscore.sources.open import is_folder, locate_all, open_located
-from divscore.sources.places import Location
-from divscore.sources.recognise import ARRAYS, recognise
-from divscore.sources.table import Request, Table
+from divscore.sources.places import Location, is_folder
 from divscore.text import printable
 
 __all__ = ["PROJECTION", "Progress", "Warn", "no_progress", "no_warning", "open_labelled", "read_control"]
@@ -112,32 +110,29 @@ def _pool_items(
     path: str | os.PathLike[str], encoding: Encoding, attribute: str | None, column: str | None, form: str
 ) -> _PoolItems | None:
     if is_folder(path):
-        folders = FolderItems(os.fspath(path), ["folder"])
+        folders = open_pictures(path)
         if folders.unlisted:
-            raise ControlError(f"{folders.unlisted[0]}; a group would be missing: mend it")
+            raise ControlError(f"{folders.unlisted[0]}; a group would be missing: fix it")
         for run in folders:
             _by_folder(folders.path, run.ids, folders.name)
         return _PoolItems(folders, [attribute or GROUP], None)
     guessed = attribute.replace("*", "×").split("×") if attribute else [GROUP]
     taken = [name.strip() for name in guessed]
-    found = recognise(path, column=column, taken=taken, form=form, forced=encoding.forced)
-    if not isinstance(found, Items):
+    source = open_collection(path, column=column, taken=taken, form=form, forced=encoding.forced)
+    if source.kind == "vectors":
         return None
-    if not isinstance(found, TableItems):
+    if source.table is None:
         raise ControlError(
-            f"{os.fspath(path)} names pictures, which do not say their groups; name the folder with one sub-folder a "
+            f"{os.fspath(path)} names pictures without their groups; name the folder with one sub-folder for each "
             f"group, or a table such as {LABELS} with the columns file and group"
         )
-    request = Request(vectors=False)
-    table = open_located(found.locations, request, os.fspath(path))
+    if source.missing:
+        raise FileError(f"{source.missing[0].reason}; labelled examples would be missing")
     if attribute:
-        names = attributes_of(table, attribute)
+        names = attributes_of(source.table, attribute)
     else:
-        names = [guess_attribute(table, found.locations, request, besides=[found.column])]
-    if found.missing:
-        raise FileError(f"{found.missing[0].reason}; labelled examples would be missing")
-    items = TableItems(found.locations, found.column, extra=names, strict=False, pattern=os.fspath(path))
-    return _PoolItems(items, names, table)
+        names = [guess_attribute(source.table, besides=[source.column])]
+    return _PoolItems(source.select(names), names, source.table)
 
 
 def _encoded_pool(
@@ -197,10 +192,7 @@ def _item_column_named(path: str | os.PathLike[str], name: str | None, form: str
     """The collection's column of items, where the labelled examples have one of the same name."""
     if name is None or is_folder(path):
         return None
-    found = locate_all(path, form)
-    if found[0].suffix in ARRAYS:
-        return None
-    columns = open_located(found[:1], Request(vectors=False)).columns
+    columns = open_table(path, vectors=False, form=form).columns
     return name if columns.get(name) in {"text", "picture"} else None
 
 

@@ -24,9 +24,8 @@ from divscore.sketch.missing import Missing, MissingPart
 from divscore.sketch.scan import Scan, scan
 from divscore.sketch.scorer import Scorer, keep_scorer, scorer_for
 from divscore.sketch.sketch import REPLICATE_ITEMS, Sketch
-from divscore.sources.open import Partition, UnseenError, partitions_of
-from divscore.sources.places import WHOLE
-from divscore.sources.table import PROBLEMS_KEPT, Table, Texts
+from divscore.sources.places import WHOLE, UnseenError
+from divscore.sources.table import PROBLEMS_KEPT, Partition, Table, Texts, partitions_of
 
 __all__ = [
     "SAMPLES",
@@ -214,7 +213,7 @@ def _sketched(
 ) -> Partial:
     scorer = assignment.scorer
     keep_scorer(scorer)  # the first that comes to a process stays, with all that was made from it
-    source = partition.open(LARGE_BLOCK if assignment.shared else None)
+    source = partition.open(LARGE_BLOCK if assignment.shared else 0)
     watch = RowWatch(source, assignment.strict, assignment.verbose)
     sketches = tabulate_blocks(
         watch.blocks(assignment.by),
@@ -346,7 +345,7 @@ def sketch_source(
     Parameters
     ----------
     source : Table
-        What `open_vectors` or `open_many` returned.
+        What `sources.open_table` returned.
     control : ControlSet
         What the collection is compared with; fitted here, once.
     by : str, optional
@@ -389,7 +388,7 @@ def _partials(
     partitions: list[Partition],
     progress: Callable[[int], None],
 ) -> Iterator[tuple[Partition, Partial]]:
-    if (engine.own and len(partitions) == 1) or engine.inline or source.location.path == "-":
+    if (engine.own and len(partitions) == 1) or engine.inline or source.here_only:
         # Blocks of a single partition are shared among threads, which does not change the result.
         threads = engine.workers if engine.own else 1
         for each in partitions:

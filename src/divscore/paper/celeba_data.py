@@ -32,8 +32,8 @@ from divscore.paper.labelleddata import (
     joined,
     shown,
 )
+from divscore.sources import open_table
 from divscore.sources.labelled import ENCODER_KEY
-from divscore.sources.open import open_vectors
 from divscore.sources.places import quoted
 from divscore.sources.table import Block
 
@@ -241,7 +241,7 @@ class CelebA:
 
     def _blocks(self, path: Path) -> tuple[str | None, Iterator[Block]]:
         """What made a file's vectors, and its blocks with the pictures' names as ids."""
-        opened = open_vectors(path)
+        opened = open_table(path)
         if not opened.columns:
             if opened.rows != len(self):
                 raise FileError(
@@ -252,7 +252,7 @@ class CelebA:
         name = next((n for n in opened.columns if n.lower() in {"id", "file", "filename", "image"}), None)
         if name is None:
             raise FileError(f"{path} has the columns {quoted(opened.columns)}; expected one named id")
-        source = open_vectors(path, extra=[name])
+        source = opened.select(extra=(name,))
         return source.metadata.get(ENCODER_KEY), (Block(b.vectors, ids=b.values[name]) for b in source)
 
 

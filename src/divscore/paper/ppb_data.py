@@ -31,9 +31,9 @@ from divscore.paper.labelleddata import (
     joined,
     text_columns,
 )
+from divscore.sources import open_table
 from divscore.sources.items import is_picture
 from divscore.sources.labelled import ENCODER_KEY
-from divscore.sources.open import open_vectors
 from divscore.sources.pickles import read_object_npy
 from divscore.sources.places import quoted
 from divscore.sources.table import as_float
@@ -271,9 +271,9 @@ def _metadata(sheet: Path) -> list[Portrait] | None:
 
 def _table(place: Path) -> LabelledData:
     """Vectors in a table: its own columns count, or else the file names that it has as ids."""
-    opened = open_vectors(place)
+    opened = open_table(place)
     found = find_columns((n for n, kind in opened.columns.items() if kind != "vector"), str(place), ["id"])
-    source = open_vectors(place, extra=list(found.values()), strict=True)
+    source = opened.select(extra=tuple(found.values()), strict=True)
     blocks = list(source)
     cells = {what: [text for block in blocks for text in block.values[name]] for what, name in found.items()}
     if len(found) == 4:

@@ -31,10 +31,10 @@ from divscore.paper.labelleddata import (
     shown,
     text_columns,
 )
+from divscore.sources import open_table
 from divscore.sources.items import ItemBatch, Items
-from divscore.sources.open import locate, open_located
 from divscore.sources.places import quoted
-from divscore.sources.table import PROBLEMS_KEPT, Request
+from divscore.sources.table import PROBLEMS_KEPT
 
 __all__ = [
     "AAE",
@@ -248,13 +248,12 @@ def likeliest(path: str | os.PathLike[str], each: int = LIKELIEST) -> ListedItem
     """
     if not Path(path).exists():
         raise ORIGIN.missing(path, "a table with the columns text, aa and white")
-    location = locate(path)
-    opened = open_located([location], Request(vectors=False))
+    opened = open_table(path, vectors=False)
     lacking = [name for name in ("text", "aa", "white") if name not in opened.columns]
     if lacking:
         raise FileError(f"{path} has the columns {quoted(opened.columns)}, but not {quoted(lacking)}")
     wanted = ("text", "aa", "white", *(["id"] if "id" in opened.columns else []))
-    blocks = list(open_located([location], Request(vectors=False, extra=wanted)))
+    blocks = list(opened.select(extra=wanted))
     cells = {name: [text for block in blocks for text in block.values[name]] for name in wanted}
     posterior = {AAE: _numbers(cells["aa"], path), WHE: _numbers(cells["white"], path)}
     ids = cells.get("id") or [str(row) for row in range(len(cells["text"]))]

@@ -1,7 +1,8 @@
-"""Vectors and items from files: one block after the other, nothing loaded whole."""
+"""A path or an object becomes a Table of vectors or Items to encode; nothing is loaded whole."""
 
+from divscore.sources.items import Items
 from divscore.sources.labelled import read_pool
-from divscore.sources.open import open_many, open_vectors
+from divscore.sources.recognise import open, open_pictures, open_table
 from divscore.sources.table import Block, Table
 
-__all__ = ["Block", "Table", "open_many", "open_vectors", "read_pool"]
+__all__ = ["Block", "Items", "Table", "open", "open_pictures", "open_table", "read_pool"]

@@ -1,130 +1,127 @@
-"""Tables of vectors, which are the column of lists of numbers; and Parquet files."""
+"""Tables in Arrow's form: Parquet files, Arrow IPC files, and objects with the Arrow interface."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from divscore.errors import FileError
-from divscore.sources.manifest import ABOUT_KEY, read_embedded
+from divscore.sources.manifest import read_embedded
 from divscore.sources.places import Location, quoted
-from divscore.sources.table import (
-    Block,
-    Piece,
-    Request,
-    Table,
-    Texts,
-    decoded,
-    kind_of,
-    lengths_of,
-    matrix_of,
-    pictures_of,
-    stored,
-    stored_type,
-    texts_of,
-)
+from divscore.sources.table import HEAD, Block, Piece, Request, Table, Texts, as_float
 
-__all__ = ["ArrowSource", "HiveSource", "ParquetSource", "TableSource"]
-
+__all__ = ["ArrowTable", "IpcFile", "ParquetFile", "StreamedTable", "texts_of"]
 
 # Reads a column chunk piece by piece; without it pyarrow holds a row group's whole chunk in memory.
 READ_AT_ONCE = 8 << 20
 PEEK_ROWS = 64
 PIECE_ROWS = 65_536  # row groups are gathered until they have as many rows
+PIECE_BYTES = 64 << 20  # of record batches, which is known without reading them
+MOST_NAMES = 65_536  # of a dictionary that is kept from block to block
+INDEX = "__index_level_"  # how pandas names an index without a name
 
 
-class TableSource(Table):
-    """What Parquet and Arrow files share: a schema, and record batches."""
+class ArrowTable(Table):
+    """What all of them share: a schema, and record batches."""
 
     format: ClassVar[str]
 
-    def __init__(self, location: Location, request: Request) -> None:
+    def __init__(self, location: Location, request: Request | None = None) -> None:
         super().__init__(location, request)
-        with location.reading(self.format):
-            schema = self._read_schema()
-            self.columns = {field.name: kind_of(stored_type(field.type)) for field in schema}
-        if len(self.columns) < len(schema.names):
-            twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
-            raise FileError(f"{self.path} has more than one column named {quoted(twice)}; rename them")
-        self.metadata = decoded(schema.metadata)
-        if request.piece is None:  # or else it was read when the file was cut
-            about = read_embedded(self.metadata, self.label)
-            self.missing = about.missing if about else ()
-        self._require(self.columns)
-        self._column = self._choose(self.columns) if request.vectors else ""
-        with location.reading(self.format):
-            self.rows = self._count_rows()
-        if not request.vectors:
+        self._dimensions: dict[str, int] = {}  # of columns of vectors
+        self._may_be_empty = False
+
+    def _file(self) -> contextlib.AbstractContextManager[Any]:
+        raise NotImplementedError
+
+    def _schema(self, file: Any) -> Any:
+        raise NotImplementedError
+
+    def _count(self, file: Any) -> int | None:
+        raise NotImplementedError
+
+    def _batches(self, file: Any, columns: Sequence[str], rows: int) -> Iterator[Any]:
+        raise NotImplementedError
+
+    def _open(self) -> None:
+        with self.location.reading(self.format), self._file() as file:
+            schema = self._schema(file)
+            kinds = {each.name: _stored_type(each.type) for each in schema}
+            self.columns = {name: kind_of(kind) for name, kind in kinds.items()}
+            if len(kinds) < len(schema.names):
+                twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+                raise FileError(f"{self.label} has more than one column named {quoted(twice)}; rename them")
+            pairs = (schema.metadata or {}).items()
+            self.metadata = {
+                key.decode(errors="replace"): value.decode(errors="replace") for key, value in pairs
+            }
+            self.embedded = read_embedded(self.metadata, self.label)
+            if self.embedded is not None:
+                # A part of a job in which no item had a vector is no mistake.
+                self.missing, self._may_be_empty = self.embedded.missing, True
+            self.rows = self._count(file)
+            vectors = [name for name, kind in self.columns.items() if kind == "vector"]
+            self._dimensions = {name: getattr(kinds[name], "list_size", 0) for name in vectors}
+            # While the file is open, look at what will probably be asked next.
+            if len(vectors) == 1:
+                self._peek(file, vectors[0])
+            texts = [name for name, kind in self.columns.items() if kind == "text"]
+            if texts and not vectors:
+                # Damaged rows are an error when they are read, not here.
+                with contextlib.suppress(Exception):
+                    batch = next(self._batches(file, texts, HEAD))
+                    self._head = {name: list(texts_of(batch.column(name))) for name in texts}
+
+    def _peek(self, file: Any, column: str) -> None:
+        """Find the dimension of a column, and whether there are rows, where the schema does not say."""
+        if self.rows == 0 or (self.rows is not None and self._dimensions[column]):
             return
-        if request.dimension:
-            self.dimension = request.dimension
-        elif self.rows != 0:
-            self.dimension = self._find_dimension(stored_type(schema.field(self._column).type))
-        if self.rows == 0 and ABOUT_KEY in self.metadata:
-            # A part of a job in which no item had a vector is no mistake.
-            self.dimension = getattr(schema.field(self._column).type, "list_size", 0)
-            if self.dimension:
-                return
-        self._check_shape()
+        empty = True
+        for batch in self._batches(file, [column], PEEK_ROWS):
+            empty = empty and not batch.num_rows
+            lengths = _lengths(_stored(batch.column(column)))
+            if (lengths > 0).any():
+                self._dimensions[column] = int(lengths[lengths > 0][0])
+                break
+        self.rows = 0 if empty else self.rows
 
-    def _read_schema(self) -> Any:
-        raise NotImplementedError
-
-    def _count_rows(self) -> int | None:
-        raise NotImplementedError
-
-    def _batches(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
-        raise NotImplementedError
-
-    def _find_dimension(self, kind: Any) -> int:
-        import pyarrow as pa
-
-        with self.location.reading(self.format):
-            if pa.types.is_fixed_size_list(kind):
-                if self.rows is None and not any(
-                    b.num_rows for b in self._batches([self._column], PEEK_ROWS)
-                ):
-                    self.rows = 0
-                return int(kind.list_size)
-            for batch in self._batches([self._column], PEEK_ROWS):
-                lengths = lengths_of(stored(batch.column(self._column)))
-                if (lengths > 0).any():
-                    return int(lengths[lengths > 0][0])
-        return 0
+    def _find_vectors(self) -> None:
+        self._column = self._choose()
+        if not self._dimensions[self._column] and self.rows != 0:
+            with self.location.reading(self.format), self._file() as file:
+                self._peek(file, self._column)
+        self.dimension = self._dimensions[self._column]
+        if not (self.rows == 0 and self.dimension and self._may_be_empty):
+            self._check_shape()
 
     def _blocks(self) -> Iterator[Block]:
-        if not self.request.vectors:
-            yield from self._items()
-            return
-        first = self.request.piece.first if self.request.piece else 0
-        step = self.request.rows_within(self.dimension, 4)
-        with self.location.reading(self.format):
-            for batch in self._batches([self._column, *self.request.extra], step):
-                column = stored(batch.column(self._column))
-                vectors, good = matrix_of(column, self.dimension)
-                values = {name: texts_of(batch.column(name)) for name in self.request.extra}
+        request, own = self.request, self._own
+        vectors, pictures = self._column if request.vectors else None, request.pictures
+        step = request.rows_within(self.dimension, 4) if vectors else request.batch_rows
+        read = dict.fromkeys([*own, *(name for name in (vectors, pictures) if name)])
+        first = request.piece.first if request.piece else 0
+        names = _Names()
+        with self.location.reading(self.format), self._file() as file:
+            for batch in self._batches(file, list(read), step):
+                values = {name: texts_of(batch.column(name), names) for name in own}
+                if vectors is None:
+                    contents = _pictures(batch.column(pictures)) if pictures else ()
+                    yield Block.without_vectors(batch.num_rows, values, contents)
+                    continue
+                column = _stored(batch.column(vectors))
+                matrix, good = _matrix(column, self.dimension)
                 if good is not None:
-                    self._refuse_rows(column, good, first)
+                    self._skip_rows(column, good, first)
                     values = {name: texts.where(good) for name, texts in values.items()}
                 first += batch.num_rows
-                if len(vectors):
-                    yield Block(vectors, values)
+                if len(matrix):
+                    yield Block(matrix, values)
 
-    def _items(self) -> Iterator[Block]:
-        extra, picture = self.request.extra, self.request.pictures
-        read = dict.fromkeys([*extra, *([picture] if picture else [])])
-        with self.location.reading(self.format):
-            for batch in self._batches(list(read), self.request.batch_rows):
-                values = {name: texts_of(batch.column(name)) for name in extra}
-                pictures = pictures_of(batch.column(picture)) if picture else ()
-                yield Block.without_vectors(batch.num_rows, values, pictures)
-
-    def _refuse_rows(self, column: Any, good: NDArray[np.bool_], first: int) -> None:
+    def _skip_rows(self, column: Any, good: NDArray[np.bool_], first: int) -> None:
         def reason(row: int) -> str:
             value = column[row - first].as_py()
             if value is None:
@@ -133,42 +130,40 @@ class TableSource(Table):
                 return f"has a vector of length {len(value)}, not {self.dimension}"
             return "has a vector with a missing number (null)"
 
-        self._refuse((first + np.flatnonzero(~good)).tolist(), reason)
+        self._skip((first + np.flatnonzero(~good)).tolist(), reason)
 
 
-class ParquetSource(TableSource):
+class ParquetFile(ArrowTable):
     """A Parquet file, decoded a few megabytes at a time."""
 
     format = "Parquet"
+    _footer: Any = None
 
-    def __init__(self, location: Location, request: Request) -> None:
-        self._footer: Any = None  # read once
-        super().__init__(location, request)
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_footer": None}  # large where row groups are many
 
     def pieces(self, rows: int | None = None) -> list[Piece]:
         """Consecutive row groups, gathered until they have `PIECE_ROWS` rows."""
-        found: list[Piece] = []
+        pieces: list[Piece] = []
         start = first = count = 0
         for group in range(self._footer.num_row_groups):
             count += int(self._footer.row_group(group).num_rows)
             if count >= (rows or PIECE_ROWS) or group + 1 == self._footer.num_row_groups:
-                found.append(Piece(start, group + 1, "row groups", count, first))
+                pieces.append(Piece(start, group + 1, "row groups", count, first))
                 start, first, count = group + 1, first + count, 0
-        return found
+        return pieces
 
-    def _read_schema(self) -> Any:
-        with self._file() as file:
-            return file.schema_arrow
+    def _schema(self, file: Any) -> Any:
+        self._footer = file.metadata
+        return file.schema_arrow
 
-    def _count_rows(self) -> int | None:
-        piece = self.request.piece
-        return piece.rows if piece else int(self._footer.num_rows)
+    def _count(self, file: Any) -> int | None:
+        return int(file.metadata.num_rows)
 
-    def _batches(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
+    def _batches(self, file: Any, columns: Sequence[str], rows: int) -> Iterator[Any]:
         piece = self.request.piece
         groups = list(range(piece.start, piece.stop)) if piece else None
-        with self._file() as file:
-            yield from file.iter_batches(batch_size=rows, columns=list(columns), row_groups=groups)
+        return iter(file.iter_batches(batch_size=rows, columns=list(columns), row_groups=groups))
 
     @contextlib.contextmanager
     def _file(self) -> Iterator[Any]:
@@ -177,42 +172,13 @@ class ParquetSource(TableSource):
         source = self.location.open() if self.location.remote else self.location.url
         options = {"pre_buffer": False, "buffer_size": READ_AT_ONCE, "metadata": self._footer}
         with pq.ParquetFile(source, **options) as file:
-            self._footer = file.metadata
             yield file
 
 
-# Arrow IPC files: record batches, mapped into memory.
-
-# Record batches are gathered until they take as many bytes, which is known without reading them.
-PIECE_BYTES = 64 << 20
-
-
-class ArrowSource(TableSource):
+class IpcFile(ArrowTable):
     """An Arrow IPC file (or stream), memory-mapped."""
 
     format = "Arrow IPC"
-
-    def _read_schema(self) -> Any:
-        import pyarrow as pa
-
-        with self._file() as file:
-            return (pa.ipc.open_file if _is_random_access(file) else pa.ipc.open_stream)(file).schema
-
-    def _count_rows(self) -> int | None:
-        """Add up the batches; None where that would read the whole file (remote, compressed, a stream)."""
-        import pyarrow as pa
-
-        if self.request.piece:
-            return self.request.piece.rows
-        with self._file() as file:
-            if self.location.remote or not _is_random_access(file):
-                return None
-            reader = pa.ipc.open_file(file)
-            batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
-            first = next(batches, None)
-            if first is None or reader.num_record_batches == 1:
-                return 0 if first is None else int(first.num_rows)
-            return sum((int(b.num_rows) for b in batches), first.num_rows) if _is_view(first, file) else None
 
     def pieces(self, rows: int | None = None) -> list[Piece]:
         """Consecutive record batches, as many as take `PIECE_BYTES` on the average."""
@@ -225,30 +191,59 @@ class ArrowSource(TableSource):
             reader = pa.ipc.open_file(file)
             count = reader.num_record_batches
             step = max(1, -(-PIECE_BYTES * count // max(1, size)))
-            found: list[Piece] = []
+            pieces: list[Piece] = []
             first = 0
             for start in range(0, count, step):
                 stop = min(start + step, count)
                 number = None
                 if self.rows is not None:
                     number = sum(int(reader.get_batch(at).num_rows) for at in range(start, stop))
-                found.append(Piece(start, stop, "record batches", number, first))
+                pieces.append(Piece(start, stop, "record batches", number, first))
                 first += number or 0
-            return found
+            return pieces
 
-    def _batches(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
+    def _schema(self, file: Any) -> Any:
         import pyarrow as pa
 
+        return (pa.ipc.open_file if _is_random_access(file) else pa.ipc.open_stream)(file).schema
+
+    def _count(self, file: Any) -> int | None:
+        """Add up the batches; None where that would read the whole file (remote, compressed, a stream)."""
+        import pyarrow as pa
+
+        file.seek(0)
+        if self.location.remote or not _is_random_access(file):
+            return None
+        reader = pa.ipc.open_file(file)
+        batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
+        first = next(batches, None)
+        if first is None or reader.num_record_batches == 1:
+            return 0 if first is None else int(first.num_rows)
+        return sum((int(b.num_rows) for b in batches), first.num_rows) if _is_view(first, file) else None
+
+    def _batches(self, file: Any, columns: Sequence[str], rows: int) -> Iterator[Any]:
+        import pyarrow as pa
+
+        file.seek(0)
         # Choosing columns makes pyarrow copy them out of a memory map: done only where files are fetched.
         chosen = [list(self.columns).index(name) for name in columns] if self.location.remote else None
         options = pa.ipc.IpcReadOptions(included_fields=chosen)
-        with self._file() as file:
-            for batch in _read_batches(file, options, self.request.piece):
-                for name in columns:
-                    # A damaged file may hold offsets that point outside of it.
-                    batch.column(name).validate(full=True)
-                for start in range(0, batch.num_rows, rows):
-                    yield batch.slice(start, rows)
+        for batch in self._stored_batches(file, options):
+            for name in columns:
+                # A damaged file may have offsets that point outside of it.
+                batch.column(name).validate(full=True)
+            for start in range(0, batch.num_rows, rows):
+                yield batch.slice(start, rows)
+
+    def _stored_batches(self, file: Any, options: Any) -> Iterator[Any]:
+        import pyarrow as pa
+
+        if not _is_random_access(file):
+            yield from pa.ipc.open_stream(file, options=options)
+            return
+        piece, reader = self.request.piece, pa.ipc.open_file(file, options=options)
+        for number in range(*((piece.start, piece.stop) if piece else (0, reader.num_record_batches))):
+            yield reader.get_batch(number)
 
     @contextlib.contextmanager
     def _file(self) -> Iterator[Any]:
@@ -258,7 +253,7 @@ class ArrowSource(TableSource):
             with self.location.open() as stream:
                 yield pa.PythonFile(stream, mode="r")
             return
-        # Not closed here: blocks that were handed out may still view the mapping, and keep it alive.
+        # Not closed here: blocks may still view the mapping, and keep it alive.
         yield pa.memory_map(self.location.url)
 
 
@@ -271,51 +266,169 @@ def _is_random_access(file: Any) -> bool:
 
 
 def _is_view(batch: Any, file: Any) -> bool:
-    """Whether a batch lies in the mapped file as it is, not decompressed."""
+    """Whether a batch is used from the mapped file as it is, not decompressed."""
     file.seek(0)
     whole = file.read_buffer(file.size())
-    filled = [
-        buffer
-        for column in batch.columns
-        for buffer in column.buffers()
-        if buffer is not None and buffer.size
-    ]
-    return all(whole.address <= buffer.address < whole.address + whole.size for buffer in filled)
+    filled = [each for column in batch.columns for each in column.buffers() if each is not None and each.size]
+    return all(whole.address <= each.address < whole.address + whole.size for each in filled)
 
 
-def _read_batches(file: Any, options: Any, piece: Piece | None) -> Iterator[Any]:
-    import pyarrow as pa
+class StreamedTable(ArrowTable):
+    """A table in memory: pandas, polars, pyarrow, or anything else with the Arrow interface."""
 
-    if not _is_random_access(file):
-        yield from pa.ipc.open_stream(file, options=options)
-        return
-    reader = pa.ipc.open_file(file, options=options)
-    for number in range(*((piece.start, piece.stop) if piece else (0, reader.num_record_batches))):
-        yield reader.get_batch(number)
+    format = "an Arrow table"
 
+    def __init__(self, frame: Any, request: Request | None = None) -> None:
+        import pyarrow as pa
 
-# Columns in the names of folders: ``country=SA/part-0.parquet``, as Hive and its successors write them.
+        super().__init__(Location.in_memory_of(frame), request)
+        data = frame if isinstance(frame, pa.Table) else pa.table(frame)
+        self._data = data.select([name for name in data.column_names if not name.startswith(INDEX)])
 
+    def __getstate__(self) -> dict[str, Any]:
+        import pyarrow as pa
 
-class HiveSource(Table):
-    """A file whose folders add columns to it, each with one value throughout."""
+        # Written as a stream, because a slice would be pickled with all the rows it was cut from.
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self._data.schema) as writer:
+            writer.write_table(self._rows())
+        piece = self.request.piece
+        rest = Piece(0, piece.stop - piece.start, piece.unit, piece.rows, piece.first) if piece else None
+        request = {**self.request.__dict__, "piece": rest}
+        return {
+            **super().__getstate__(),
+            "request": Request(**request),
+            "_data": sink.getvalue().to_pybytes(),
+        }
 
-    def __init__(self, inner: Table, values: Mapping[str, str]) -> None:
-        extra = (*inner.request.extra, *values)
-        super().__init__(inner.location, replace(inner.request, extra=extra))
-        self.inner, self.folder_values = inner, dict(values)
-        self.rows, self.dimension, self.metadata = inner.rows, inner.dimension, inner.metadata
-        self.missing = inner.missing
-        self.columns = {**inner.columns, **dict.fromkeys(values, "text")}
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        import pyarrow as pa
+
+        self.__dict__.update(state)
+        self._data = pa.ipc.open_stream(state["_data"]).read_all()
 
     def pieces(self, rows: int | None = None) -> list[Piece]:
-        """Those of the file."""
-        return self.inner.pieces(rows)
+        """Runs of `PIECE_ROWS` rows."""
+        return Piece.runs(self._data.num_rows, rows or PIECE_ROWS)
 
-    def _blocks(self) -> Iterator[Block]:
-        for block in self.inner:
-            rows = np.zeros(len(block.vectors), dtype=np.intp)
-            own = {name: Texts([value], rows) for name, value in self.folder_values.items()}
-            yield replace(block, values={**block.values, **own})
-            self.unreadable, self.problems = self.inner.unreadable, self.inner.problems
-        self.unreadable, self.problems = self.inner.unreadable, self.inner.problems
+    def _rows(self) -> Any:
+        piece = self.request.piece
+        return self._data.slice(piece.start, piece.stop - piece.start) if piece else self._data
+
+    def _schema(self, file: Any) -> Any:
+        return self._data.schema
+
+    def _count(self, file: Any) -> int | None:
+        return int(self._data.num_rows)
+
+    def _batches(self, file: Any, columns: Sequence[str], rows: int) -> Iterator[Any]:
+        return iter(self._rows().select(list(columns)).to_batches(max_chunksize=rows))
+
+    @contextlib.contextmanager
+    def _file(self) -> Iterator[Any]:
+        yield None
+
+
+# Columns of Arrow tables as arrays and text.
+
+
+def _stored_type(kind: Any) -> Any:
+    """The plain type below an extension type, such as a fixed-shape tensor."""
+    return getattr(kind, "storage_type", kind)
+
+
+def _stored(array: Any) -> Any:
+    """The plain array below one of an extension type."""
+    return getattr(array, "storage", array)
+
+
+def kind_of(kind: Any) -> str:
+    """Kind of a column of this Arrow type."""
+    from pyarrow import types
+
+    def is_binary(each: Any) -> bool:
+        return bool(types.is_binary(each) or types.is_large_binary(each))
+
+    if types.is_fixed_size_list(kind) or types.is_list(kind) or types.is_large_list(kind):
+        item = kind.value_type
+        return "vector" if types.is_floating(item) or types.is_integer(item) else "other"
+    if types.is_dictionary(kind):
+        return kind_of(kind.value_type)
+    at = kind.get_field_index("bytes") if types.is_struct(kind) else -1  # as image data sets have them
+    if is_binary(kind) or (at >= 0 and is_binary(kind.field(at).type)):
+        return "picture"
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return "text"
+    if types.is_boolean(kind):
+        return "bool"
+    if types.is_temporal(kind):
+        return "date"
+    number = types.is_floating(kind) or types.is_integer(kind) or types.is_decimal(kind)
+    return "number" if number else "other"
+
+
+def _lengths(column: Any) -> NDArray[Any]:
+    """The length of every list, −1 for null."""
+    import pyarrow.compute as pc
+
+    lengths: NDArray[Any] = pc.fill_null(pc.list_value_length(column), -1).to_numpy(zero_copy_only=False)
+    return lengths
+
+
+def _matrix(column: Any, dimension: int) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """The rows of `column` that are complete vectors, and which rows those are (None: all of them)."""
+    import pyarrow as pa
+
+    good: NDArray[np.bool_] | None = None
+    if column.null_count or not pa.types.is_fixed_size_list(column.type):
+        fits = _lengths(column) == dimension
+        if not fits.all():
+            good, column = fits, column.filter(pa.array(fits))
+    numbers = column.flatten()
+    matrix = numbers.to_numpy(zero_copy_only=not numbers.null_count).reshape(-1, dimension)
+    if numbers.null_count:
+        whole = numbers.is_valid().to_numpy(zero_copy_only=False).reshape(-1, dimension).all(axis=1)
+        good = np.ones(len(whole), dtype=bool) if good is None else good.copy()
+        good[good] = whole
+        matrix = matrix[whole]
+    return as_float(matrix), good
+
+
+def _pictures(column: Any) -> list[bytes]:
+    """The bytes of pictures, empty for null; the usual form is a struct of bytes and path."""
+    import pyarrow as pa
+
+    cells = column.field("bytes") if pa.types.is_struct(column.type) else column
+    return [cell or b"" for cell in cells.to_pylist()]
+
+
+class _Names:
+    """The values of the last dictionary as text: mostly the next block has the same one."""
+
+    def __init__(self) -> None:
+        self._texts: Any = None
+        self._names: list[str] = []
+
+    def of(self, dictionary: Any) -> list[str]:
+        import pyarrow as pa
+
+        texts = dictionary.cast(pa.string())
+        if self._texts is not None and self._texts.equals(texts):
+            return self._names
+        names: list[str] = texts.to_pylist()
+        if len(names) <= MOST_NAMES:
+            self._texts, self._names = pa.array(names, pa.string()), names  # a copy, which keeps no file open
+        return names
+
+
+def texts_of(column: Any, names: _Names | None = None) -> Texts:
+    """Values as text, empty for null."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(column.type):
+        if not column.null_count and not column.dictionary.null_count:
+            return Texts((names or _Names()).of(column.dictionary), column.indices.to_numpy().astype(np.intp))
+        column = column.dictionary_decode()
+    coded = pc.fill_null(column.cast(pa.string()), "").dictionary_encode()
+    return Texts(coded.dictionary.to_pylist(), coded.indices.to_numpy(zero_copy_only=False).astype(np.intp))

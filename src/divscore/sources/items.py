@@ -1,37 +1,37 @@
-"""Items and Items: texts and pictures that are still to be encoded, some at a time."""
+"""Items: texts and pictures that are still to be encoded, in a folder, a table or named one by one."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from divscore.errors import FileError
 from divscore.sketch.missing import MissingPart
-from divscore.sources.open import open_located
 from divscore.sources.pictures import IMAGE_SUFFIXES
-from divscore.sources.places import Location, filesystem_of, quoted
-from divscore.sources.table import Block, Piece, Request, Table
+from divscore.sources.places import Location, filesystem_of, folder_values, quoted
+from divscore.sources.table import Block, Piece, Table
 from divscore.text import public
 
 __all__ = [
-    "FolderItems",
     "ItemBatch",
+    "Items",
     "PictureFiles",
+    "PictureFolder",
     "TableItems",
     "is_picture",
-    "item_column",
+    "names_pictures",
     "plain",
 ]
 
 
 @dataclass(frozen=True)
 class ItemBatch:
-    """A run of items: texts, or pictures as their addresses or bytes; what each is called, and its columns."""
+    """A run of items: texts, or pictures as their addresses or bytes; their names, and their columns."""
 
     contents: Sequence[str | bytes]
     ids: Sequence[str]
@@ -47,10 +47,10 @@ class ItemBatch:
 
 
 class Items:
-    """Items of a folder or a file, enumerated anew and in the same order at every iteration.
+    """Items of a folder or a file, listed again and in the same order at every iteration.
 
-    `rows` is None where the number of items is not known beforehand. `unreadable` and `problems` speak of rows that
-    the last iteration could not even hand on (a broken line of a table).
+    `rows` is None where the number of items is not known beforehand. `unreadable` and `problems` describe rows that
+    the last iteration skipped, such as a broken line of a table.
     """
 
     kind: Literal["image", "text"]
@@ -71,9 +71,34 @@ class Items:
         self.missing: tuple[MissingPart, ...] = ()  # files that could not be opened
         self.unlisted: list[str] = []  # folders that could not be listed, and why
         self.other: Counter[str] = Counter()  # files in a folder that are no pictures, by suffix
+        self.table: Table | None = None  # that the items are in, and the column
+        self.column = ""
 
     def __iter__(self) -> Iterator[ItemBatch]:
         raise NotImplementedError
+
+    def select(self, extra: Sequence[str]) -> Self:
+        """The same items with other columns; nothing is opened again."""
+        unknown = [name for name in extra if name not in self.columns]
+        if unknown:
+            raise FileError(f"{self.path} has no column {quoted(unknown[:1])}; it has {quoted(self.columns)}")
+        other = copy(self)
+        other.extra = tuple(extra)
+        return other
+
+    def divided(self, rows: int) -> Iterator[Self]:
+        """Items of a table in runs of about `rows`, file by file, that a worker in another folder can read."""
+        raise NotImplementedError
+
+    @property
+    def piece(self) -> Piece | None:
+        """The run of rows that these are, if they are not all of a table."""
+        return self.table.request.piece if self.table is not None else None
+
+    @property
+    def readable(self) -> list[str]:
+        """Columns that can be read as text."""
+        return [name for name, kind in self.columns.items() if kind in {"text", "number", "bool", "date"}]
 
     def __repr__(self) -> str:
         rows = "" if self.rows is None else f"{self.rows} "
@@ -81,7 +106,7 @@ class Items:
 
 
 def plain(name: str) -> str:
-    """A file name as text that can be written anywhere: bytes that are no UTF-8 become escapes.
+    """A file name as text that can be written anywhere: bytes that are not UTF-8 become escapes.
 
     >>> plain("a" + chr(0xDCFF))
     'a\\\\xff'
@@ -100,11 +125,11 @@ def is_picture(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
 
 
-class FolderItems(Items):
+class PictureFolder(Items):
     """Every picture in a folder and the folders below it, in the order of their names.
 
-    Each folder is entered once, so that links that lead back do no harm; hidden files and folders are left out.
-    The column ``folder`` is where a picture lies inside the folder, ``file`` its path there.
+    Each folder is entered once, so that links that lead back do no harm; hidden files and folders do not count.
+    The column ``folder`` is the sub-folder of a picture, ``file`` its path inside the folder.
     """
 
     def __init__(self, path: str, extra: Sequence[str] = ()) -> None:
@@ -114,10 +139,10 @@ class FolderItems(Items):
         self.rows = sum(1 for _ in self._files())
         if not self.rows:
             files = self.other.total()
-            seen = f"; of its {files:,} files none is" if files else "; it has no files that are"
+            seen = f"has {files:,} files, but no pictures" if files else "has no files"
             raise FileError(
-                f"{self.path} holds no pictures{seen} a picture by its suffix ({', '.join(sorted(IMAGE_SUFFIXES))}); "
-                "for a table or a file of vectors name the file itself"
+                f"{self.path} {seen}; expected files ending in {', '.join(sorted(IMAGE_SUFFIXES))}. For a table or a "
+                "file of vectors, name the file itself"
             )
 
     def __iter__(self) -> Iterator[ItemBatch]:
@@ -160,8 +185,8 @@ class FolderItems(Items):
                     entries = sorted((e for e in listing if not e.name.startswith(".")), key=lambda e: e.name)
             except OSError as error:
                 if not inside:
-                    raise FileError(f"{plain(folder)} could not be listed: {error.strerror}") from error
-                self.unlisted.append(f"{plain(folder)} could not be listed: {error.strerror}")
+                    raise FileError(f"{plain(folder)} cannot be listed: {error.strerror}") from error
+                self.unlisted.append(f"{plain(folder)} cannot be listed: {error.strerror}")
                 continue
             below = [(entry.path, f"{inside}{entry.name}/") for entry in entries if _is_folder(entry)]
             yield from ((e.path, inside + e.name) for e in entries if not _is_folder(e))
@@ -171,12 +196,12 @@ class FolderItems(Items):
 class PictureFiles(Items):
     """Pictures that were named one by one or by a pattern."""
 
-    def __init__(self, pattern: str, found: Sequence[Location], extra: Sequence[str] = ()) -> None:
+    def __init__(self, pattern: str, locations: Sequence[Location], extra: Sequence[str] = ()) -> None:
         shown = public(pattern)
-        super().__init__(shown, found[0].name if len(found) == 1 else shown, "image", COLUMNS)
+        super().__init__(shown, locations[0].name if len(locations) == 1 else shown, "image", COLUMNS)
         self.extra = _checked(extra, shown)
-        self.locations = found
-        self.rows = len(found)
+        self.locations = locations
+        self.rows = len(locations)
 
     def __iter__(self) -> Iterator[ItemBatch]:
         for start in range(0, len(self.locations), RUN):
@@ -196,8 +221,8 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 def _remote(url: str) -> Iterator[tuple[str, str]]:
     filesystem, root = filesystem_of(url)
     with Location(url, url).reading("a remote folder"):
-        found: list[Any] = sorted(filesystem.find(root))
-    for path in found:
+        paths: list[Any] = sorted(filesystem.find(root))
+    for path in paths:
         inside = path.removeprefix(root.rstrip("/")).lstrip("/")
         if not any(part.startswith(".") for part in inside.split("/")):
             yield filesystem.unstrip_protocol(path), inside
@@ -217,92 +242,93 @@ def _checked(extra: Sequence[str], path: str) -> tuple[str, ...]:
     return tuple(extra)
 
 
-# Tables of items: which column holds the texts or the pictures, and its rows.
+# Tables of items.
 
-# Names by which a column says that it holds the items, the surest first.
-PICTURES = (
-    "image",
-    "img",
-    "photo",
-    "picture",
-    "image_path",
-    "img_path",
-    "image_file",
-    "filepath",
-    "file_path",
-)
-PATHS = ("file", "file_name", "filename", "path")
-TEXTS = ("text", "tweet", "post", "sentence", "content", "body", "comment", "message", "caption")
-NAMES = ("name", "full_name", "first_name", "title", "headline", "description")
-# As many columns of numbers beside a path are features of the picture, not facts about it.
-FEATURES = 8
-SAMPLE = 200
-WORDS = 4
-RUN_TABLEITEMS = 4096
+RUN_OF_TABLE = 4096
+RUN_OF_PICTURES = 64  # whose bytes are in the table
 IDENTITY = "id"
 
 
 class TableItems(Items):
     """Items of a table (or of several with the same columns); a column ``id`` names them, or else their position.
 
-    A path of a picture is taken from the folder of its table.
+    The path of a picture starts at the folder of its table.
     """
+
+    table: Table
 
     def __init__(
         self,
-        found: Sequence[Location],
+        table: Table,
         column: str,
         *,
-        extra: Sequence[str],
-        strict: bool,
-        pattern: str,
+        extra: Sequence[str] = (),
         kind: Literal["image", "text"] | None = None,
-        piece: Piece | None = None,
-        missing: Sequence[MissingPart] = (),
     ) -> None:
-        opened = open_located(found, Request(vectors=False, strict=strict), pattern, missing)
-        found = opened.locations
-        columns = opened.columns
-        bytes_inside = columns.get(column) == "picture"
+        inside = table.columns.get(column) == "picture"
         if kind is None:
-            kind = "image" if bytes_inside or _holds_pictures(found, column, pattern) else "text"
-        super().__init__(opened.path, opened.name, kind, columns)
-        self.rows = piece.rows if piece else opened.rows
-        self.locations, self.missing = found, opened.missing
-        self._first = piece.first if piece else 0
-        self.extra = tuple(dict.fromkeys(extra))
+            kind = "image" if inside or names_pictures(table, column) else "text"
+        super().__init__(table.path, table.name, kind, table.columns)
         self.column = column
-        self._identity = next((name for name in columns if name.lower() == IDENTITY and name != column), None)
-        wanted = (
-            *self.extra,
-            *([] if bytes_inside else [column]),
-            *([self._identity] if self._identity else []),
+        self._inside = inside
+        self._identity = next(
+            (name for name in table.columns if name.lower() == IDENTITY and name != column), None
         )
-        request = Request(
-            extra=tuple(dict.fromkeys(wanted)),
-            strict=strict,
-            batch_rows=64 if bytes_inside else RUN_TABLEITEMS,
+        self._read(table, extra)
+
+    def select(self, extra: Sequence[str]) -> Self:
+        """The same items with other columns; nothing is opened again."""
+        other = copy(self)
+        other._read(self.table, extra)
+        return other
+
+    def divided(self, rows: int) -> Iterator[Self]:
+        """Runs of about `rows` rows, file by file."""
+        for part in self.table.parts:
+            pieces = part.pieces(rows)
+            for piece in pieces if len(pieces) > 1 else [None]:
+                other, table = copy(self), part.copied(part.location.anywhere).select(piece=piece)
+                other.path = f"{part.label}, {piece}" if piece else part.label
+                other._read(table, self.extra)
+                yield other
+
+    def _read(self, table: Table, extra: Sequence[str]) -> None:
+        self.extra = tuple(dict.fromkeys(extra))
+        wanted = [*self.extra, *([] if self._inside else [self.column])]
+        wanted += [self._identity] if self._identity else []
+        self.table = table.select(
             vectors=False,
-            pictures=column if bytes_inside else None,
-            piece=piece,
+            column=None,
+            extra=tuple(dict.fromkeys(wanted)),
+            batch_rows=RUN_OF_PICTURES if self._inside else RUN_OF_TABLE,
+            pictures=self.column if self._inside else None,
         )
-        self.parts = [open_located([each], request) for each in found]
+        self.rows, self.missing = self.table.rows, self.table.missing
+        self.parts, self.locations = self.table.parts, self.table.locations
+
+    @property
+    def readable(self) -> list[str]:
+        """Columns of text and numbers, and those that the folders of all its files add."""
+        own = super().readable
+        first, *others = map(folder_values, self.locations)
+        return own + [n for n in first if n not in self.columns and all(n in each for each in others)]
 
     def __iter__(self) -> Iterator[ItemBatch]:
         self.unreadable, self.problems = 0, []
         before = 0  # rows of earlier files
-        for location, part in zip(self.locations, self.parts, strict=True):
+        for part in self.parts:
+            first = part.request.piece.first if part.request.piece else 0
             count = 0
             for block in part:
-                start = self._first + count
+                start = first + count
                 count += len(block.vectors)
-                numbers = block.numbers or range(start, self._first + count)
-                yield self._items(location, block, [str(before + number) for number in numbers])
+                numbers = block.numbers or range(start, first + count)
+                yield self._batch(part.location, block, [str(before + number) for number in numbers])
             before += count + part.unreadable
             self.unreadable += part.unreadable
             self.problems += part.problems
 
-    def _items(self, location: Location, block: Block, ids: Sequence[str]) -> ItemBatch:
+    def _batch(self, location: Location, block: Block, ids: Sequence[str]) -> ItemBatch:
         contents: Sequence[str | bytes] = block.pictures or block.values[self.column]
         if self.kind == "image" and not block.pictures:
             base = _folder_of(location)
@@ -312,111 +338,20 @@ class TableItems(Items):
         return ItemBatch(contents, ids, {name: block.values[name] for name in self.extra})
 
 
-def item_column(
-    found: Sequence[Location],
-    pattern: str,
-    *,
-    column: str | None,
-    taken: Sequence[str] = (),
-    forced: bool = False,
-) -> str | None:
-    """Name the column of texts or pictures; None where the table holds vectors.
-
-    Parameters
-    ----------
-    found, pattern :
-        The files, and what the user called them.
-    column : str, optional
-        The one the user named.
-    taken : sequence of str
-        Columns known to be something else, such as the groups.
-    forced : bool
-        Whether the user asked for an encoder, so that vectors in the table are passed by.
-    """
-    opened = open_located(found[:1], Request(vectors=False), pattern)
-    columns = opened.columns
-    if column is not None:
-        if column not in columns:
-            raise FileError(
-                f"{opened.label} has no column '{column}'; give --column one of {quoted(columns)}"
-            )
-        return column if columns[column] in {"text", "picture"} else None
-    if "vector" in columns.values() and not forced:
-        return None
-    usual = _usual(
-        found, pattern, {name: kind for name, kind in columns.items() if name not in taken}, forced
-    )
-    if usual is not None:
-        return usual
-    free = _free_text(found, pattern, [n for n, kind in columns.items() if kind == "text" and n not in taken])
-    if free is not None and _features(columns) < FEATURES:
-        return free
-    if "number" in columns.values() and not forced and _features(columns):
-        return None
-    texts = [n for n, kind in columns.items() if kind == "text" and n not in taken and n.lower() != IDENTITY]
-    if len(texts) == 1:
-        return texts[0]
-    if not texts and not forced:
-        return None
-    raise FileError(
-        f"{opened.label}: cannot tell which column holds the items; it has {quoted(columns)}. Name it with --column"
-    )
-
-
-def _usual(found: Sequence[Location], pattern: str, columns: Mapping[str, str], forced: bool) -> str | None:
-    """The column whose name says that it holds items."""
-    features = 0 if forced else _features(columns)
-    for names, kinds in (
-        (PICTURES, {"picture", "text"}),
-        (PATHS, {"text"}),
-        (TEXTS, {"text"}),
-        (NAMES, {"text"}),
-    ):
-        for name in (each for wanted in names for each in columns if each.lower() == wanted):
-            if columns[name] not in kinds or (names is NAMES and features):
-                continue
-            path = names is PATHS or (names is PICTURES and columns[name] == "text")
-            if not path or (features < FEATURES and _holds_pictures(found, name, pattern)):
-                return name
-    return None
-
-
-def _features(columns: Mapping[str, str]) -> int:
-    """Columns that may be the parts of a vector; a single one, such as an age, is a fact about the item."""
-    numbers = sum(kind == "number" and name.lower() != IDENTITY for name, kind in columns.items())
-    return numbers if numbers > 1 else 0
-
-
-def _free_text(found: Sequence[Location], pattern: str, names: Sequence[str]) -> str | None:
-    """The column of running text, if there is just one: several words in most cells."""
-    opened = open_located(found[:1], Request(vectors=False, extra=tuple(names), batch_rows=SAMPLE), pattern)
-    for block in islice(opened, 1):
-        wordy = [
-            name
-            for name in names
-            if 2 * sum(len(cell.split()) >= WORDS for cell in block.values[name]) > len(block.values[name])
-        ]
-        return wordy[0] if len(wordy) == 1 else None
-    return None
-
-
-def _holds_pictures(found: Sequence[Location], column: str, pattern: str) -> bool:
+def names_pictures(table: Table, column: str) -> bool:
     """Whether most of the first cells are names of pictures."""
-    opened = open_located(found[:1], Request(vectors=False, extra=(column,), batch_rows=SAMPLE), pattern)
-    for block in islice(opened, 1):
-        cells = [cell.strip() for cell in block.values[column] if cell.strip()]
-        return bool(cells) and 2 * sum(is_picture(cell) for cell in cells) > len(cells)
-    return False
+    cells = [cell.strip() for cell in table.head(column) if cell.strip()]
+    return bool(cells) and 2 * sum(is_picture(cell) for cell in cells) > len(cells)
 
 
 def _folder_of(location: Location) -> str:
-    if location.path == "-":
+    if location.path == "-" or location.in_memory:
         return ""
     return str(location.url.rpartition("/")[0]) if location.remote else os.path.dirname(location.url)
 
 
 def _address(base: str, path: str) -> str:
-    """Where a picture named in a table lies; only its own folder's address may lead elsewhere than here."""
+    """Where a picture named in a table is; a remote table can name only pictures of its own folder."""
     path = path.strip()
     if "://" in base:
         return path if path.startswith(f"{base}/") else f"{base}/{PurePosixPath(path)}"

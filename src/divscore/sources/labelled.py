@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -15,9 +14,9 @@ from numpy.typing import NDArray
 from divscore.control.controlfile import is_control, load_control
 from divscore.control.controlset import MAX_GROUPS, ControlSet
 from divscore.errors import FileError, MismatchError
-from divscore.sources.open import locate_files, open_located
-from divscore.sources.places import Location, quoted
-from divscore.sources.table import Request, Table
+from divscore.sources.places import quoted
+from divscore.sources.recognise import open_table
+from divscore.sources.table import Table
 
 __all__ = ["ENCODER_KEY", "GROUP", "attributes_of", "groups_of", "guess_attribute", "read_pool"]
 
@@ -49,9 +48,7 @@ def read_pool(
     """
     if is_control(path):
         return _from_control(path, attribute, order)
-    files = locate_files(path)
-    found, request = files.found, Request(column=column, strict=True)
-    source = open_located(found, replace(request, strict=False), os.fspath(path), files.missing)
+    source = open_table(path, column=column)
     if source.missing:
         raise FileError(f"{source.missing[0].reason}; labelled examples would be missing")
     if not source.columns:
@@ -59,10 +56,10 @@ def read_pool(
             f"{source.path} has no columns, so none with the names of groups; give labelled examples as "
             ".npz, Parquet, Arrow, CSV or JSON lines"
         )
-    names = attributes_of(source, attribute) if attribute else [guess_attribute(source, found, request)]
+    names = attributes_of(source, attribute) if attribute else [guess_attribute(source)]
     identity = next((name for name in source.columns if name.lower() == "id" and name not in names), None)
     extra = (*names, *([] if identity is None else [identity]))
-    labelled = open_located(found, replace(request, extra=extra), os.fspath(path))
+    labelled = source.select(extra=extra, strict=True)
     vectors, values = _read(labelled)
     ids = None if identity is None else values[identity]
     encoder = labelled.metadata.get(ENCODER_KEY)
@@ -105,9 +102,7 @@ def attributes_of(source: Table, attribute: str) -> list[str]:
     return names
 
 
-def guess_attribute(
-    source: Table, found: Sequence[Location], request: Request, besides: Sequence[str] = ()
-) -> str:
+def guess_attribute(source: Table, besides: Sequence[str] = ()) -> str:
     """Name the column of groups when nobody said; `besides` are known to be something else."""
     if GROUP in source.columns:
         return GROUP
@@ -115,7 +110,7 @@ def guess_attribute(
         n for n, kind in source.columns.items() if kind == "text" and n.lower() != "id" and n not in besides
     )
     seen: dict[str, set[str]] = {name: set() for name in texts}
-    for block in open_located(found, replace(request, extra=texts), source.path) if texts else ():
+    for block in source.select(extra=texts, vectors=False, pictures=None) if texts else ():
         for name, values in block.values.items():
             seen[name].update(values)
     fitting = [name for name, values in seen.items() if 2 <= len(values - {""}) <= MAX_GROUPS]

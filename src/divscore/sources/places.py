@@ -1,93 +1,49 @@
-"""Location: where a file is, how to open it, and how to speak of it when it is damaged."""
+"""Places: where a file is, how to open it, and what to call it in messages."""
 
 from __future__ import annotations
 
 import contextlib
 import csv
+import glob
 import io
 import os
 import platform
 import struct
+import sys
+import tempfile
+import weakref
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, BinaryIO, cast
 from urllib.parse import unquote, urlsplit
 
 from divscore.errors import DivscoreError, FileError, MissingExtraError
-from divscore.sketch.missing import MissingPart
 from divscore.text import public, without_secrets
 
 __all__ = [
     "FORMS",
-    "Files",
     "Location",
     "NoRowsError",
     "UnseenError",
     "anywhere",
-    "file_in",
     "filesystem_of",
     "folder_values",
     "form_of",
+    "is_folder",
     "is_pattern",
-    "over_http",
+    "locate",
+    "locate_all",
     "quoted",
-    "reading_of",
     "unseen",
 ]
-
-
-# Addresses: what lies elsewhere, by which protocol, and how it is reached.
 
 WILDCARDS = frozenset("*?[")
 EXTRAS = {"s3": "s3", "s3a": "s3"}
 READ_AHEAD = 4 << 20
-
-
-def is_pattern(text: str) -> bool:
-    """Whether a path stands for several files; in an address of the web a ``?`` begins its query."""
-    return bool(WILDCARDS & set(text.partition("?")[0] if over_http(text) else text))
-
-
-def filesystem_of(url: str) -> tuple[Any, str]:
-    """The remote file system of an address, and the path there."""
-    from fsspec.core import url_to_fs
-
-    try:
-        filesystem, path = url_to_fs(url)
-    except ImportError as error:
-        protocol = url.removeprefix("simplecache::").partition("://")[0]
-        extra = EXTRAS.get(protocol)
-        install = f"pip install 'divscore[{extra}]'" if extra else f"install what fsspec asks for ({error})"
-        raise MissingExtraError(
-            f"{public(url)} cannot be opened: {protocol}:// needs a package; {install}"
-        ) from error
-    except Exception as error:  # whatever the many kinds of file systems raise over their settings
-        said = without_secrets(" ".join(str(error).split()))[:200] or type(error).__name__
-        raise FileError(f"{public(url)} cannot be opened: {said}") from error
-    return filesystem, path
-
-
-def reading_of(suffix: str) -> dict[str, Any]:
-    """How fsspec reads ahead: archives are read in many small steps, the others in steps of megabytes."""
-    return (
-        {"cache_type": "readahead", "block_size": READ_AHEAD} if suffix == ".npz" else {"cache_type": "none"}
-    )
-
-
-def over_http(text: str) -> bool:
-    """Whether this is an address of the web."""
-    return text.startswith(("http://", "https://"))
-
-
-def file_in(url: str) -> PurePath:
-    """The path in an address of the web, without its query; any other as it is."""
-    return PurePath(urlsplit(url).path if over_http(url) else url)
-
-
-# RuntimeError and NotImplementedError are zipfile's words for encrypted and unknown members.
+# RuntimeError and NotImplementedError are what zipfile raises for encrypted and unknown members.
 DAMAGE = (
     OSError,
     ValueError,
@@ -104,86 +60,82 @@ NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # as Hive names a folder without one
 
 
 class NoRowsError(FileError):
-    """A file that is whole and has no rows: nothing among several, and an error alone."""
+    """A file that is complete and has no rows: nothing among several, and an error alone."""
 
 
 class UnseenError(FileError):
-    """A file that the one who planned the work can read, and a worker cannot."""
+    """A file that the planning process can read and a worker cannot."""
 
 
 @dataclass(frozen=True)
 class Location:
-    """A local file, a file that fsspec can open (``s3://…``), or standard input."""
+    """A local file, a file that fsspec can open (``s3://…``), standard input, or an object in memory."""
 
     path: str
     url: str
-    form: str = ""  # taken instead of the suffix, where someone said what the file is
+    form: str = ""  # used instead of the suffix, where someone said what the file is
+
+    @classmethod
+    def in_memory_of(cls, thing: object) -> Location:
+        """For an object that is no file."""
+        kind = type(thing).__name__
+        return cls({"ndarray": "the array", "generator": "the blocks"}.get(kind, f"the {kind}"), "")
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether there is no file."""
+        return not self.url
 
     @property
     def label(self) -> str:
-        """What messages call the file."""
+        """Its name in messages."""
         return "standard input" if self.path == "-" else public(self.path)
 
     @property
     def name(self) -> str:
         """The file's name without folder and suffix."""
-        return "stdin" if self.path == "-" else file_in(self.url).stem
+        if self.in_memory:
+            return "collection"
+        return "stdin" if self.path == "-" else _path_in(self.url).stem
 
     @property
     def suffix(self) -> str:
         """The file's suffix in small letters, with its dot."""
-        return self.form or file_in(self.url).suffix.lower()
+        return self.form or _path_in(self.url).suffix.lower()
 
     @property
     def remote(self) -> bool:
         """Whether the file has to be fetched, so that it cannot be memory-mapped."""
         return "://" in self.url
 
+    @property
+    def anywhere(self) -> Location:
+        """The same file for a process that works in another folder."""
+        return self if self.remote or self.in_memory else replace(self, url=os.path.abspath(self.url))
+
     def open(self) -> BinaryIO:
         """Open for reading bytes."""
         if not self.remote:
             return open(self.url, "rb")
         # Tables of text are read several times from the start, so they are copied here once. The others are read in
-        # ranges that their readers choose, and reading ahead would fetch columns that nobody asked for.
-        # What fsspec opens is not quite a binary stream: readline takes no limit there.
-        whole, options = ("simplecache::", {}) if self.suffix in WHOLE else ("", reading_of(self.suffix))
-        filesystem, path = filesystem_of(f"{whole}{self.url}")
+        # ranges that their readers choose, and reading ahead would fetch columns that nobody asked for; only
+        # archives are read in many small steps.
+        options: dict[str, Any] = {} if self.suffix in WHOLE else {"cache_type": "none"}
+        if self.suffix == ".npz":
+            options = {"cache_type": "readahead", "block_size": READ_AHEAD}
+        filesystem, path = filesystem_of(self._copied if self.suffix in WHOLE else self.url)
+        # What fsspec opens is not quite a binary stream: its readline takes no limit.
         return cast(BinaryIO, io.BufferedReader(filesystem.open(path, "rb", **options)))
 
     def size(self) -> int:
         """Bytes of the file."""
+        if self.in_memory:
+            return 0
         if not self.remote:
             return os.path.getsize(self.url)
         filesystem, path = filesystem_of(self.url)
         with self.reading("a remote file"):
             return int(filesystem.size(path) or 0)
-
-    @property
-    def anywhere(self) -> Location:
-        """The same file for a process that works in another folder."""
-        return self if self.remote else replace(self, url=os.path.abspath(self.url))
-
-    def release(self) -> None:
-        """Remove the copy of a remote table, which would otherwise stay as long as the process."""
-        if self.remote and self.suffix in WHOLE:
-            filesystem, path = filesystem_of(f"simplecache::{self.url}")
-            copy = filesystem._check_file(path)
-            if copy:
-                os.unlink(copy)
-
-    def check(self) -> None:
-        """Refuse what is missing, a folder, or empty."""
-        if self.remote:
-            self._check_remote()
-            return
-        if not os.path.exists(self.url):
-            raise FileError(
-                f"{self.label} does not exist; check the path (quote a pattern such as 'data/*.npy')"
-            )
-        if os.path.isdir(self.url):
-            raise FileError(f"{self.label} is a folder, expected a file of vectors; name the file inside it")
-        if os.path.getsize(self.url) == 0 and os.path.isfile(self.url):
-            raise self._empty()
 
     def exists(self) -> bool:
         """Whether there is such a file."""
@@ -193,18 +145,28 @@ class Location:
         with self.reading("a remote file"):
             return bool(filesystem.exists(path))
 
-    def _check_remote(self) -> None:
-        if not self.exists():
-            raise FileError(f"{self.label} does not exist; check the address and your access to it")
-        filesystem, path = filesystem_of(self.url)
-        with self.reading("a remote file"):
-            if filesystem.size(path) == 0:
-                raise self._empty()
+    def release(self) -> None:
+        """Remove the local copy of a remote table, which would otherwise stay as long as the process."""
+        if self.remote and self.suffix in WHOLE:
+            filesystem, path = filesystem_of(self._copied)
+            copy = filesystem._check_file(path)
+            if copy:
+                os.unlink(copy)
 
-    def _empty(self) -> FileError:
-        """A table of text without a byte has no rows; a file of any other format is not whole."""
-        kind = NoRowsError if self.suffix in WHOLE else FileError
-        return kind(f"{self.label} is empty (0 bytes); make or fetch it again")
+    def check(self) -> None:
+        """Refuse a file that does not exist, a folder, and an empty file."""
+        if self.remote and not self.exists():
+            raise FileError(f"{self.label} does not exist; check the address and your access to it")
+        if not self.remote and not os.path.exists(self.url):
+            raise FileError(
+                f"{self.label} does not exist; check the path (quote a pattern such as 'data/*.npy')"
+            )
+        if not self.remote and os.path.isdir(self.url):
+            raise FileError(f"{self.label} is a folder, expected a file of vectors; name a file in it")
+        if (self.remote or os.path.isfile(self.url)) and self.size() == 0:
+            # A table of text without a byte has no rows; a file of any other format is incomplete.
+            kind = NoRowsError if self.suffix in WHOLE else FileError
+            raise kind(f"{self.label} is empty (0 bytes); create or download it again")
 
     @contextlib.contextmanager
     def reading(self, kind: str) -> Iterator[None]:
@@ -214,10 +176,10 @@ class Location:
         except DivscoreError:
             raise
         except PermissionError as error:
-            mend = "check your keys" if self.remote else "change its permissions"
-            raise FileError(f"{self.label} may not be read by this user; {mend}") from error
+            fix = "check your keys" if self.remote else "change its permissions"
+            raise FileError(f"{self.label}: you may not read this file; {fix}") from error
         except Exception as error:
-            said = without_secrets(" ".join(str(error).split()))[:200] or type(error).__name__
+            said = _said(error)
             if self.remote and _in_transit(error):
                 raise FileError(
                     f"{self.label} cannot be fetched ({said}); check the address, your keys and the network"
@@ -225,27 +187,26 @@ class Location:
             if not _is_damage(error):
                 raise
             raise FileError(
-                f"{self.label} cannot be read as {kind}: it is truncated, damaged or of another format "
-                f"({said}); make or fetch it again"
+                f"{self.label} cannot be read as {kind}: it is truncated, damaged or of another format ({said}); "
+                "create or download it again"
             ) from error
 
-
-def anywhere(path: str | None) -> Any:
-    """A path that is there, for a process that works in another folder; any other name stays as it is."""
-    return os.path.abspath(path) if path is not None and os.path.exists(path) else path
-
-
-def unseen(path: str) -> str:
-    """What is said of a file that is not there for a worker."""
-    return (
-        f"{path} is not there on {platform.node()}; every worker must find the files under the same path: use a shared "
-        "folder or an object store such as s3://…"
-    )
+    @property
+    def _copied(self) -> str:
+        return f"simplecache::{self.url}"
 
 
-def quoted(names: Any) -> str:
-    """List names for a message."""
-    return ", ".join(f"'{name}'" for name in names) or "none"
+def _path_in(url: str) -> PurePath:
+    """The path in a web address, without its query; any other as it is."""
+    return PurePath(urlsplit(url).path if _over_http(url) else url)
+
+
+def _over_http(text: str) -> bool:
+    return text.startswith(("http://", "https://"))
+
+
+def _said(error: Exception) -> str:
+    return without_secrets(" ".join(str(error).split()))[:200] or type(error).__name__
 
 
 def _is_damage(error: Exception) -> bool:
@@ -253,41 +214,139 @@ def _is_damage(error: Exception) -> bool:
 
 
 def _in_transit(error: Exception) -> bool:
-    """Whether an error speaks of the way to a file and not of what is in it; pyarrow's have no number."""
+    """Whether an error is about the way to a file and not its contents; pyarrow's errors have no number."""
     if isinstance(error, OSError):
-        return error.errno is not None or isinstance(
-            error, ConnectionError | TimeoutError | FileNotFoundError
-        )
+        known = isinstance(error, ConnectionError | TimeoutError | FileNotFoundError)
+        return known or error.errno is not None
     return not _is_damage(error)
 
 
+def filesystem_of(url: str) -> tuple[Any, str]:
+    """The remote file system of an address, and the path there."""
+    from fsspec.core import url_to_fs
+
+    try:
+        filesystem, path = url_to_fs(url)
+    except ImportError as error:
+        protocol = url.removeprefix("simplecache::").partition("://")[0]
+        extra = EXTRAS.get(protocol)
+        install = f"pip install 'divscore[{extra}]'" if extra else f"install what fsspec asks for ({error})"
+        raise MissingExtraError(
+            f"{public(url)} cannot be opened: {protocol}:// needs a package; {install}"
+        ) from error
+    except Exception as error:  # whatever the many kinds of file systems raise over their settings
+        raise FileError(f"{public(url)} cannot be opened: {_said(error)}") from error
+    return filesystem, path
+
+
+def anywhere(path: str | None) -> Any:
+    """An existing path for a process that works in another folder; any other name stays as it is."""
+    return os.path.abspath(path) if path is not None and os.path.exists(path) else path
+
+
+def unseen(path: str) -> str:
+    """The message about a file that a worker does not see."""
+    return (
+        f"{path} does not exist on {platform.node()}; every worker must see the files under the same path: use a "
+        "shared folder or an object store such as s3://…"
+    )
+
+
+def quoted(names: Iterable[Any]) -> str:
+    """List names for a message."""
+    return ", ".join(f"'{name}'" for name in names) or "none"
+
+
 def folder_values(location: Location) -> dict[str, str]:
-    """Names and values that the folders of a file spell out.
+    """Columns that the names of a file's folders add, as Hive and its successors write them.
 
     >>> folder_values(Location("", "data/country=SA/day=2026-01-05/part-0.parquet"))
     {'country': 'SA', 'day': '2026-01-05'}
     """
-    found = {}
+    values = {}
     for folder in location.url.replace("\\", "/").split("/")[:-1]:
         name, mark, value = folder.partition("=")
         if name and mark:
             value = unquote(value)
-            found[unquote(name)] = "" if value == NO_VALUE else value
-    return found
+            values[unquote(name)] = "" if value == NO_VALUE else value
+    return values
 
 
-# Files: those that make one source, and those that had to be left out of it.
+# From what a user names to files: a path, a pattern, a folder, standard input.
+
+COPIED_AT_ONCE = 1 << 20
+_KEPT: dict[str, tuple[Any, Location]] = {}  # standard input, which can be read only once
 
 
-@dataclass(frozen=True)
-class Files:
-    """What a path, a pattern or a folder names, and what is known from the start to be missing."""
-
-    found: Sequence[Location]
-    missing: tuple[MissingPart, ...] = ()
+def is_pattern(text: str) -> bool:
+    """Whether a path stands for several files; in a web address a ``?`` begins its query."""
+    return bool(WILDCARDS & set(text.partition("?")[0] if _over_http(text) else text))
 
 
-# What standard input holds, told from its first lines.
+def is_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether this is a folder, here or on a remote file system."""
+    text = os.fspath(path)
+    if "://" not in text:
+        return os.path.isdir(text)
+    if is_pattern(text):
+        return False
+    if _over_http(text):
+        # To be asked for its links, a file would be fetched whole.
+        return _path_in(text).name == "" or text.partition("?")[0].endswith("/")
+    filesystem, inside = filesystem_of(text)
+    with Location(text, text).reading("a remote folder"):
+        return bool(filesystem.isdir(inside))
+
+
+def locate(path: str | os.PathLike[str], form: str = "") -> Location:
+    """Find one file; ``-`` is standard input, kept in a temporary file so that it can be read twice."""
+    text = os.fspath(path)
+    if text == "-":
+        return _keep_standard_input(form)
+    location = Location(text, text, form)
+    location.check()
+    return location
+
+
+def locate_all(pattern: str | os.PathLike[str], form: str = "") -> list[Location]:
+    """Find the files of a pattern in sorted order, or the one file of a plain path."""
+    text = os.fspath(pattern)
+    if not is_pattern(text) or os.path.exists(text):
+        return [locate(text, form)]
+    if "://" in text:
+        filesystem, path = filesystem_of(text)
+        with Location(text, text).reading("a remote folder"):
+            names = [filesystem.unstrip_protocol(name) for name in filesystem.glob(path)]
+    else:
+        names = [name for name in glob.glob(text, recursive=True) if os.path.isfile(name)]
+    if not names:
+        raise FileError(f"no file matches '{public(text)}'; check the pattern, and the folder it starts from")
+    # Not checked yet: a bad file is one among others, not the end.
+    return [Location(name, name, form) for name in sorted(names)]
+
+
+def _keep_standard_input(form: str) -> Location:
+    stream = sys.stdin.buffer
+    earlier = _KEPT.get("-")
+    if earlier is not None and earlier[0] is stream:
+        return earlier[1]
+    head = stream.read(COPIED_AT_ONCE)
+    if not head.strip():
+        raise FileError(
+            "standard input is empty; expected CSV with a header line, JSON lines, or lines of text"
+        )
+    handle, url = tempfile.mkstemp(prefix="divscore-", suffix=form or form_of(head))
+    with os.fdopen(handle, "wb") as copy:
+        while head:
+            copy.write(head)
+            head = stream.read(COPIED_AT_ONCE)
+    location = Location("-", url)
+    weakref.finalize(location, os.unlink, url)
+    _KEPT["-"] = stream, location
+    return location
+
+
+# The format of standard input, from its first lines.
 
 # What --format takes → the suffix it stands for.
 FORMS = {

@@ -1,38 +1,220 @@
-"""Tell items from vectors: what a path, a pattern or standard input holds."""
+"""open(): whatever a user names, as a Table of vectors or as Items to encode; every file is opened once."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
-from divscore.errors import FileError
-from divscore.sources.items import FolderItems, Items, PictureFiles, TableItems, is_picture, item_column
-from divscore.sources.manifest import MANIFEST, Manifest, read_manifest, read_manifests
-from divscore.sources.open import SUFFIXES, is_folder, locate_files
-from divscore.sources.places import Files, Location, filesystem_of
+import numpy as np
+
+from divscore.errors import FileError, InputError
+from divscore.sketch.missing import MissingPart
+from divscore.sources.arrays import ArrayTable, BlockStream, NpyFile, NpzFile
+from divscore.sources.arrow import IpcFile, ParquetFile, StreamedTable
+from divscore.sources.items import Items, PictureFiles, PictureFolder, TableItems, is_picture, names_pictures
+from divscore.sources.manifest import MANIFEST, Manifest, missing_beside, read_manifest, read_manifests
+from divscore.sources.places import Location, filesystem_of, is_folder, is_pattern, locate_all, quoted
+from divscore.sources.table import ManyTable, Request, Table
+from divscore.sources.textfiles import DelimitedFile, JsonLinesFile, LinesFile
 from divscore.text import public
 
-__all__ = ["ARRAYS", "recognise", "tables_in"]
+__all__ = ["open", "open_pictures", "open_table"]
+
+ARRAYS = frozenset({".npy", ".npz"})
+VECTOR_FORMATS: dict[str, type[Table]] = {
+    ".npy": NpyFile,
+    ".npz": NpzFile,
+    ".parquet": ParquetFile,
+    ".arrow": IpcFile,
+    ".feather": IpcFile,
+    ".ipc": IpcFile,
+    ".csv": DelimitedFile,
+    ".tsv": DelimitedFile,
+    ".jsonl": JsonLinesFile,
+    ".ndjson": JsonLinesFile,
+}
+FORMATS: dict[str, type[Table]] = {**VECTOR_FORMATS, ".txt": LinesFile, ".text": LinesFile, ".lst": LinesFile}
+OPENED_AT_ONCE = 16  # remote files, which answer slowly
 
 
-# Folders of tables: a data set in many files is one collection.
+def open(
+    thing: Any,
+    *,
+    column: str | None = None,
+    extra: Sequence[str] = (),
+    taken: Sequence[str] = (),
+    form: str = "",
+    strict: bool = False,
+    forced: bool = False,
+) -> Items | Table:
+    """Open a collection, once: what it has (`kind`, `columns`, `rows`, `missing`) is asked of what this returns.
+
+    Parameters
+    ----------
+    thing : path or object
+        A folder of pictures or of tables, a file, a quoted pattern, an address such as ``s3://…``, ``-``; a NumPy
+        array, a table with the Arrow interface (pandas, polars, pyarrow), or an iterable of arrays.
+    column : str, optional
+        The column of texts, of paths of pictures or of vectors.
+    extra : sequence of str
+        Further columns to read, as text.
+    taken : sequence of str
+        Columns that cannot be the items, such as the groups.
+    form : str
+        Read a file as if it had this suffix.
+    strict : bool
+        Make the first unreadable row or file an error.
+    forced : bool
+        Take the items even where the table also has vectors.
+    """
+    if isinstance(thing, str | os.PathLike):
+        text = os.fspath(thing)
+        files = files_of(text, form)
+        if files is None:
+            return PictureFolder(text, extra)
+        pictures = [is_picture(each.url) and not form for each in files.locations]
+        if all(pictures):
+            return PictureFiles(text, files.locations, extra)
+        if any(pictures):
+            other = next(each for each, picture in zip(files.locations, pictures, strict=True) if not picture)
+            raise FileError(
+                f"'{text}' names pictures and other files ({other.label}); audit one kind at a time"
+            )
+        table = open_files(files, text, Request(strict=strict, vectors=False))
+    else:
+        table = _in_memory(thing, Request(strict=strict, vectors=False))
+    extra = tuple(dict.fromkeys(extra))
+    chosen = None
+    if table.columns and table.location.suffix not in ARRAYS:
+        chosen = _item_column(table, column, (*taken, *extra), forced)
+    if chosen is None:
+        return table.select(vectors=True, column=column, extra=extra)
+    return TableItems(table, chosen, extra=extra)
+
+
+def open_pictures(folder: str | os.PathLike[str]) -> Items:
+    """Open a folder of pictures with its sub-folders as a column, whatever else is in it."""
+    return PictureFolder(os.fspath(folder), ["folder"])
+
+
+def open_table(
+    thing: Any,
+    *,
+    column: str | None = None,
+    extra: Sequence[str] = (),
+    strict: bool = False,
+    batch_rows: int = 65536,
+    vectors: bool = True,
+    form: str = "",
+) -> Table:
+    """Open vectors, which are known to be vectors: a file, the files of a pattern as one table, or an object.
+
+    `batch_rows` is the largest number of rows in a block; blocks of long vectors have fewer, to keep memory small.
+    Without `vectors` only the `extra` columns are read.
+    """
+    if batch_rows < 1:
+        raise InputError(f"batch_rows is {batch_rows}; expected at least 1")
+    request = Request(column, tuple(dict.fromkeys(extra)), strict, batch_rows, vectors=vectors)
+    if not isinstance(thing, str | os.PathLike):
+        return _in_memory(thing, request)
+    return open_files(named_files(os.fspath(thing), form), os.fspath(thing), request)
+
+
+def _in_memory(thing: Any, request: Request) -> Table:
+    module = type(thing).__module__.partition(".")[0]
+    if isinstance(thing, np.ndarray):
+        table: Table = ArrayTable(thing, request)
+    elif hasattr(thing, "__arrow_c_stream__") or module == "pandas":
+        table = StreamedTable(thing, request)
+    elif isinstance(thing, Iterable):
+        table = BlockStream(thing, request)
+    else:
+        raise InputError(
+            f"cannot open a {type(thing).__name__}; expected a path, a NumPy array, a table (pandas, polars, pyarrow) "
+            "or an iterable of arrays"
+        )
+    table._open()
+    table._plan()
+    return table
+
+
+# Files: those that make one collection, and those known from the start to be missing from it.
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files that a path, a pattern or a folder names."""
+
+    locations: Sequence[Location]
+    missing: tuple[MissingPart, ...] = ()
+
+
+def open_files(files: Files, pattern: str, request: Request) -> Table:
+    """Open files as one table; a bad one among several is missing, unless strict."""
+    missing, locations = files.missing, files.locations
+    if missing and request.strict:
+        raise FileError(f"{missing[0].reason}; fix it, or leave out --strict")
+    if len(locations) == 1 and not missing:
+        table = open_file(locations[0], request)
+    else:
+        # Opened without vectors: what is asked of them is then asked of each in the same way.
+        schema = Request(strict=request.strict, vectors=False)
+        with ThreadPoolExecutor(OPENED_AT_ONCE if locations[0].remote else 1) as pool:
+            opened = list(pool.map(lambda each: _open_or_error(each, schema), locations))
+        table = ManyTable(pattern, list(zip(locations, opened, strict=True)), request, missing)
+    if table.missing and request.strict:
+        raise FileError(f"{table.missing[0].reason}; fix it and embed again, or leave out --strict")
+    return table
+
+
+def _open_or_error(location: Location, request: Request) -> Table | FileError:
+    try:
+        return open_file(location, request)
+    except FileError as error:
+        return error
+
+
+def open_file(location: Location, request: Request) -> Table:
+    location.check()
+    format_ = FORMATS.get(location.suffix)
+    if format_ is None:
+        suffix = f"the suffix '{location.suffix}'" if location.suffix else "no suffix"
+        raise FileError(f"{location.label} has {suffix}; files of vectors end in {', '.join(VECTOR_FORMATS)}")
+    return format_.read(location, request)
+
+
+def files_of(text: str, form: str = "") -> Files | None:
+    """The files that a path names, or the tables in a folder; None for a folder of pictures."""
+    if text == "-" or not is_folder(text):
+        return named_files(text, form)
+    files = tables_in(text)
+    return files if files.locations else None
+
+
+def named_files(text: str, form: str = "") -> Files:
+    locations = locate_all(text, form)
+    # A pattern finds the parts that `embed` wrote; their manifest says what is missing from them.
+    several = is_pattern(text) and not os.path.exists(text)
+    return Files(locations, missing_beside(locations) if several else ())
 
 
 def tables_in(folder: str) -> Files:
-    """Tables or arrays in a folder and those below it, in order; none where it holds pictures or neither.
+    """Tables or arrays in a folder and those below it, in order; none where it has pictures or neither.
 
-    Names that begin with a dot or an underscore are left out, as data sets have them for their own purposes. Where
-    `embed` wrote the folder, or one below it, its manifest says which files there are meant, and what is missing.
+    Names that begin with a dot or an underscore are skipped, as data sets have them for their own purposes. Where
+    `embed` wrote the folder, or one below it, its manifest says which files belong to it, and what is missing.
     """
     own = read_manifest(folder)
     if own is not None:
         return _files_of([own], [])
     names, marked = [], []
-    for name in _files(folder):
+    for name in _names_in(folder):
         if is_picture(name):
             return Files([])
-        if os.path.splitext(name)[1].lower() in SUFFIXES:
+        if os.path.splitext(name)[1].lower() in VECTOR_FORMATS:
             names.append(name)
         elif os.path.basename(name) == MANIFEST and os.path.dirname(name) != folder.rstrip("/"):
             marked.append(os.path.dirname(name))
@@ -40,11 +222,11 @@ def tables_in(folder: str) -> Files:
     outermost = [jobs[name] for name in sorted(jobs) if not _inside(os.path.dirname(name), jobs)]
     others = [name for name in names if not _inside(os.path.dirname(name), jobs)] if jobs else names
     files = _files_of(outermost, others)
-    kinds = sorted({os.path.splitext(each.url)[1].lower() for each in files.found})
+    kinds = sorted({each.suffix for each in files.locations})
     if len(kinds) > 1:
         raise FileError(
-            f"{public(folder)} holds files of several kinds ({', '.join(kinds)}); name those that are meant by "
-            f"a pattern, such as '{public(folder).rstrip('/')}/**/*{kinds[0]}'"
+            f"{public(folder)} has files of several kinds ({', '.join(kinds)}); choose some with a pattern, such as "
+            f"'{public(folder).rstrip('/')}/**/*{kinds[0]}'"
         )
     return files
 
@@ -54,13 +236,12 @@ def _files_of(jobs: Sequence[Manifest], others: Sequence[str]) -> Files:
     for each in jobs:
         each.check()
     places = [*sorted(others), *(place for each in jobs for place in each.places)]
-    return Files(
-        [Location(each, each) for each in places], tuple(lost for each in jobs for lost in each.missing)
-    )
+    missing = tuple(part for each in jobs for part in each.missing)
+    return Files([Location(each, each) for each in places], missing)
 
 
 def _inside(folder: str, jobs: Container[str]) -> bool:
-    """Whether a folder is a job's own, or lies in such a one, in which nothing but its parts is meant."""
+    """Whether a folder is a job's own, or inside one, where only the job's parts count."""
     while folder not in jobs:
         above = os.path.dirname(folder)
         if above == folder or not above:
@@ -69,7 +250,7 @@ def _inside(folder: str, jobs: Container[str]) -> bool:
     return True
 
 
-def _files(folder: str) -> Iterator[str]:
+def _names_in(folder: str) -> Iterator[str]:
     if "://" in folder:
         filesystem, root = filesystem_of(folder)
         with Location(folder, folder).reading("a remote folder"):
@@ -87,67 +268,92 @@ def _hidden(path: str) -> bool:
     return any(part.startswith((".", "_")) for part in path.split("/") if part)
 
 
-ARRAYS = frozenset({".npy", ".npz"})
+# Which column of a table has the items: texts, or pictures.
+
+# Names by which a column says that it has the items, the surest first.
+PICTURES = (
+    "image",
+    "img",
+    "photo",
+    "picture",
+    "image_path",
+    "img_path",
+    "image_file",
+    "filepath",
+    "file_path",
+)
+PATHS = ("file", "file_name", "filename", "path")
+TEXTS = ("text", "tweet", "post", "sentence", "content", "body", "comment", "message", "caption")
+NAMES = ("name", "full_name", "first_name", "title", "headline", "description")
+# As many columns of numbers next to a path are features of the picture, not facts about it.
+FEATURES = 8
+WORDS = 4
 TRIED = 5
 
 
-def recognise(
-    path: str | os.PathLike[str],
-    *,
-    column: str | None = None,
-    extra: Sequence[str] = (),
-    taken: Sequence[str] = (),
-    form: str = "",
-    strict: bool = False,
-    forced: bool = False,
-) -> Items | Files:
-    """Open a folder, a pattern or a file of items; where it holds vectors, return the files that were found.
-
-    Parameters
-    ----------
-    path : path
-        A folder of pictures, pictures, a table, a text file, ``-``; a quoted pattern; local or remote.
-    column : str, optional
-        The column of texts, of paths of pictures or of vectors.
-    extra : sequence of str
-        Further columns to read, as text.
-    taken : sequence of str
-        Columns that cannot be the items, such as the groups.
-    form : str
-        Read a file as if it had this suffix.
-    strict : bool
-        Make the first unreadable row an error.
-    forced : bool
-        Encode items even where the table also has vectors.
-    """
-    text = os.fspath(path)
-    if text != "-" and is_folder(text):
-        files = tables_in(text)
-        if not files.found:
-            return FolderItems(text, extra)
-    else:
-        files = locate_files(text, form)
-    found = files.found
-    pictures = [is_picture(location.url) and not form for location in found]
-    if all(pictures):
-        return PictureFiles(text, found, extra)
-    if any(pictures):
-        other = next(location for location, picture in zip(found, pictures, strict=True) if not picture)
-        raise FileError(f"'{text}' names pictures and other files ({other.label}); audit one kind at a time")
-    if found[0].suffix in ARRAYS:
-        return files
-    chosen = _item_column(found, text, column=column, taken=(*taken, *extra), forced=forced)
-    if chosen is None:
-        return files
-    return TableItems(found, chosen, extra=extra, strict=strict, pattern=text, missing=files.missing)
-
-
-def _item_column(found: Sequence[Location], pattern: str, **asked: Any) -> str | None:
-    """Ask the first files, as some of many may be damaged."""
+def _item_column(table: Table, column: str | None, taken: Sequence[str], forced: bool) -> str | None:
+    """Ask the first files, as some of many may be unlike the others."""
     errors = []
-    for at in range(min(TRIED, len(found))):
+    for part in table.parts[:TRIED]:
         try:
-            return item_column(found[at:], pattern, **asked)
+            return item_column(part, column, taken, forced)
         except FileError as error:
             errors.append(error)
     raise errors[0]
+
+
+def item_column(table: Table, column: str | None, taken: Sequence[str], forced: bool) -> str | None:
+    """Name the column of texts or pictures; None where the table has vectors.
+
+    `column` is the one the user named; `taken` are known to be something else, such as the groups; `forced` means
+    that the user asked for an encoder, so vectors in the table do not count.
+    """
+    columns = table.columns
+    if column is not None:
+        if column not in columns:
+            raise FileError(f"{table.label} has no column '{column}'; give --column one of {quoted(columns)}")
+        return column if columns[column] in {"text", "picture"} else None
+    if "vector" in columns.values() and not forced:
+        return None
+    usual = _usual(table, {name: kind for name, kind in columns.items() if name not in taken}, forced)
+    if usual is not None:
+        return usual
+    texts = [name for name, kind in columns.items() if kind == "text" and name not in taken]
+    # The column of running text, if there is just one: several words in most cells.
+    wordy = [n for n in texts if 2 * sum(len(c.split()) >= WORDS for c in table.head(n)) > len(table.head(n))]
+    if len(wordy) == 1 and _features(columns) < FEATURES:
+        return wordy[0]
+    if "number" in columns.values() and not forced and _features(columns):
+        return None
+    texts = [name for name in texts if name.lower() != "id"]
+    if len(texts) == 1:
+        return texts[0]
+    if not texts and not forced:
+        return None
+    raise FileError(
+        f"{table.label}: it is unclear which column has the items; it has {quoted(columns)}. Name one with --column"
+    )
+
+
+def _usual(table: Table, columns: Mapping[str, str], forced: bool) -> str | None:
+    """The column that has the items by its name."""
+    features = 0 if forced else _features(columns)
+    for names, kinds in (
+        (PICTURES, {"picture", "text"}),
+        (PATHS, {"text"}),
+        (TEXTS, {"text"}),
+        (NAMES, {"text"}),
+    ):
+        for name in (each for wanted in names for each in columns if each.lower() == wanted):
+            if columns[name] not in kinds or (names is NAMES and features):
+                continue
+            path = names is PATHS or (names is PICTURES and columns[name] == "text")
+            if not path or (features < FEATURES and names_pictures(table, name)):
+                return name
+    return None
+
+
+def _features(columns: Mapping[str, str]) -> int:
+    """Columns that may be the parts of a vector; a single one, such as an age, is a fact about the item."""
+    numbers = sum(kind == "number" and name.lower() != "id" for name, kind in columns.items())
+    return numbers if numbers > 1 else 0

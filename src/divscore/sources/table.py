@@ -1,46 +1,54 @@
-"""Block and Table: vectors of a file, a few megabytes at a time."""
+"""Table: vectors and columns of a file or object, a few megabytes at a time; Partition: a part for a worker."""
 
 from __future__ import annotations
 
-import threading
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, overload
+from pathlib import PurePath
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from divscore.errors import FileError
 from divscore.sketch.missing import MissingPart
-from divscore.sources.places import Location, NoRowsError, folder_values, quoted
+from divscore.sources.manifest import Embedded
+from divscore.sources.places import (
+    Location,
+    NoRowsError,
+    UnseenError,
+    folder_values,
+    is_pattern,
+    quoted,
+    unseen,
+)
 from divscore.text import public
 
 __all__ = [
+    "HEAD",
     "Block",
+    "ManyTable",
+    "Partition",
     "Piece",
     "Request",
     "Table",
     "Texts",
-    "decoded",
-    "kind_of",
-    "lengths_of",
-    "matrix_of",
-    "pictures_of",
-    "stored",
-    "stored_type",
-    "texts_of",
+    "as_float",
+    "check_here",
+    "partitions_of",
 ]
-
 
 # Larger blocks fall out of the processor's cache and are slower to fill; smaller ones cost calls.
 BLOCK_BYTES = 16 << 20
 PROBLEMS_KEPT = 20
+HEAD = 200  # rows from which the kind of a column is told
 PREFERRED = ("embedding", "embeddings", "vector", "vectors", "features")
 KINDS = {
     "vector": "vectors",
     "text": "text",
-    "number": "one number a row",
+    "number": "one number per row",
     "bool": "true/false",
     "date": "dates or times",
     "picture": "pictures",
@@ -53,14 +61,14 @@ KINDS = {
 class Block:
     """Some vectors and, for each, the text of the requested columns (a missing value is an empty text).
 
-    Where only columns were asked for, the vectors have no numbers; `pictures` are the bytes of a column of pictures.
-    `numbers` are the rows of the file that these are, where some may have been left out before.
+    Without vectors, as in a table of items, the matrix has no columns; `pictures` are then the bytes of a column of
+    pictures. `numbers` are the row numbers in the file, given where rows before may have been skipped.
     """
 
     vectors: NDArray[Any]
     values: Mapping[str, Sequence[str]] = field(default_factory=dict)
     pictures: Sequence[bytes] = ()
-    ids: Sequence[str] = ()  # what encoded items are called
+    ids: Sequence[str] = ()  # names of encoded items
     numbers: Sequence[int] = ()
 
     @classmethod
@@ -79,27 +87,29 @@ class Block:
 class Piece:
     """A run of a file's rows that can be read on its own: from `start` to `stop`, in the format's own unit.
 
-    How a file is divided depends on the file alone, so that results never depend on who read which piece.
+    How a file is divided depends on the file alone, so results never depend on who read which piece.
     """
 
-    start: int  # row groups of Parquet, record batches of Arrow IPC, rows of .npy, bytes of text
+    start: int  # row groups of Parquet, record batches of Arrow IPC, rows of arrays, bytes of text
     stop: int
     unit: str
     rows: int | None = None
-    first: int = 0  # row of the file with which it begins, for messages
+    first: int = 0  # number of its first row in the file, for messages
     line: int = 0  # lines before it, in a file of lines
 
     def __str__(self) -> str:
         return f"{self.unit} {self.start} to {self.stop - 1}"
 
+    @classmethod
+    def runs(cls, count: int, step: int) -> list[Piece]:
+        """Runs of `step` rows out of `count`."""
+        stops = (min(start + step, count) for start in range(0, count, step))
+        return [cls(at * step, stop, "rows", stop - at * step, at * step) for at, stop in enumerate(stops)]
+
 
 @dataclass(frozen=True)
 class Request:
-    """What to read of a file, and how; without `vectors` only the `extra` columns are read.
-
-    `pictures` is a column whose cells are whole pictures, as image data sets in Parquet have them. A `piece` is read
-    in place of the whole file; `dimension` is given where the file was opened before, and need not be found again.
-    """
+    """What to read of a table; without `vectors` only the `extra` columns, and the bytes of the `pictures` column."""
 
     column: str | None = None
     extra: tuple[str, ...] = ()
@@ -109,7 +119,6 @@ class Request:
     vectors: bool = True
     pictures: str | None = None
     piece: Piece | None = None
-    dimension: int = 0
 
     def rows_within(self, dimension: int, itemsize: int = 8) -> int:
         """Rows in a block that keeps memory small whatever the dimension."""
@@ -117,17 +126,19 @@ class Request:
 
 
 class Table:
-    """Vectors of one file, read anew at every iteration and never loaded whole.
+    """Vectors and columns of one file or object, read again at every iteration and never loaded whole.
 
-    `rows` is None where the format does not tell. `unreadable` and `problems` speak of the last iteration:
-    how many rows had no usable vector, and the first messages about them. `columns` maps the file's columns
-    to their kind ("vector", "text", "number", "bool", …); `metadata` is what a table says about itself. `missing`
-    are files that had to be left out: here, or when `embed` made this one.
+    `read` opens the file once. `select` then says what an iteration yields, and opens nothing: `columns` maps each
+    column to its kind ("vector", "text", "number", "bool", …), `rows` is None where the format does not say.
+    `unreadable` and `problems` describe the last iteration: how many rows were skipped, and the first messages.
+    `missing` are files that could not be read, now or when `embed` wrote this one.
     """
 
-    def __init__(self, location: Location, request: Request) -> None:
+    kind: Literal["vectors"] = "vectors"
+
+    def __init__(self, location: Location, request: Request | None = None) -> None:
         self.location = location
-        self.request = request
+        self.request = request or Request()
         self.name = location.name
         self.path = public(location.path)  # for messages; `location` says where it really is
         self.label = location.label
@@ -135,21 +146,59 @@ class Table:
         self.dimension = 0
         self.columns: dict[str, str] = {}
         self.metadata: dict[str, str] = {}
+        self.embedded: Embedded | None = None  # what `embed` noted in the file
         self.missing: tuple[MissingPart, ...] = ()
-        self.parts: tuple[Table, ...] = (self,)  # its files
-        self.folder_values: dict[str, str] = {}  # columns that the names of its folders add
-        self.number_columns: list[str] = []  # columns that are together the vector
+        self.folder_values: dict[str, str] = {}  # requested columns that the names of its folders add
+        self.number_columns: list[str] = []  # columns that together are the vector
         self.unreadable = 0
         self.problems: list[str] = []
+        self._column = ""  # of vectors
+        self._head: dict[str, list[str]] = {}
+
+    @classmethod
+    def read(cls, location: Location, request: Request) -> Self:
+        """Open a file, once, to see what is in it."""
+        table = cls(location, request)
+        table._open()
+        table._plan()
+        return table
+
+    def select(self, **changes: Any) -> Self:
+        """The same table, with other fields of its `Request`; nothing is opened again."""
+        other = self.copied(self.location)
+        other.request = replace(self.request, **changes)
+        other.unreadable, other.problems = 0, []
+        other._plan()
+        return other
+
+    def copied(self, location: Location) -> Self:
+        """The same table under another address."""
+        other = object.__new__(type(self))  # not copy(), which would drop what is not pickled
+        other.__dict__.update(self.__dict__, location=location)
+        return other
 
     def __iter__(self) -> Iterator[Block]:
-        self.unreadable = 0
-        self.problems = []
-        yield from self._blocks()
+        self.unreadable, self.problems = 0, []
+        for block in self._blocks():
+            if not self.folder_values:
+                yield block
+                continue
+            codes = np.zeros(len(block.vectors), dtype=np.intp)
+            added = {name: Texts([value], codes) for name, value in self.folder_values.items()}
+            yield replace(block, values={**block.values, **added})
 
     def __repr__(self) -> str:
         rows = "" if self.rows is None else f"{self.rows} × "
         return f"<{type(self).__name__} {self.path}: {rows}{self.dimension}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Sent to a worker with each piece: what only planning needs would be sent a thousand times.
+        return {**self.__dict__, "_head": {}, "metadata": {}, "embedded": None, "missing": ()}
+
+    @property
+    def parts(self) -> Sequence[Table]:
+        """One table for each file."""
+        return (self,)
 
     @property
     def locations(self) -> list[Location]:
@@ -158,11 +207,20 @@ class Table:
 
     @property
     def many(self) -> bool:
-        """Whether it has several files, so that a bad one is missing and not the end."""
+        """Whether it has several files: a bad one among them is missing, and no error."""
         return False
 
-    def _blocks(self) -> Iterator[Block]:
-        raise NotImplementedError
+    @property
+    def here_only(self) -> bool:
+        """Whether other processes cannot read it."""
+        return self.location.path == "-"
+
+    def head(self, name: str) -> list[str]:
+        """The first cells of a column of text."""
+        if name not in self._head:
+            some = self.select(vectors=False, extra=(name,), pictures=None, piece=None, batch_rows=HEAD)
+            self._head[name] = next((list(block.values[name]) for block in some), [])
+        return self._head[name]
 
     def pieces(self, rows: int | None = None) -> list[Piece]:
         """Runs of rows that can be read on their own, in order; none where the file is read from end to end.
@@ -171,66 +229,217 @@ class Table:
         """
         return []
 
-    def _refuse(self, rows: Iterable[int], reason: Callable[[int], str], unit: str = "row") -> None:
+    def _open(self) -> None:
+        """Read from the file what `_plan` needs: columns, rows, metadata, dimensions."""
+        raise NotImplementedError
+
+    def _blocks(self) -> Iterator[Block]:
+        raise NotImplementedError
+
+    def _find_vectors(self) -> None:
+        """Choose what makes the vectors, and set their dimension."""
+        raise NotImplementedError
+
+    @property
+    def _own(self) -> tuple[str, ...]:
+        """Requested columns that are in the file itself."""
+        return tuple(name for name in self.request.extra if name not in self.folder_values)
+
+    def _plan(self) -> None:
+        """Check the request against what the file has."""
+        extra, piece = self.request.extra, self.request.piece
+        named = folder_values(self.location) if extra else {}
+        # A column of the file counts more than the name of its folder.
+        self.folder_values = {n: v for n, v in named.items() if n in extra and n not in self.columns}
+        if piece is not None:
+            self.rows = piece.rows
+        for name in self._own:
+            if name not in self.columns:
+                more = f"; its folders add {quoted(named)}" if named else ""
+                raise FileError(f"{self.label} has no column '{name}'; it has {quoted(self.columns)}{more}")
+            if self.columns[name] in {"vector", "picture", "object", "other"}:
+                raise FileError(
+                    f"{self.label}: column '{name}' has {KINDS[self.columns[name]]}; expected text or single numbers"
+                )
+        if self.request.vectors:
+            self._find_vectors()
+
+    def _skip(self, rows: Iterable[int], reason: Callable[[int], str], unit: str = "row") -> None:
         """Count rows without a usable vector; the first of them is an error when strict."""
         numbers = list(rows)
         self.unreadable += len(numbers)
         for number in islice(numbers, PROBLEMS_KEPT - len(self.problems)):
-            problem = f"{self.location.label}, {unit} {number}: {reason(number)}"
+            problem = f"{self.label}, {unit} {number}: {reason(number)}"
             if self.request.strict:
-                wanted = f"expected {self.dimension} numbers: " if self.request.vectors else ""
-                raise FileError(f"{problem}; {wanted}mend the {unit} or leave it out")
+                expected = f"expected {self.dimension} numbers; " if self.request.vectors else ""
+                raise FileError(f"{problem}; {expected}fix or remove the {unit}")
             self.problems.append(problem)
 
-    def _require(self, columns: Mapping[str, str]) -> None:
-        """Refuse requested extra columns that the file lacks or that are not text or numbers."""
-        for name in self.request.extra:
-            if name not in columns:
-                folders = folder_values(self.location)
-                more = f", and its folders name {quoted(folders)}" if folders else ""
-                raise FileError(
-                    f"{self.location.label} has no column '{name}'; it has {quoted(columns)}{more}"
-                )
-            if columns[name] in {"vector", "picture", "object", "other"}:
-                raise FileError(
-                    f"{self.location.label}: column '{name}' holds {KINDS[columns[name]]}; "
-                    "expected a column of text or single numbers"
-                )
-
-    def _choose(self, columns: Mapping[str, str], expected: str = "lists of numbers") -> str:
+    def _choose(self, expected: str = "lists of numbers") -> str:
         """Name the column of vectors: the requested one, the only one, or the one with a usual name."""
-        label, column = self.location.label, self.request.column
-        found = [name for name, kind in columns.items() if kind == "vector"]
+        label, column, columns = self.label, self.request.column, self.columns
+        vectors = [name for name, kind in columns.items() if kind == "vector"]
         if column is not None:
             if column not in columns:
                 raise FileError(f"{label} has no column '{column}'; give --column one of {quoted(columns)}")
-            if column not in found:
+            if column not in vectors:
                 raise FileError(
-                    f"{label}: column '{column}' holds {KINDS[columns[column]]}, expected {expected}; "
-                    f"give --column a column of vectors (here: {quoted(found)})"
+                    f"{label}: column '{column}' has {KINDS[columns[column]]}, expected {expected}; "
+                    f"give --column a column of vectors (here: {quoted(vectors)})"
                 )
             return column
-        if not found:
-            kinds = ", ".join(f"'{name}' ({KINDS[kind]})" for name, kind in columns.items()) or "nothing"
+        if not vectors:
+            kinds = ", ".join(f"'{name}' ({KINDS[kind]})" for name, kind in columns.items()) or "none"
             raise FileError(
-                f"{label} has no column of vectors; it has {kinds}. Expected {expected}: "
-                "add such a column, or name one with --column"
+                f"{label} has no column of vectors; expected {expected}. Its columns: {kinds}. "
+                "Add a column of vectors, or name one with --column"
             )
-        usual = [name for wanted in PREFERRED for name in found if name.lower() == wanted]
-        if len(found) > 1 and not usual:
+        usual = [name for wanted in PREFERRED for name in vectors if name.lower() == wanted]
+        if len(vectors) > 1 and not usual:
             raise FileError(
-                f"{label} has {len(found)} columns of vectors, {quoted(found)}; choose one with --column"
+                f"{label} has {len(vectors)} columns of vectors, {quoted(vectors)}; choose one with --column"
             )
-        return usual[0] if usual else found[0]
+        return usual[0] if usual else vectors[0]
 
     def _check_shape(self) -> None:
         """Refuse files without rows, and vectors without numbers."""
         if self.rows == 0:
-            raise NoRowsError(f"{self.location.label} holds 0 rows; expected at least one vector")
+            raise NoRowsError(f"{self.label} has 0 rows; expected at least one vector")
         if self.dimension == 0:
+            raise FileError(f"{self.label} has no row with a usable vector; expected lists of numbers")
+
+
+class ManyTable(Table):
+    """Several files with vectors of equal dimension, one after the other.
+
+    A file that cannot be read is `missing`; one without rows is simply not there. All bad, or strict: an error.
+    """
+
+    def __init__(
+        self,
+        pattern: str,
+        opened: Sequence[tuple[Location, Table | FileError]],
+        request: Request,
+        missing: Sequence[MissingPart],
+    ) -> None:
+        super().__init__(Location(pattern, pattern), request)
+        # A folder is called by its own name; a pattern has none but itself.
+        self.name = self.path if is_pattern(pattern) else PurePath(self.path).name or self.path
+        self._opened, self._missing = list(opened), tuple(missing)
+        self._parts: list[Table] = []
+        self._plan()
+
+    @property
+    def parts(self) -> Sequence[Table]:
+        """One table for each file that can be read."""
+        return self._parts
+
+    @property
+    def many(self) -> bool:
+        """It has several files, or had before some were missing."""
+        return True
+
+    def head(self, name: str) -> list[str]:
+        """Those of the first file."""
+        return self._parts[0].head(name)
+
+    def _plan(self) -> None:
+        self._parts, bad = [], []
+        for location, each in self._opened:
+            try:
+                if isinstance(each, FileError):
+                    raise each
+                self._parts.append(each.select(**self.request.__dict__))
+            except NoRowsError:
+                continue
+            except FileError as error:
+                if self.request.strict:
+                    raise
+                bad.append((location, error))
+        if not self._parts:
+            if bad:
+                raise bad[0][1]
+            raise NoRowsError(f"{self.path}: none of its {len(self._opened):,} files has any rows")
+        first, parts = self._parts[0], self._parts
+        self.location, self.folder_values = first.location, first.folder_values
+        self.dimension, self.columns, self.metadata = first.dimension, first.columns, first.metadata
+        counts = [part.rows for part in parts if part.rows is not None]
+        self.rows = sum(counts) if len(counts) == len(parts) else None
+        unread = (MissingPart(location.label, str(error)) for location, error in bad)
+        self.missing = (*self._missing, *unread, *(each for part in parts for each in part.missing))
+        other = next((part for part in parts if part.dimension != first.dimension), None)
+        if other is not None:
             raise FileError(
-                f"{self.location.label} has no row with a usable vector; expected lists of numbers"
+                f"{other.path} has vectors of {other.dimension} numbers, but {first.path} of {first.dimension}; "
+                "all files need the same dimension"
             )
+
+    def __iter__(self) -> Iterator[Block]:
+        self.unreadable, self.problems = 0, []
+        for part in self._parts:
+            unreadable, problems = self.unreadable, self.problems
+            for block in part:
+                self.unreadable = unreadable + part.unreadable
+                yield block
+            self.unreadable = unreadable + part.unreadable
+            self.problems = [*problems, *part.problems][:PROBLEMS_KEPT]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A file, or a piece of it, that any worker can read; the file alone decides how it is divided."""
+
+    table: Table
+    size: int  # bytes of the file when the work was planned
+
+    @property
+    def location(self) -> Location:
+        """The file."""
+        return self.table.location
+
+    @property
+    def rows(self) -> int | None:
+        """Its rows, where the format says how many."""
+        return self.table.rows
+
+    @property
+    def label(self) -> str:
+        """Its name in messages."""
+        piece = self.table.request.piece
+        return f"{self.table.label}, {piece}" if piece else self.table.label
+
+    def __str__(self) -> str:
+        return self.label
+
+    def open(self, block_bytes: int = 0) -> Table:
+        """Open it for reading, wherever this is, perhaps in larger blocks than usual."""
+        check_here(self.location, self.size)
+        return self.table.select(block_bytes=block_bytes)
+
+
+def check_here(location: Location, size: int) -> None:
+    """Refuse a file that this worker does not see, or that has another size than when the work was planned."""
+    if location.in_memory:
+        return
+    if not location.remote and not os.path.exists(location.url):
+        raise UnseenError(unseen(location.label))
+    now = location.size()
+    if now != size:
+        raise FileError(
+            f"{location.label} has {now:,} bytes, and had {size:,} when the work was planned: it was changed, or this "
+            "machine has another copy"
+        )
+
+
+def partitions_of(source: Table) -> Iterator[Partition]:
+    """Divide a source into partitions: file by file, each from its start to its end."""
+    for part in source.parts:
+        table, size = part.copied(part.location.anywhere), part.location.size()
+        pieces = part.pieces()
+        if len(pieces) < 2:
+            yield Partition(table, size)
+        else:
+            yield from (Partition(table.select(piece=piece), size) for piece in pieces)
 
 
 def as_float(vectors: NDArray[Any]) -> NDArray[Any]:
@@ -284,118 +493,3 @@ class Texts(Sequence[str]):
     def where(self, keep: NDArray[np.bool_]) -> Texts:
         """Rows that a mask keeps."""
         return Texts(self.names, self.codes[keep])
-
-
-# Columns of Arrow tables: what they hold, and their contents as arrays and text.
-
-MOST_HELD = 65_536  # names of a dictionary
-_HELD = threading.local()
-
-
-def stored_type(kind: Any) -> Any:
-    """Return the plain type below an extension type, such as a fixed-shape tensor."""
-    return getattr(kind, "storage_type", kind)
-
-
-def stored(array: Any) -> Any:
-    """Return the plain array below one of an extension type."""
-    return getattr(array, "storage", array)
-
-
-def kind_of(kind: Any) -> str:
-    """Tell what a column of this Arrow type holds."""
-    from pyarrow import types
-
-    if types.is_fixed_size_list(kind) or types.is_list(kind) or types.is_large_list(kind):
-        item = kind.value_type
-        return "vector" if types.is_floating(item) or types.is_integer(item) else "other"
-    if types.is_dictionary(kind):
-        return kind_of(kind.value_type)
-    if _is_binary(kind) or (types.is_struct(kind) and _is_binary(_bytes_field(kind))):
-        return "picture"
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return "text"
-    if types.is_boolean(kind):
-        return "bool"
-    if types.is_temporal(kind):
-        return "date"
-    number = types.is_floating(kind) or types.is_integer(kind) or types.is_decimal(kind)
-    return "number" if number else "other"
-
-
-def lengths_of(column: Any) -> NDArray[Any]:
-    """Return the length of every list, −1 for null."""
-    import pyarrow.compute as pc
-
-    lengths: NDArray[Any] = pc.fill_null(pc.list_value_length(column), -1).to_numpy(zero_copy_only=False)
-    return lengths
-
-
-def matrix_of(column: Any, dimension: int) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """Return the rows of `column` that are whole vectors, and which rows those are (None: all of them)."""
-    import pyarrow as pa
-
-    good: NDArray[np.bool_] | None = None
-    if column.null_count or not pa.types.is_fixed_size_list(column.type):
-        fits = lengths_of(column) == dimension
-        if not fits.all():
-            good, column = fits, column.filter(pa.array(fits))
-    numbers = column.flatten()
-    matrix = numbers.to_numpy(zero_copy_only=not numbers.null_count).reshape(-1, dimension)
-    if numbers.null_count:
-        whole = numbers.is_valid().to_numpy(zero_copy_only=False).reshape(-1, dimension).all(axis=1)
-        good = np.ones(len(whole), dtype=bool) if good is None else good.copy()
-        good[good] = whole
-        matrix = matrix[whole]
-    return as_float(matrix), good
-
-
-def pictures_of(column: Any) -> list[bytes]:
-    """Return the bytes of pictures, empty for null; the usual form is a struct of bytes and path."""
-    import pyarrow as pa
-
-    cells = column.field("bytes") if pa.types.is_struct(column.type) else column
-    return [cell or b"" for cell in cells.to_pylist()]
-
-
-def _is_binary(kind: Any) -> bool:
-    from pyarrow import types
-
-    return kind is not None and (types.is_binary(kind) or types.is_large_binary(kind))
-
-
-def _bytes_field(kind: Any) -> Any:
-    at = kind.get_field_index("bytes")
-    return kind.field(at).type if at >= 0 else None
-
-
-def texts_of(column: Any) -> Texts:
-    """Return values as text, empty for null."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_dictionary(column.type):
-        if not column.null_count and not column.dictionary.null_count:
-            return Texts(_names(column.dictionary), column.indices.to_numpy().astype(np.intp))
-        column = column.dictionary_decode()
-    coded = pc.fill_null(column.cast(pa.string()), "").dictionary_encode()
-    return Texts(coded.dictionary.to_pylist(), coded.indices.to_numpy(zero_copy_only=False).astype(np.intp))
-
-
-def _names(dictionary: Any) -> list[str]:
-    """The values of a dictionary as text; mostly those of the block before."""
-    import pyarrow as pa
-
-    texts = dictionary.cast(pa.string())
-    known: tuple[Any, list[str]] | None = getattr(_HELD, "names", None)
-    if known is not None and known[0].equals(texts):
-        return known[1]
-    names: list[str] = texts.to_pylist()
-    if len(names) <= MOST_HELD:
-        _HELD.names = pa.array(names, pa.string()), names  # a copy: the file may change, or vanish
-    return names
-
-
-def decoded(metadata: dict[bytes, bytes] | None) -> dict[str, str]:
-    """Return the metadata of a schema as text."""
-    return {k.decode(errors="replace"): v.decode(errors="replace") for k, v in (metadata or {}).items()}

@@ -17,6 +17,7 @@ from PIL import Image
 from divscore import ControlSet
 from divscore.cli import audit_command as command
 from divscore.control.controlfile import save_control
+from divscore.report.examples import thumbnail
 
 AUDIT = ("audit", "mostly_a.npy", "--control", "labelled.npz", "--attribute", "letter")
 WORDS = {"a": ["tide", "wave", "salt", "reef"], "b": ["ridge", "peak", "snow", "cliff"]}
@@ -52,7 +53,7 @@ def test_the_command_writes_html_and_markdown(folder):
     text = Path("r.html").read_text(encoding="utf-8")
     words = Outline(text).words
     assert "divscore audit mostly_a.npy --control labelled.npz --attribute letter" in words
-    assert "The representatives cannot be shown: the control set holds vectors" in words
+    assert "The representatives cannot be shown: the control set has vectors" in words
     assert str(folder) not in text
     assert "limit ±0.2" in words
     assert Path("r.md").read_text(encoding="utf-8").startswith("# Between ")
@@ -163,7 +164,7 @@ def test_a_file_with_the_name_of_an_example_is_not_shown(folder, control):
     )
     text = Path("r.html").read_text(encoding="utf-8")
     assert "<img" not in text
-    assert "The representatives cannot be shown: the control set holds vectors" in text
+    assert "The representatives cannot be shown: the control set has vectors" in text
 
 
 @pytest.fixture
@@ -220,7 +221,7 @@ def test_thumbnails_are_small_and_have_no_metadata(tmp_path):
     path = tmp_path / "a.jpg"
     picture.save(path, exif=exif, comment=b"secret comment")
     assert b"secret" in path.read_bytes()
-    small = command.thumbnail(path.read_bytes())
+    small = thumbnail(path.read_bytes())
     assert b"secret" not in small
     assert b"Exif" not in small
     assert max(Image.open(io.BytesIO(small)).size) <= 64

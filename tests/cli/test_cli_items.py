@@ -143,7 +143,7 @@ def test_a_gate_says_which_collections_it_stops(names: Path) -> None:
     )
     done = run(*common, "--max-disparity", "0.01")
     assert done.exit_code in {1, 3}
-    assert "a: beyond the limit of ±0.01" in done.stderr or "a: not surely within the limit" in done.stderr
+    assert "a: beyond the limit of ±0.01" in done.stderr or "a: not certainly within the limit" in done.stderr
     assert "limit of" not in run(*common, "--max-disparity", "1").stderr
 
 

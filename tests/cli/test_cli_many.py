@@ -23,7 +23,7 @@ from divscore.cli.console import _pace
 from divscore.text import brief, named
 
 USERS, EACH, D = 60, 30, 12
-TOLD = ("beyond", "not surely within")
+TOLD = ("beyond", "not certainly within")
 AUDIT = ["audit", "posts.parquet", "--control", "labelled.parquet", "--by", "user", "--workers", "1"]
 
 
@@ -162,7 +162,7 @@ def test_where_little_can_be_told_the_rest_fills_the_table(posts: None) -> None:
 # The gate
 
 
-@pytest.mark.parametrize(("limit", "many"), [(0.3, ["beyond"]), (0.85, ["not surely within"]), (0.75, [])])
+@pytest.mark.parametrize(("limit", "many"), [(0.3, ["beyond"]), (0.85, ["not certainly within"]), (0.75, [])])
 def test_a_gate_names_a_few_and_counts_many(whole: Whole, posts: None, limit: float, many: list[str]) -> None:
     verdicts = [(named(each["name"]), judged(each, limit)) for each in whole.entries]
     names = {told: [name for name, each in verdicts if each == told] for told in TOLD}
@@ -175,7 +175,7 @@ def test_a_gate_names_a_few_and_counts_many(whole: Whole, posts: None, limit: fl
         expected.append(f"{first} and {len(names[told]) - 12} more: {told} the limit of ±{limit:g}")
     if many:
         beyond, unclear = (len(names[told]) for told in TOLD)
-        expected.append(f"{beyond} of 60 collections lie beyond ±{limit:g}; {unclear} cannot be told")
+        expected.append(f"{beyond} of 60 collections are beyond ±{limit:g}; {unclear} are inconclusive")
     done = CliRunner().invoke(main, [*AUDIT, "--max-disparity", str(limit)])
     assert done.exit_code == (1 if names["beyond"] else 3)
     assert done.stderr.splitlines()[-len(expected) :] == expected
@@ -185,7 +185,7 @@ def test_a_gate_names_a_few_and_counts_many(whole: Whole, posts: None, limit: fl
 def judged(entry: dict[str, Any], limit: float) -> str:
     low, high = entry["interval"]
     if entry["trust"] == "poor" or (low <= limit < high) or (low < -limit <= high):
-        return "not surely within"
+        return "not certainly within"
     return "beyond" if max(abs(low), abs(high)) > limit else ""
 
 
@@ -297,9 +297,9 @@ def test_a_gate_on_changes_names_a_few_and_counts_many(before: str) -> None:
     assert 0 < len(unclear) <= 12
     told = run("diff", before, "s.json", "--max-change", limit, code=1).stderr.splitlines()
     assert told == [
-        *(f"{name}: cannot tell whether more uneven by over 0.2" for name in unclear),
+        *(f"{name}: possibly more uneven by over 0.2" for name in unclear),
         f"{', '.join(failed[:12])} and {len(failed) - 12} more: more uneven by over 0.2",
-        f"{len(failed)} of 60 collections are more uneven by over 0.2; {len(unclear)} cannot be told",
+        f"{len(failed)} of 60 collections are more uneven by over 0.2; {len(unclear)} are inconclusive",
     ]
 
 
@@ -355,7 +355,7 @@ def test_files_that_are_named_twice_are_said_in_one_line(posts: None) -> None:
     for path in paths:
         Path(path).write_bytes(Path("a.sketch").read_bytes())
     told = run("merge", "days", *paths, *paths, "-o", "all.sketch").stderr.splitlines()
-    assert told[0] == f"{', '.join(paths[:12])} and 8 more were named twice; each is taken once"
+    assert told[0] == f"{', '.join(paths[:12])} and 8 more were named twice; each is counted once"
     assert len(told) == 2
 
 

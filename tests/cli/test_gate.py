@@ -121,13 +121,13 @@ def test_what_vanished_does_not_pass_in_silence(audited: Path, tmp_path: Path) -
     done = diff(tmp_path, "monday", "friday", *gate, code=3)
     assert done.stdout.startswith("In 'south' nothing has changed")
     assert done.stderr == (
-        "vanished, so not compared: north, west; if that is meant, give --allow-vanished\n"
+        "vanished, so not compared: north, west; if that is intended, add --allow-vanished\n"
         "new, so not compared: east\n"
     )
     done = diff(tmp_path, "monday", "friday", *gate, "--allow-vanished")
     assert done.stderr == "vanished, so not compared: north, west\nnew, so not compared: east\n"
     assert diff(tmp_path, "monday", "friday").stderr == ""
-    assert "give both" in diff(tmp_path, "monday", "friday", "--allow-vanished", code=2).stderr
+    assert "needs --max-change" in diff(tmp_path, "monday", "friday", "--allow-vanished", code=2).stderr
     several(audited, tmp_path, "sunday", south="more")
     assert "south: more uneven" in diff(tmp_path, "monday", "sunday", *gate, code=1).stderr
 

@@ -91,11 +91,9 @@ def test_a_bad_file_concerns_the_collection_whose_folder_it_is_in(posts: Path) -
     assert (found["SE"]["trust"], found["SE"]["missing_parts"]) == ("caution", 1)
     assert [each["part"] for each in document()["missing"]["listed"]] == ["posts/country=SE/2.parquet"]
     assert [within(name) for name in ("r.md", "r.html")] == [{"SA": "yes", "SE": "inconclusive"}] * 2
-    assert f"SE: not surely within the limit of ±{LIMIT}" in done.stderr
+    assert f"SE: not certainly within the limit of ±{LIMIT}" in done.stderr
     assert "SA:" not in done.stderr
-    assert (
-        "parts of the source are missing, so that it cannot be told whether the limit is kept" in done.stderr
-    )
+    assert "parts of the source are missing, so the result is inconclusive" in done.stderr
     audited(posts / "country=SA", "--max-disparity", LIMIT, by=False)
     audited(posts / "country=SE", "--max-disparity", LIMIT, by=False, code=3)
 
@@ -128,7 +126,7 @@ def test_what_is_beyond_the_limit_stays_so(posts: Path) -> None:
     spoil(posts / "country=SE" / "2.parquet")
     done = audited(posts, "--max-disparity", "0.5", code=1)
     assert "SE: beyond the limit of ±0.5" in done.stderr
-    assert "cannot be told whether the limit is kept" not in done.stderr
+    assert "so the result is inconclusive" not in done.stderr
 
 
 def test_a_collection_of_which_nothing_could_be_read_is_told_everywhere(posts: Path) -> None:
@@ -136,7 +134,7 @@ def test_a_collection_of_which_nothing_could_be_read_is_told_everywhere(posts: P
     done = audited(posts, "--max-disparity", LIMIT, code=3)
     assert "SA: skipped, as none of its files could be read" in done.stderr
     assert "parts of the source are missing" in done.stderr
-    assert "SE: not surely within" not in done.stderr
+    assert "SE: not certainly within" not in done.stderr
     assert {name: (each["trust"], each["missing_parts"]) for name, each in collections().items()} == {
         "SE": ("good", 0)
     }
@@ -170,7 +168,7 @@ def test_the_gaps_of_the_later_collection_decide(posts: Path) -> None:
         "SE": "inconclusive",
     }
     assert told["gate"] == "inconclusive"
-    assert "SE: cannot tell whether more uneven by over 1" in done.stderr
+    assert "SE: possibly more uneven by over 1" in done.stderr
     assert "SA: cannot tell" not in done.stderr
     run("diff", "a.json", "whole.json", "--max-change", "1")  # what was missing has been mended
 

@@ -25,7 +25,7 @@ from family import alive, children
 from pyarrow import parquet
 
 from divscore.audit.audit import audit
-from divscore.cli.compare_command import compare as command
+from divscore.cli import main
 from divscore.control.controlset import ControlSet
 from divscore.control.selection import select_adaptive, select_dpp, select_random
 from divscore.control.similarity import COSINE, Similarity
@@ -67,7 +67,7 @@ def write(path: Path, pool: ControlSet) -> Path:
 
 
 def run(*args: object, code: int = 0) -> Any:
-    result = CliRunner().invoke(command, [str(a) for a in args])
+    result = CliRunner().invoke(main, ["compare", *map(str, args)])
     assert result.exit_code == code, result.output
     return result
 
@@ -472,7 +472,9 @@ def test_results_of_an_earlier_run_are_replaced_and_that_is_said(tmp_path: Path)
     (out / "notes.txt").write_text("mine")
     first = (out / "comparison.json").read_text()
     again = run(path, *options, "--seed", 1)
-    assert "comparison.json, comparison.csv, comparison.svg, comparison.png already; replaced" in again.stderr
+    assert (
+        "comparison.json, comparison.csv, comparison.svg, comparison.png; they are replaced" in again.stderr
+    )
     assert (out / "comparison.json").read_text() != first
     assert (out / "notes.txt").read_text() == "mine"
 

@@ -18,7 +18,7 @@ from conftest import PPB
 from oracles import algorithm_1, algorithm_3
 
 from divscore.audit.audit import audit
-from divscore.cli.reproduce_command import reproduce
+from divscore.cli import main
 from divscore.control.selection import select_adaptive
 from divscore.errors import InputError
 from divscore.paper import celeba, ppb, twitteraae
@@ -500,7 +500,7 @@ def test_tables_read_the_same_everywhere() -> None:
 
 
 def run(*args: object, code: int = 0) -> Any:
-    result = CliRunner().invoke(reproduce, [str(a) for a in args])
+    result = CliRunner().invoke(main, ["reproduce", *map(str, args)])
     assert result.exit_code == code, result.output
     return result
 
@@ -531,7 +531,7 @@ def test_reproduce_ppb_from_a_table(portraits: LabelledData, tmp_path: Path, mon
     assert "already" not in result.stderr
     Path("results/ppb/notes.txt").write_text("mine")
     again = run("ppb", "--data", "mine.parquet", *options)
-    assert "RESULTS.md, results.json already; replaced when the run is done" in again.stderr
+    assert "RESULTS.md, results.json; they are replaced" in again.stderr
     assert Path("results/ppb/notes.txt").read_text() == "mine"
     bad = run("ppb", "--data", "mine.parquet", "--labels", 400, "--workers", 1, "--out", "new/one", code=2)
     assert "leave too few" in bad.stderr

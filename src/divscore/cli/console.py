@@ -1,8 +1,7 @@
-"""What commands share with the terminal: clean errors, progress and warnings on stderr."""
+"""The terminal: data on stdout, progress and messages on stderr, errors as one clean line."""
 
 from __future__ import annotations
 
-import functools
 import os
 import shutil
 import signal
@@ -14,41 +13,30 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from divscore.errors import DivscoreError
 from divscore.files import write_file
-from divscore.paper.results import already_there, results_folder
 from divscore.text import brief, printable, without_secrets
 
 __all__ = [
-    "clean_errors",
-    "json_option",
+    "boundary",
     "open_output",
     "progress_bar",
     "say",
-    "stops_cleanly",
     "warn",
     "write_json",
 ]
 
 
-F = TypeVar("F", bound=Callable[..., Any])
 LINE_SECONDS = 30.0
 LEAST_BAR, MOST_BAR = 5, 40  # columns
-SPEED = 8  # columns that a speed may grow by
-FIRST_SECONDS = 1.0  # in which a speed is that of the first block, not of the work
+SPEED = 8  # columns reserved for a speed that grows
+FIRST_SECONDS = 1.0  # before that, the speed is the first block's
 
-json_option = click.option(
-    "--json",
-    "json_path",
-    metavar="FILE|-",
-    help="Write the result as JSON; '-' prints it instead of the table.",
-)
-
-_BARS: list[Any] = []  # consoles that show a bar at present
+_BARS: list[Any] = []  # consoles that show a bar now
 
 
 class CleanError(click.ClickException):
@@ -61,50 +49,38 @@ class CleanError(click.ClickException):
         warn(f"divscore: {self.format_message()}")
 
 
-def clean_errors(command: F) -> F:
-    """Turn the library's errors into one clean line."""
-
-    @functools.wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return command(*args, **kwargs)
-        except DivscoreError as error:
-            raise CleanError(str(error)) from error
-        except KeyboardInterrupt:
-            warn("stopped")
-            raise click.exceptions.Exit(130) from None
-        except OSError as error:
-            where = f"{error.filename}: " if error.filename else ""
-            raise CleanError(f"{where}{error.strerror or error}") from error
-
-    return wrapped  # type: ignore[return-value]
+class _Terminated(BaseException):
+    """SIGTERM: like Ctrl-C, not an error that anything on the way should catch."""
 
 
-class _Stopped(BaseException):
-    """Somebody asked the process to end; like Ctrl-C, no error that anything on the way should catch."""
+@contextmanager
+def boundary() -> Iterator[None]:
+    """Turn errors of the library into one clean line, and let SIGTERM end a command as Ctrl-C does.
 
+    Workers stop, and temporary and empty folders are removed.
+    """
 
-def stops_cleanly(command: F) -> F:
-    """Let SIGTERM end a command as Ctrl-C does: workers stop, and temporary and empty folders go."""
+    def terminate(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not interrupt the clean-up
+        raise _Terminated
 
-    def stop(number: int, frame: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # another must not break off the tidying up
-        raise _Stopped
-
-    @functools.wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        if threading.current_thread() is not threading.main_thread():
-            return command(*args, **kwargs)  # only the main thread may handle signals
-        before = signal.signal(signal.SIGTERM, stop)
-        try:
-            return command(*args, **kwargs)
-        except _Stopped:
-            warn("stopped")
-            raise click.exceptions.Exit(128 + signal.SIGTERM) from None
-        finally:
+    # Only the main thread may handle signals.
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, terminate) if main else None
+    try:
+        yield
+    except DivscoreError as error:
+        raise CleanError(str(error)) from error
+    except (KeyboardInterrupt, _Terminated) as error:
+        warn("stopped")
+        number = signal.SIGTERM if isinstance(error, _Terminated) else signal.SIGINT
+        raise click.exceptions.Exit(128 + number) from None
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise CleanError(f"{where}{error.strerror or error}") from error
+    finally:
+        if main:
             signal.signal(signal.SIGTERM, before)
-
-    return wrapped  # type: ignore[return-value]
 
 
 def say(text: str) -> None:
@@ -112,14 +88,14 @@ def say(text: str) -> None:
     try:
         click.echo(text)
     except BrokenPipeError:
-        # Whoever read the output, such as `head`, has had enough; the exit code stays what it is.
+        # The reader, such as `head`, has closed the pipe; the exit code stays the same.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
 
 
 def warn(text: str) -> None:
-    """Talk: one line to standard error, in which names from the outside cannot command the terminal.
+    """Talk: one line to standard error, in which names from the input cannot control the terminal.
 
-    Logs are read by others than who typed the command, so addresses are told without what opens them.
+    Others may read the logs, so passwords and signatures in addresses are not shown.
     """
     line = printable(without_secrets(text))
     if sys.stderr.isatty():
@@ -127,7 +103,7 @@ def warn(text: str) -> None:
             textwrap.wrap(line, shutil.get_terminal_size().columns, break_on_hyphens=False) or [""]
         )
     if _BARS:
-        _BARS[-1].print(line, markup=False, highlight=False, soft_wrap=True)  # above the bar, not into it
+        _BARS[-1].print(line, markup=False, highlight=False, soft_wrap=True)  # above the bar
     else:
         click.echo(line, err=True)
 
@@ -142,10 +118,7 @@ def write_json(path: str, text: str) -> None:
 
 @contextmanager
 def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show a bar with rate and time left on stderr while a person watches, or else a line now and then.
-
-    The yielded function advances it.
-    """
+    """Show a bar with rate and time left on a terminal, else a line every half minute; the function advances it."""
     if not sys.stderr.isatty():
         yield _Lines(what, total).advance
         return
@@ -201,7 +174,7 @@ class _Lines:
 
 
 def _pace(done: float, total: float | None, seconds: float) -> str:
-    """Speed since the start, time gone and time left; in the first second, and without a total, less is known."""
+    """Speed since the start, elapsed time and time left, as far as they are known."""
     rate = done / seconds if seconds >= FIRST_SECONDS else None
     left = "" if total is None or not rate else f", {_clock(max(0.0, total - done) / rate)} left"
     of = "" if total is None else f"/{total:,.0f}"
@@ -218,14 +191,13 @@ def _rate(rate: float | None) -> str:
     return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
 
 
-# `--out`: a folder that is found fit before a command's work, which may take hours, begins.
-
-
 @contextmanager
 def open_output(path: str, files: Sequence[str], *inner: str) -> Iterator[Path]:
-    """Make ready a folder for some files, and folders in it; say which of the files are there and will be replaced."""
+    """Create a folder before work that may take hours begins; warn about files in it that will be replaced."""
+    from divscore.paper.results import already_there, results_folder
+
     with results_folder(path, *inner) as place:
         there = already_there(place, files)
         if there:
-            warn(f"{place} has {', '.join(there)} already; replaced when the run is done")
+            warn(f"{place} already has {', '.join(there)}; they are replaced when the run is done")
         yield place

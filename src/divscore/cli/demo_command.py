@@ -1,4 +1,4 @@
-"""`divscore demo`: an audit of real names, with the truth beside it."""
+"""`divscore demo`: an audit of real names, next to the truth."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 from divscore.audit.audit import audit
 from divscore.audit.document import document
 from divscore.cli.audit_command import typed_command
-from divscore.cli.console import clean_errors, say, warn
+from divscore.cli.console import say, warn
+from divscore.cli.options import seed_option
 from divscore.control.controlset import ControlSet
 from divscore.control.selection import select_adaptive
 from divscore.files import write_file
@@ -26,63 +27,59 @@ __all__ = ["demo"]
 
 @click.command()
 @click.option(
-    "--out",
-    metavar="DIR",
-    help="Also write the lists, the control set, the result and its report here.",
+    "--out", metavar="DIR", help="Also write the lists, the control set, the result and its report here."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Draw other names.")
-@clean_errors
+@seed_option
 def demo(out: str | None, seed: int) -> None:
-    """Audit three lists of first names without knowing anyone's sex, from 200 labelled names.
+    """Audit three lists of first names of unknown sex, with 200 labelled names.
 
-    The names are those of the 1990 US Census; nothing is downloaded.
+    The names are from the 1990 US Census; nothing is downloaded.
+
+    \b
+    Example:
+      divscore demo --out demo
     """
     pool, lists = speaker_lists(seed=seed)
     control = select_adaptive(pool, 50, alpha=0.1)  # the paper's weight for texts
     audits = [audit(each.vectors, control, name=each.name, seed=seed) for each in lists]
-    say("Three lists of 800 first names each, say of speakers. Nobody's sex is recorded.")
-    examples = ", ".join(lists[0].names[:6])
-    say(f"List A begins: {examples}, …")
+    say("Three lists of 800 first names each, such as lists of speakers. The sex of each person is unknown.")
+    say(f"List A begins: {', '.join(lists[0].names[:6])}, …")
     say(
-        "We have 200 other names whose sex is known, and compare spellings: each name is turned into counts of its"
+        "We have 200 other names of known sex, and compare spellings: each name becomes counts of its letters and of"
     )
-    say("letters, pairs, triples and quadruples of letters.")
+    say("their pairs, triples and quadruples.")
     say("")
     say(table(audits))
     if note := noise_note(audits[0]):
         say(note)
     say("")
-    for each, found in zip(lists, audits, strict=True):
-        say(f"{each.name}: {found.headline}")
-        first = found.share_intervals["female"]
-        hit = "inside" if each.truth in found.interval else "outside"
-        say(
-            f"        In truth {(1 + each.truth) / 2:.0%} are women, disparity {each.truth:+.2f}: {hit} the interval."
-        )
+    for each, result in zip(lists, audits, strict=True):
+        say(f"{each.name}: {result.headline}")
+        hit = "inside" if each.truth in result.interval else "outside"
+        share = (1 + each.truth) / 2
+        say(f"        In truth {share:.0%} are women, disparity {each.truth:+.2f}: {hit} the interval.")
     say("")
-    say("How to read a line")
+    say("How to read a row")
     low, high = audits[0].interval.low, audits[0].interval.high
+    sure = level(audits[0].share_intervals["female"].level)
     rows = [
-        ["column", "what it says"],
-        [
-            "female",
-            f"estimated share of women; {level(first.level)} sure that it lies 'between' the next two",
-        ],
-        ["disparity", "share of women − share of men: 0 is balanced, −1 means only men"],
+        ["column", "meaning"],
+        ["female", f"estimated share of women; {sure} sure that it is 'between' the next two numbers"],
+        ["disparity", "share of women − share of men: 0 is an even split, −1 means only men"],
         [
             "95% interval",
-            f"where the true disparity lies, 95 times in 100; for list A {low:+.2f} to {high:+.2f}",
+            f"contains the true disparity 95 times in 100; for list A {low:+.2f} to {high:+.2f}",
         ],
         [
             "DivScore",
             "the paper's own score (Algorithm 1) from 50 representatives: rougher, may leave −1 … 1",
         ],
-        ["trust", "good, caution or poor: whether the labelled names seem fit to judge this list"],
+        ["trust", "good, caution or poor: whether the labelled names suit this list"],
     ]
     say(columns(rows))
-    for found in audits:
-        for warning in found.warnings:
-            warn(f"{found.name}: {warning}")
+    for result in audits:
+        for warning in result.warnings:
+            warn(f"{result.name}: {warning}")
     if out:
         _write(Path(out), control, lists, json.dumps(document(audits), indent=2))
         say("")

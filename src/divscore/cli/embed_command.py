@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from divscore.cli.console import clean_errors, progress_bar, say, stops_cleanly, warn
+from divscore.cli.console import progress_bar, say, warn
 from divscore.cli.options import cluster_option, encoding_options, workers_option
 from divscore.encoders.registry import DEFAULTS, ENCODERS
 from divscore.errors import InputError
@@ -43,8 +43,6 @@ __all__ = ["embed", "encoders"]
 )
 @click.option("--strict", is_flag=True, help="Stop at the first item that would be skipped.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
-@clean_errors
-@stops_cleanly
 @encoding_options
 def embed(
     source: str,
@@ -183,7 +181,6 @@ def _tell(done: EmbedResult) -> None:
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@clean_errors
 def encoders(as_json: bool) -> None:
     """List the encoders: what each is for, what it needs, and whether it is ready.
 

@@ -1,4 +1,4 @@
-"""`divscore`: the group of commands, each loaded when it is called."""
+"""`divscore`: the group of commands, each imported when it is called."""
 
 from __future__ import annotations
 
@@ -16,61 +16,57 @@ __all__ = ["TYPED", "main"]
 
 TYPED = "divscore.typed"  # where a command finds the words that were typed
 
-# Command → (module, what `divscore --help` says), so that help needs none of the modules.
+# Command → its file and its line in `divscore --help`, which must not import the files.
 COMMANDS = {
-    "audit": ("divscore.cli.audit_command", "Audit images, texts or vectors against a control set."),
-    "compare": (
-        "divscore.cli.compare_command",
-        "Which estimator, control set and number of labels suit your items?",
-    ),
-    "control": ("divscore.cli.control_command", "Choose, show, check and publish control sets."),
-    "demo": ("divscore.cli.demo_command", "Audit three lists of first names that come with divscore."),
-    "diff": ("divscore.cli.diff_command", "What changed between two audits, and is that beyond doubt?"),
-    "embed": (
-        "divscore.cli.embed_command",
-        "Turn images or texts into vectors once; goes on after an interruption.",
-    ),
-    "encoders": ("divscore.cli.embed_command", "List what turns items into vectors, and what is ready."),
-    "merge": ("divscore.cli.sketch_command", "Join sketches of parts into one."),
-    "plan": ("divscore.cli.plan_command", "How many labels for an interval of a wanted width?"),
-    "reproduce": (
-        "divscore.cli.reproduce_command",
-        "Regenerate the paper's figures from its data, with ours beside.",
-    ),
-    "sketch": (
-        "divscore.cli.sketch_command",
-        "Reduce a collection to some kilobytes that can be audited later.",
-    ),
+    "audit": ("audit", "Audit images, texts or vectors against a control set."),
+    "compare": ("compare", "Find the estimator, control set and number of labels for your items."),
+    "control": ("control", "Choose, show, check and publish control sets."),
+    "demo": ("demo", "Audit three lists of first names that come with divscore."),
+    "diff": ("diff", "Show what changed between two audits, and how certain it is."),
+    "embed": ("embed", "Turn images or texts into vectors once; resumes after an interruption."),
+    "encoders": ("embed", "List the encoders, and which are ready to use."),
+    "merge": ("sketch", "Merge sketches of parts into one."),
+    "plan": ("plan", "Estimate how many labels you need."),
+    "reproduce": ("reproduce", "Regenerate the paper's figures from its data, next to ours."),
+    "sketch": ("sketch", "Reduce a collection to a small file that can be audited later."),
 }
 
 
 class LazyGroup(click.Group):
-    """Knows its commands by name and imports them on use."""
+    """Knows its commands by name, and imports them on use."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Keep what was typed, which a report repeats."""
+        """Keep what was typed, for reports."""
         typed = list(args)
         context = super().make_context(info_name, args, parent, **extra)
         context.meta[TYPED] = typed
         return context
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; its errors are one clean line."""
+        from divscore.cli.console import boundary
+
+        with boundary():
+            return super().invoke(ctx)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order of a first audit."""
+        """Names in alphabetical order."""
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command's module."""
+        """Import the command's file."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
+        module = import_module(f"divscore.cli.{COMMANDS[cmd_name][0]}_command")
+        command: click.Command = getattr(module, cmd_name)
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Name the command that was probably meant."""
+        """Suggest the command that was probably meant."""
         close = get_close_matches(args[0], COMMANDS, n=1)
         if args[0] not in COMMANDS and close:
             ctx.fail(f"No such command '{printable(args[0])}'. Did you mean '{close[0]}'?")
@@ -92,7 +88,7 @@ def main() -> None:
     Then:        divscore audit photos/ --control labelled/ --attribute gender
     In a gate:   divscore audit photos.npy --control labelled.parquet --max-disparity 0.2
 
-    Exit codes: 0 fine, 1 beyond a limit that was given, 2 error, 3 inconclusive.
+    Exit codes: 0 fine, 1 a limit is exceeded, 2 error, 3 inconclusive.
     """
-    # Pillow warns of odd metadata inside pictures, which is nobody's concern here.
+    # Pillow warns about odd metadata in images, which does not concern the user.
     warnings.filterwarnings("ignore", module="PIL")

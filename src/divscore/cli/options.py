@@ -1,4 +1,4 @@
-"""Options that several commands share: encoders, cache and workers."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -15,14 +15,122 @@ from divscore.jobs.cache import default_cache
 from divscore.jobs.encode import Encoding
 from divscore.sources.places import FORMS
 
-__all__ = ["cluster_option", "encoding_options", "workers_option"]
-
+__all__ = [
+    "attribute_option",
+    "by_option",
+    "cluster_option",
+    "column_option",
+    "control_option",
+    "encoding_options",
+    "groups_option",
+    "json_flag",
+    "json_option",
+    "seed_option",
+    "strict_option",
+    "verbose_option",
+    "workers_option",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
+WORKERS = min(4, os.cpu_count() or 1)
+
+
+def _split(context: click.Context, parameter: click.Parameter, names: str | None) -> list[str] | None:
+    return [name.strip() for name in names.split(",")] if names else None
+
+
+def _check_address(context: click.Context, parameter: click.Parameter, address: str | None) -> str | None:
+    if address is not None and not address.strip():
+        raise click.BadParameter("is empty; expected the address that 'dask scheduler' prints, or its file")
+    return address
+
+
+control_option = click.option(
+    "--control",
+    "control_path",
+    required=True,
+    metavar="C",
+    help="Control set, or labelled examples: a table or a folder.",
+)
+attribute_option = click.option(
+    "--attribute", metavar="NAME", help="Column of group names; 'gender×tone' for intersections."
+)
+groups_option = click.option(
+    "--groups",
+    metavar="A,B",
+    callback=_split,
+    help="Order of the groups: disparity = share(A) − share(B).",
+)
+column_option = click.option(
+    "--column", metavar="NAME", help="Column of texts, image paths or vectors, if there are several."
+)
+by_option = click.option(
+    "--by",
+    metavar="COLUMN",
+    help="Treat every value of this column as its own collection ('folder' for images), in one pass.",
+)
+seed_option = click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed."
+)
+strict_option = click.option("--strict", is_flag=True, help="Stop at the first item that would be skipped.")
+verbose_option = click.option("--verbose", is_flag=True, help="List the skipped items.")
+json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+json_option = click.option(
+    "--json",
+    "json_path",
+    metavar="FILE|-",
+    help="Write the result as JSON; '-' prints it instead of the table.",
+)
+workers_option = click.option(
+    "--workers",
+    type=click.IntRange(1),
+    default=WORKERS,
+    show_default="cores, at most 4",
+    help="Number of parallel workers.",
+)
+cluster_option = click.option(
+    "--cluster",
+    metavar="ADDRESS",
+    callback=_check_address,
+    help="Work on a Dask cluster: the scheduler's address, such as tcp://10.0.0.5:8786, or its scheduler file.",
+)
+ENCODING = (
+    click.option(
+        "--encoder",
+        type=click.Choice(list(ENCODERS)),
+        help="What turns items into vectors. By default the control set's encoder, faces for images, ngrams for texts.",
+    ),
+    click.option("--model", metavar="PATH", help="Weights of the encoder; see 'divscore encoders'."),
+    click.option(
+        "--encoder-option",
+        "-E",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A setting of the encoder; repeatable.",
+    ),
+    click.option(
+        "--faces",
+        type=click.Choice(["largest", "all"]),
+        help="Which faces of an image are counted.  [default: largest]",
+    ),
+    click.option(
+        "--pca",
+        metavar="N|FILE",
+        help="Shorten vectors to N numbers, or with a projection that was saved earlier.",
+    ),
+    click.option("--cache", metavar="DIR", help="Where the vectors of encoded items are kept."),
+    click.option("--no-cache", is_flag=True, help="Do not keep vectors of encoded items."),
+    click.option(
+        "--format",
+        "form",
+        type=click.Choice(list(FORMS)),
+        help="Format of '-' or of a file with another suffix.",
+    ),
+)
 
 
 def encoding_options(command: F) -> F:
-    """Add the options, and hand the command an `encoding` in their place."""
+    """Add the options about encoders, and pass the command an `encoding` instead of them."""
 
     @functools.wraps(command)
     def wrapped(
@@ -37,90 +145,22 @@ def encoding_options(command: F) -> F:
         form: str | None,
         **kwargs: Any,
     ) -> Any:
-        options = _options(encoder_option, faces)
+        options = {}
+        for pair in (*encoder_option, *([f"faces={faces}"] if faces else ())):
+            name, equals, value = pair.partition("=")
+            if not equals or not name:
+                raise InputError(f"--encoder-option takes NAME=VALUE, got '{pair}'")
+            options[name.strip()] = value.strip()
+        size = int(pca) if pca is not None and pca.lstrip("+-").isdigit() else pca
+        if isinstance(size, int) and size < 1:
+            raise InputError(f"--pca {pca}: expected a number of at least 1, or a file")
         folder = None if no_cache else (cache or default_cache())
-        count = _number(pca)
-        workers = int(kwargs.get("workers") or min(4, os.cpu_count() or 1))
+        workers = int(kwargs.get("workers") or WORKERS)
         with Encoding(
-            encoder, model=model, options=options, pca=count, cache=folder, workers=workers
+            encoder, model=model, options=options, pca=size, cache=folder, workers=workers
         ) as encoding:
             return command(*args, encoding=encoding, form=FORMS.get(form or "", ""), **kwargs)
 
-    for option in reversed(OPTIONS):
+    for option in reversed(ENCODING):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value]
-
-
-OPTIONS = (
-    click.option(
-        "--encoder",
-        type=click.Choice(list(ENCODERS)),
-        help="What turns items into vectors; by default the control set's own, faces for images, ngrams for texts.",
-    ),
-    click.option("--model", metavar="PATH", help="Weights of the encoder ('divscore encoders' says which)."),
-    click.option(
-        "--encoder-option",
-        "-E",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="A setting of the encoder; repeatable.",
-    ),
-    click.option(
-        "--faces",
-        type=click.Choice(["largest", "all"]),
-        help="Which faces of an image count.  [default: largest]",
-    ),
-    click.option(
-        "--pca", metavar="N|FILE", help="Shorten vectors to N numbers, or as a projection saved earlier does."
-    ),
-    click.option("--cache", metavar="DIR", help="Where vectors of items encoded before are kept."),
-    click.option("--no-cache", is_flag=True, help="Keep no vectors of items."),
-    click.option(
-        "--format", "form", type=click.Choice(list(FORMS)), help="What '-' or a file of another suffix holds."
-    ),
-)
-
-
-def _number(pca: str | None) -> int | str | None:
-    if pca is None or not pca.lstrip("+-").isdigit():
-        return pca
-    if int(pca) < 1:
-        raise InputError(f"--pca {pca}: expected a number of at least 1, or a file")
-    return int(pca)
-
-
-def _options(pairs: tuple[str, ...], faces: str | None) -> dict[str, str]:
-    options = {}
-    for pair in pairs:
-        name, mark, value = pair.partition("=")
-        if not mark or not name:
-            raise InputError(f"--encoder-option takes NAME=VALUE, got '{pair}'")
-        options[name.strip()] = value.strip()
-    if faces:
-        options["faces"] = faces
-    return options
-
-
-# Where a command's passes run: `--workers` and `--cluster`.
-
-workers_option = click.option(
-    "--workers",
-    type=click.IntRange(1),
-    default=min(4, os.cpu_count() or 1),
-    show_default="cores, at most 4",
-    help="How many work at once.",
-)
-
-
-def _named(context: click.Context, parameter: click.Parameter, address: str | None) -> str | None:
-    if address is not None and not address.strip():
-        raise click.BadParameter("is empty; give the address that 'dask scheduler' prints, or its file")
-    return address
-
-
-cluster_option = click.option(
-    "--cluster",
-    metavar="ADDRESS",
-    callback=_named,
-    help="Work on a Dask cluster: its scheduler's address, such as tcp://10.0.0.5:8786, or its scheduler file.",
-)

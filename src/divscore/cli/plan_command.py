@@ -7,8 +7,8 @@ import json
 import click
 
 from divscore.audit.planning import plan as make_plan
-from divscore.cli.console import clean_errors, progress_bar, say, warn
-from divscore.cli.options import encoding_options
+from divscore.cli.console import progress_bar, say, warn
+from divscore.cli.options import attribute_option, column_option, encoding_options, json_flag, seed_option
 from divscore.errors import InputError
 from divscore.jobs.encode import Encoding
 from divscore.jobs.pool import read_control
@@ -18,17 +18,16 @@ __all__ = ["plan"]
 
 @click.command()
 @click.argument("pool", metavar="POOL")
-@click.option("--width", type=float, metavar="W", help="Wanted width of the interval, e.g. 0.1.")
+@click.option("--width", type=float, metavar="W", help="Width of the interval you want, such as 0.1.")
 @click.option("--labels", type=int, metavar="N", help="Number of labels you can afford.")
-@click.option("--attribute", metavar="NAME", help="Column of group names.")
+@attribute_option
+@column_option
+@click.option("--confidence", type=float, default=0.95, show_default=True, help="Level of the interval.")
 @click.option(
-    "--column", metavar="NAME", help="Column of texts, image paths or vectors, where it is not clear."
+    "--collection-size", type=click.IntRange(50), default=500, show_default=True, help="Items to be audited."
 )
-@click.option("--confidence", type=float, default=0.95, show_default=True)
-@click.option("--collection-size", type=click.IntRange(50), default=500, show_default=True)
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@clean_errors
+@seed_option
+@json_flag
 @encoding_options
 def plan(
     pool: str,
@@ -43,9 +42,9 @@ def plan(
     as_json: bool,
     form: str,
 ) -> None:
-    """Say how many labels give an interval of a wanted width, or the width to expect from N labels.
+    """Estimate how many labels give an interval of width W, or how wide the interval is with N labels.
 
-    POOL is a pilot: a few dozen labelled examples a group or more.
+    POOL is a pilot: at least a few dozen labelled examples of each group.
 
     \b
     Examples:
@@ -58,34 +57,22 @@ def plan(
         pool, encoding, attribute=attribute, column=column, form=form, progress=progress_bar, warn=warn
     )
     with progress_bar("measuring", None) as advance:
-        found = make_plan(
+        pilot = make_plan(
             labelled,
             confidence=confidence,
             collection_size=collection_size,
             seed=seed,
             progress=lambda done, total: advance(1),
         )
-    labels = labels if labels is not None else found.labels(width or 0.0)
-    width = width if width is not None else found.width(labels)
+    labels = labels if labels is not None else pilot.labels(width or 0.0)
+    width = width if width is not None else pilot.width(labels)
     if as_json:
-        points = [{"labels": n, "width": w} for n, w in found.points]
-        say(
-            json.dumps(
-                {
-                    "attribute": found.attribute,
-                    "pilot": found.labelled,
-                    "labels": labels,
-                    "width": width,
-                    "points": points,
-                }
-            )
-        )
+        points = [{"labels": number, "width": each} for number, each in pilot.points]
+        facts = {"attribute": pilot.attribute, "pilot": pilot.labelled, "labels": labels, "width": width}
+        say(json.dumps({**facts, "points": points}))
         return
     say(f"About {labels:,} labelled examples for a {confidence:.0%} interval of width {width:.2f}.")
-    say(
-        f"From a pilot of {found.labelled}: width "
-        + ", ".join(f"{w:.2f} with {n}" for n, w in found.points)
-        + "."
-    )
-    if labels > 4 * found.labelled:
-        say(f"That is over four times the pilot: a rough guess. Ask again with {2 * found.labelled} labels.")
+    points_text = ", ".join(f"{each:.2f} with {number}" for number, each in pilot.points)
+    say(f"From a pilot of {pilot.labelled}: width {points_text}.")
+    if labels > 4 * pilot.labelled:
+        say(f"This is a rough guess: over four times the pilot. Repeat it with {2 * pilot.labelled} labels.")

@@ -9,37 +9,37 @@ from typing import Any
 
 import click
 
-from divscore.cli.console import clean_errors, open_output, progress_bar, say, stops_cleanly, warn
-from divscore.cli.options import encoding_options, workers_option
+from divscore.cli.console import open_output, progress_bar, say, warn
+from divscore.cli.options import encoding_options, seed_option, workers_option
 from divscore.errors import InputError
 from divscore.jobs.encode import Encoding
 from divscore.paper.results import FIGURES, PAGES, Results, write_results
 
 __all__ = ["reproduce"]
 
-EACH = 20_000  # of 1.2 million tweets, of each dialect: twenty times what a collection takes
-# What has no bearing on the results, or has another place in the command.
+EACH = 20_000  # tweets of each dialect, of 1.2 million: twenty times the size of a collection
+# Options that do not change the results, or that stand elsewhere in the command.
 UNTOLD = {"data", "out", "workers", "cache", "no_cache"}
 
 
 @click.command()
 @click.argument("experiment", type=click.Choice(["ppb", "celeba", "twitteraae"]))
 @click.option(
-    "--data", required=True, metavar="PATH", help="Your copy of the data set, or vectors made of it."
+    "--data", required=True, metavar="PATH", help="Your copy of the data set, or vectors made from it."
 )
 @click.option("--out", metavar="DIR", help="Where to write.  [default: results/EXPERIMENT]")
 @click.option(
     "--repetitions",
     type=click.IntRange(1),
     show_default="100 for ppb, else 25",
-    help="Splits of the data set.",
+    help="Number of random splits.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@seed_option
 @click.option(
     "--labels",
     type=click.IntRange(10),
     show_default="500 for celeba, else 200",
-    help="Examples labelled once, |U|.",
+    help="Labelled examples, |U|.",
 )
 @click.option("--size", type=click.IntRange(4), help="Size of a control set, |T|.  [default: 50]")
 @click.option(
@@ -48,7 +48,9 @@ UNTOLD = {"data", "out", "workers", "cache", "no_cache"}
     show_default="0.1 for twitteraae, else 1",
     help="Weight of redundancy in adaptive control sets.",
 )
-@click.option("--k", type=click.IntRange(1), help="Items that self-training labels a round.  [default: 5]")
+@click.option(
+    "--k", type=click.IntRange(1), help="Items that self-training labels in each round.  [default: 5]"
+)
 @click.option(
     "--collection-size",
     "collection",
@@ -56,15 +58,11 @@ UNTOLD = {"data", "out", "workers", "cache", "no_cache"}
     show_default="1000 for twitteraae, else 500",
     help="Items of a drawn collection, |S|, or as many as the groups allow.",
 )
-@click.option(
-    "--vectors", metavar="FILE", help="celeba: vectors of its pictures, as 'divscore embed' makes them."
-)
+@click.option("--vectors", metavar="FILE", help="celeba: vectors of its images, made with 'divscore embed'.")
 @click.option(
     "--each", type=click.IntRange(1), help=f"twitteraae: tweets of each dialect to read.  [default: {EACH}]"
 )
 @workers_option
-@clean_errors
-@stops_cleanly
 @encoding_options
 def reproduce(
     experiment: str,
@@ -79,22 +77,22 @@ def reproduce(
 ) -> None:
     """Regenerate the paper's figures and claims from its data, with our estimators on the same draws.
 
-    Writes RESULTS.md, results.json, tables as CSV, and figures as SVG and PNG.
+    Writes RESULTS.md, results.json, tables (CSV) and figures (SVG, PNG).
 
     \b
     ppb         PPB-2017: folder of portraits, its metadata, ppbFeatures.npy or a table of vectors
     celeba      CelebA: its folder, with list_attr_celeba.txt and list_eval_partition.txt
-    twitteraae  TwitterAAE: twitteraae_all, its folder or archive; or a table with text, aa and white as stand-in.
-                --model FILE takes word vectors, as the paper does, in place of ngrams
+    twitteraae  TwitterAAE: twitteraae_all, its folder or archive; or a table with the columns text, aa and white.
+                --model FILE uses word vectors, as the paper does, instead of ngrams
 
     \b
     Examples:
       divscore reproduce ppb --data ppb2017.parquet
       divscore reproduce ppb --data PPB-2017/ --encoder faces --repetitions 10
     """
-    for name, value, whose in (("--vectors", vectors, "celeba"), ("--each", each, "twitteraae")):
-        if value is not None and experiment != whose:
-            raise InputError(f"{name} is for '{whose}', not for '{experiment}'; leave it out")
+    for name, value, only in (("--vectors", vectors, "celeba"), ("--each", each, "twitteraae")):
+        if value is not None and experiment != only:
+            raise InputError(f"{name} is for '{only}', not for '{experiment}'; leave it out")
     chosen = {name: value for name, value in asked.items() if value is not None}
     folder = out or os.path.join("results", experiment)
     with open_output(folder, PAGES, FIGURES) as place:
@@ -151,15 +149,15 @@ def _twitteraae(
     with progress_bar("tweets", None) as advance:
         data = load_twitteraae(path, encoding, each=number, seed=settings.seed, progress=advance)
     if data.unreadable:
-        warn(f"{path}: {data.unreadable:,} lines are not of the release's format and were left out")
+        warn(f"{path}: {data.unreadable:,} lines do not have the format of the release and were skipped")
     with progress_bar("repetitions", twitteraae.tasks(settings)) as advance:
         return twitteraae.reproduce(data, settings, workers=workers, progress=advance, stand_in=stand_in)
 
 
 def _command(experiment: str) -> str:
-    """The command as it was given, files by their names alone."""
+    """The command as it was typed, with the names of files instead of their paths."""
     context = click.get_current_context()
-    told = [f"divscore reproduce {experiment} --data PATH"]
+    words = [f"divscore reproduce {experiment} --data PATH"]
     for option in context.command.params:
         source = context.get_parameter_source(option.name or "")
         if not isinstance(option, click.Option) or source is not click.core.ParameterSource.COMMANDLINE:
@@ -169,5 +167,5 @@ def _command(experiment: str) -> str:
         values = context.params[option.name or ""]
         for value in values if option.multiple else [values]:
             text = Path(value).name if option.name in {"model", "vectors", "pca"} else str(value)
-            told.append(f"{option.opts[-1]} {text}")
-    return " ".join(told)
+            words.append(f"{option.opts[-1]} {text}")
+    return " ".join(words)

@@ -1,15 +1,16 @@
-"""How names from the outside appear in a line of text."""
+"""Numbers, shares and untrusted names as text for people."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 __all__ = [
     "FEW",
     "brief",
     "count",
+    "escape_markdown",
     "joined",
     "level",
     "listed",
@@ -19,22 +20,23 @@ __all__ = [
     "percent_ends",
     "printable",
     "public",
+    "quoted",
     "signed",
     "unsigned",
     "without_secrets",
 ]
 
 
-JOINER = chr(0x200D)  # holds composed emoji together
+JOINER = chr(0x200D)  # joins the parts of an emoji
 LONGEST = 48
-FEW = 12  # names that a line may have
-NO_VALUE = "(no value)"  # the items whose value is missing have an empty name
+FEW = 12  # names in a line
+NO_VALUE = "(no value)"  # for the collection of items without a value, which has an empty name
 AFTER = re.compile(r"([?#]).*", re.S)  # a query or a fragment
 ADDRESS = re.compile(r"[A-Za-z][\w+.-]*://[^\s'\"<>]+")
 
 
 def printable(text: str) -> str:
-    """Keep a name from breaking a line, a table or the terminal: control characters are shown, not obeyed.
+    """Show control characters instead of sending them: a name must not break a line, a table or the terminal.
 
     >>> printable("north")
     'north'
@@ -45,7 +47,7 @@ def printable(text: str) -> str:
 
 
 def named(name: str) -> str:
-    """The name of a collection, printable; what has none is told too, as nobody sees a blank.
+    """The name of a collection, printable; an empty name gets a text, because nobody sees a blank.
 
     >>> named("north"), named("")
     ('north', '(no value)')
@@ -54,7 +56,7 @@ def named(name: str) -> str:
 
 
 def brief(text: str, most: int = LONGEST) -> str:
-    """Keep a name from making a line or a table as wide as itself: of a long one, the beginning and the end are shown.
+    """Shorten a long name to its beginning and its end.
 
     >>> brief("north")
     'north'
@@ -69,7 +71,7 @@ def brief(text: str, most: int = LONGEST) -> str:
 
 
 def listed(names: Sequence[str], most: int = FEW) -> str:
-    """The first of many names, which are printable already, and how many more there are.
+    """The first of many names, already printable, and the number of others.
 
     >>> listed(["Anna", "Bruno", "Clara", "Daniel"], 2)
     'Anna, Bruno and 2 more'
@@ -79,10 +81,10 @@ def listed(names: Sequence[str], most: int = FEW) -> str:
 
 
 def public(address: str) -> str:
-    """Leave out of an address what lets others in: user and password, query, fragment.
+    """Remove from a URL what gives access: user and password, query, fragment.
 
-    A password may hold any letter, an @ or a slash too, so all is cut up to the last @ that may end one. An @ in a
-    path is then sometimes cut with it, which harms nobody.
+    A password may contain any character, even @ or a slash, so everything up to the last @ that may end one is cut.
+    Sometimes this also cuts a part of the path that contains @, which is harmless.
 
     >>> public("https://me:secret@host/a.npy?signature=1f2e")
     'https://…host/a.npy?…'
@@ -99,7 +101,7 @@ def public(address: str) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """A message in which every address is public.
+    """Make every URL in a message public.
 
     >>> without_secrets("404, url='https://host/a.npy?key=1f2e'")
     "404, url='https://host/a.npy?…'"
@@ -107,14 +109,36 @@ def without_secrets(text: str) -> str:
     return ADDRESS.sub(lambda match: public(match[0]), text)
 
 
-# Shares as per cents, in which few never read as none, and nearly all never as all.
+def escape_markdown(text: str) -> str:
+    r"""One line that no Markdown reader takes for markup, a link or a mention, whatever the text contains.
 
-NEAR = 0.0095  # so near to 0 or 1, a share gets a decimal
-LEAST = 0.0005  # what a decimal cannot show
+    >>> print(escape_markdown("<b> a|b *c* www.d https://e"))
+    &lt;b&gt; a\|b \*c\* www\.d https:\//e
+    >>> print(escape_markdown("- a"), escape_markdown("1. b"), escape_markdown("---"))
+    \- a 1\. b \---
+    """
+    safe = re.sub(r"([\\`*_{}\[\]#!|~$@])", r"\\\1", printable(" ".join(text.split())))
+    # Starts of lists, rules and headings.
+    safe = re.sub(r"^(\d{1,9}(?=[.)](?:\s|$))|(?=[-+=]))", r"\1\\", safe)
+    safe = safe.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return safe.replace("://", ":\\//").replace("www.", "www\\.")
+
+
+def quoted(names: Iterable[object]) -> str:
+    """Names in quotes, for a message.
+
+    >>> quoted(["north", "south"])
+    "'north', 'south'"
+    """
+    return ", ".join(f"'{name}'" for name in names) or "none"
+
+
+NEAR = 0.0095  # a share so close to 0 or 1 gets a decimal
+LEAST = 0.0005  # too small for a decimal to show
 
 
 def percent(share: float, digits: int = 0) -> str:
-    """A share in whole per cents, or with so many `digits`; near 0 and 1 with one at least.
+    """A share in per cent; few items are never shown as none, and nearly all never as all.
 
     >>> [percent(share) for share in (0.0, 0.0001, 0.002, 0.337, 0.998, 0.9999, 1.0)]
     ['0%', '<0.1%', '0.2%', '34%', '99.8%', '>99.9%', '100%']
@@ -132,7 +156,7 @@ def percent(share: float, digits: int = 0) -> str:
 
 
 def percent_ends(low: float, high: float) -> tuple[str, str]:
-    """The limits of a share in whole per cents; with a decimal, rounded outwards, where these would be the same.
+    """The limits of a share in whole per cent, or with a decimal, rounded outwards, if they would be the same.
 
     >>> percent_ends(0.304, 0.58), percent_ends(0.0021, 0.004), percent_ends(0.694, 0.998)
     (('30%', '58%'), ('0.2%', '0.4%'), ('69%', '100%'))
@@ -140,15 +164,12 @@ def percent_ends(low: float, high: float) -> tuple[str, str]:
     ends = f"{low:.0%}", f"{high:.0%}"
     if ends[0] != ends[1] or low == high:
         return ends
-    # Without the digits that only come of multiplying.
+    # Rounded first, to remove digits that only come from multiplying.
     return _tenth(math.floor(round(1000 * low, 6))), _tenth(math.ceil(round(1000 * high, 6)))
 
 
 def _tenth(parts: int) -> str:
     return f"{parts / 1000:.{int(parts not in (0, 1000))}%}"
-
-
-# Other numbers, and words with them.
 
 
 def signed(value: float) -> str:

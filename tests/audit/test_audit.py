@@ -20,6 +20,7 @@ from divscore.estimators.iid import clopper_pearson, iid
 from divscore.estimators.interval import Interval, from_replicates
 from divscore.estimators.self_training import self_training
 from divscore.sketch.sketch import Sketch
+from divscore.text import printable
 
 ENTRY = {
     "name", "count", "skipped", "shares", "disparity", "interval", "divscore", "trust", "diagnostics", "warnings"
@@ -554,3 +555,86 @@ def test_the_control_set_keeps_its_own_copy() -> None:
     assert ControlSet(control.vectors, names, attribute="letter").digest == digest
     with pytest.raises(ValueError, match="read-only"):
         control.vectors[0] = 0
+
+
+def test_bad_items_of_a_collection_are_counted(control: ControlSet) -> None:
+    rows = np.vstack(
+        [draw_groups(1, [30, 30])[0], np.zeros((2, 8)), np.full((3, 8), np.nan), np.full(8, np.inf)]
+    )
+    result = audit(rows, control)
+    assert result.count == 60
+    assert result.skipped == {"zero": 2, "nonfinite": 4, "unreadable": 0}
+    assert result.disparity == audit(rows[:60], control).disparity
+
+
+@pytest.mark.parametrize("d", [1, 7, 9])
+def test_wrong_dimension(d: int, control: ControlSet) -> None:
+    with pytest.raises(
+        VectorError, match=f"have {d} dimensions, the control set's 8; both must come from the s"
+    ):
+        audit(np.ones((30, d)), control)
+    sketch = Sketch(control)
+    sketch.add(np.ones((3, 8)))
+    with pytest.raises(VectorError, match="same encoder"):
+        sketch.add(np.ones((30, d)))
+    with pytest.raises(VectorError, match="same encoder"):
+        sketch.remove(np.ones((3, d)))
+    assert sketch.count == 3
+
+
+@pytest.mark.parametrize("rows", [np.empty((0, 8)), np.zeros((5, 8))])
+def test_empty_collections(rows: FloatArray, control: ControlSet) -> None:
+    with pytest.raises(InputError, match="collection: no item has a usable vector"):
+        audit(rows, control)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a, b",
+        "it's",
+        'say "hi"',
+        "two\nlines",
+        "tab\tbed",
+        "🙂👩🏾‍🦱",
+        "<script>alert(1)</script>",
+        "female × darker",
+        "per%cent {x} \\n",
+        "Ünïcödé",
+        "00",
+        "-1",
+        "nan",
+        "x" * 500,
+    ],
+)
+def test_odd_group_names_survive(name: str) -> None:
+    vectors, names = draw_groups(0, [20, 20], gap=4)
+    groups = [name if n == "a" else "other" for n in names]
+    control = ControlSet(vectors, groups, attribute=f"about {name}", order=(name, "other"))
+    result = audit(draw_groups(1, [90, 30], gap=4)[0], control)
+    assert control.groups == (name, "other")
+    assert list(result.to_dict()["shares"]) == [name, "other"]
+    assert result.shares[name] == pytest.approx(0.75, abs=0.1)
+    assert printable(name) in result.headline
+    assert len(result.headline.splitlines()) == 1
+    assert result.marginals == ()
+    with pytest.raises(InputError, match="unknown group"):
+        control.group_of(name + "!")
+
+
+@pytest.mark.parametrize("collection", [None, 5, "faces/"])
+def test_collections_that_are_none(collection: Any, control: ControlSet) -> None:
+    with pytest.raises(InputError, match="vectors"):
+        audit(collection, control)
+
+
+def test_a_sketch_survives_bad_batches(control: ControlSet) -> None:
+    sketch = Sketch(control)
+    rows = draw_groups(1, [30, 30])[0]
+    sketch.add(rows)
+    expected = audit(sketch, control)
+    for bad in (rows[:, :3], [["x"]], rows[0], np.empty((2, 0))):
+        with pytest.raises(VectorError):
+            sketch.add(bad)
+    sketch.add(np.empty((0, 8)))
+    assert audit(sketch, control).to_dict() == expected.to_dict()

@@ -119,7 +119,7 @@ def test_names_cannot_break_the_card(tmp_path: Path) -> None:
     card = (tmp_path / "c" / "card.md").read_text()
     assert "# Control set for x y\n" in card
     assert "| a \\# b\\| | 2 | 2 |" in card
-    assert "| \\<i\\> | 2 | 2 |" in card
+    assert "| &lt;i&gt; | 2 | 2 |" in card
 
 
 def test_an_earlier_control_set_is_replaced_and_nothing_else_lost(tmp_path: Path) -> None:

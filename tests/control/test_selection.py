@@ -184,7 +184,7 @@ def test_impossible_sizes(select: object) -> None:
         with pytest.raises(InputError, match=message):
             select(U, size)  # type: ignore[operator]
     for size in (-1, 0, 3):
-        with pytest.raises(InputError, match="take at least 4"):
+        with pytest.raises(InputError, match="need at least 4"):
             select(U, size)  # type: ignore[operator]
 
 

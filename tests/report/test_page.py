@@ -22,13 +22,13 @@ from divscore.audit.document import document
 from divscore.errors import FileError, InputError
 from divscore.report.page import (
     check_target,
-    escape_markdown,
     render_html,
     render_markdown,
     write_report,
 )
 from divscore.report.summary import Context, Example, Examples, Input, headline
 from divscore.sketch.missing import Missing, MissingPart
+from divscore.text import escape_markdown
 
 WICKED = [
     "<script>alert(1)</script>",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict, dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -14,46 +15,13 @@ from divscore.control.controlset import ControlSet
 from divscore.control.similarity import COSINE, PairwiseFunction, Similarity
 from divscore.errors import DivscoreError, FileError, MismatchError
 from divscore.files import atomic_folder, read_json, sha256
-from divscore.text import printable
+from divscore.text import escape_markdown
 
-__all__ = ["TABLE", "card", "croissant", "is_control", "load_control", "plain", "save_control", "write_table"]
+__all__ = ["TABLE", "card", "croissant", "is_control", "load_control", "save_control", "write_table"]
 
 TABLE, CARD, CROISSANT = "control.parquet", "card.md", "croissant.json"
 KEY = b"divscore.control/1"  # of the header, in the metadata of the Parquet schema
-LISTED_IDS = 200
-
-WARNINGS = """\
-## Before you use it
-
-- **Somebody fixed the groups.** Whoever labelled the examples sorted them into a few named groups. No result
-  describes people and things that fit none of the groups, or several.
-- **Examples can carry stereotypes.** If all examples of a group look or sound alike in ways unrelated to the
-  attribute, an audit measures the stereotype. Prefer examples that differ in everything but the attribute.
-- **Look at the examples and replace them by hand** if they are wrong, one-sided or hurtful. A method chose
-  them; nobody approved them.
-- **Publish this folder with the results**, so that anybody can check the examples behind a number.
-- Results describe a collection as a whole. Do not use the examples to assign a group to an individual.
-"""
-
-# The JSON-LD context that the Croissant 1.0 specification prescribes.
-CROISSANT_WORDS = (
-    "citeAs column equivalentProperty extract field fileObject fileProperty fileSet format includes "
-    "isLiveDataset jsonPath key md5 parentField path recordSet references regex repeated replace "
-    "samplingRate separator source subField transform"
-)
-CONTEXT: dict[str, Any] = {
-    "@language": "en",
-    "@vocab": "https://schema.org/",
-    "cr": "http://mlcommons.org/croissant/",
-    "dct": "http://purl.org/dc/terms/",
-    "rai": "http://mlcommons.org/croissant/RAI/",
-    "sc": "https://schema.org/",
-    "conformsTo": "dct:conformsTo",
-    "data": {"@id": "cr:data", "@type": "@json"},
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "examples": {"@id": "cr:examples", "@type": "@json"},
-    **{word: f"cr:{word}" for word in CROISSANT_WORDS.split()},
-}
+LISTED_IDS = 200  # representatives that the card lists
 
 
 @dataclass(frozen=True)
@@ -218,85 +186,31 @@ def _similarity(saved: str, function: Similarity | PairwiseFunction | None, path
 
 def card(control: ControlSet) -> str:
     """Describe a control set in Markdown."""
-    rows = {name: control.rows(g, representatives=True) for g, name in enumerate(control.groups)}
-    counts = "\n".join(f"| {plain(name)} | {n} | {len(rows[name])} |" for name, n in control.counts.items())
-    pool = "by hand" if control.hand_picked else "by whoever collected them (not marked as picked by hand)"
-    skipped = ", ".join(f"{number} of {plain(name)}" for name, number in control.skipped.items()) or "none"
-    examples = f"See the column `representative` of `{TABLE}`."
-    if control.representative.sum() <= LISTED_IDS:
-        examples = "\n".join(
-            f"- {plain(name)}: {', '.join(plain(control.ids[row]) for row in mine)}"
-            for name, mine in rows.items()
-        )
-    return f"""\
-# Control set for {plain(control.attribute)}
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
-{len(control)} labelled examples, {int(control.representative.sum())} of them representatives. An audit
-compares a collection with them to estimate the share of each group.
-
-| group | labelled | representatives |
-|---|---|---|
-{counts}
-
-- **How the representatives were chosen:** {plain(control.method)}
-- **How the labelled examples were chosen:** {pool}
-- **Encoder of the vectors:** {plain(control.encoder or "not recorded")} ({control.dimension} dimensions)
-- **Skipped, because they could not be encoded:** {skipped}
-- **Similarity:** {plain(control.similarity.name)}
-- **Fingerprint:** `{control.digest}`
-
-{WARNINGS}
-## Representatives
-
-{examples}
-"""
-
-
-def plain(text: str) -> str:
-    r"""One line of Markdown without mark-up, links or mentions, whatever the name contains.
-
-    >>> print(plain("a_b <i>"))
-    a\_b \<i\>
-    """
-    line = printable(" ".join(text.split()))
-    escaped = "".join(f"\\{c}" if c in "\\`*_{}[]<>#|~&@" else c for c in line)
-    return escaped.replace("://", "\\://").replace("www.", "www\\.")
+    environment = Environment(
+        loader=PackageLoader("divscore.control"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        finalize=lambda value: escape_markdown(str(value)),
+    )
+    representatives = {
+        name: [control.ids[row] for row in control.rows(group, representatives=True)]
+        for group, name in enumerate(control.groups)
+    }
+    template = environment.get_template("card.md.j2")
+    return template.render(control=control, representatives=representatives, most=LISTED_IDS)
 
 
 def croissant(control: ControlSet, table: Path) -> dict[str, Any]:
     """Describe a control set and its Parquet file as a Croissant 1.0 data set."""
-    columns = [
-        ("id", "sc:Text", "Name of the example."),
-        ("group", "sc:Text", f"Its group of {control.attribute}."),
-        ("representative", "sc:Boolean", "Whether DivScore compares with it."),
-        ("embedding", "sc:Float", "Its feature vector."),
-    ]
-    fields = [
-        {
-            "@type": "cr:Field",
-            "@id": f"examples/{name}",
-            "name": name,
-            "description": description,
-            "dataType": kind,
-            "source": {"fileObject": {"@id": TABLE}, "extract": {"column": name}},
-            **({"repeated": True} if name == "embedding" else {}),
-        }
-        for name, kind, description in columns
-    ]
-    file = {
-        "@type": "cr:FileObject",
-        "@id": TABLE,
-        "name": TABLE,
-        "contentUrl": TABLE,
-        "encodingFormat": "application/x-parquet",
-        "sha256": sha256(table),
-    }
-    return {
-        "@context": CONTEXT,
-        "@type": "sc:Dataset",
-        "conformsTo": "http://mlcommons.org/croissant/1.0",
-        "name": f"Control set for {control.attribute}",
-        "description": f"{len(control)} labelled examples of {', '.join(control.groups)}, for audits.",
-        "distribution": [file],
-        "recordSet": [{"@type": "cr:RecordSet", "@id": "examples", "name": "examples", "field": fields}],
-    }
+    text = resources.files("divscore.control").joinpath("templates/croissant.json").read_text("utf-8")
+    description: dict[str, Any] = json.loads(text)
+    description["name"] = f"Control set for {control.attribute}"
+    description["description"] = (
+        f"{len(control)} labelled examples of {', '.join(control.groups)}, for audits."
+    )
+    description["distribution"][0]["sha256"] = sha256(table)
+    description["recordSet"][0]["field"][1]["description"] = f"Its group of {control.attribute}."
+    return description

@@ -22,6 +22,7 @@ from divscore.control.similarity import (
     usable_rows,
 )
 from divscore.errors import ControlError, InputError, MismatchError, VectorError
+from divscore.text import quoted
 
 __all__ = ["CROSS", "ControlSet", "LabelledSample"]
 
@@ -166,7 +167,7 @@ class ControlSet:
     def group_of(self, name: str) -> int:
         """Position of a group in `groups`."""
         if name not in self.groups:
-            raise InputError(f"unknown group '{name}'; this control set has {_listed(self.groups)}")
+            raise InputError(f"unknown group '{name}'; this control set has {quoted(self.groups)}")
         return self.groups.index(name)
 
     def rows(self, group: int, *, representatives: bool = False) -> NDArray[np.intp]:
@@ -257,14 +258,12 @@ def _ordered(names: list[str], order: Sequence[str] | None) -> tuple[str, ...]:
             f"all {len(names)} labelled examples belong to group '{present[0]}'; at least two groups are needed"
         )
     if len(present) > MAX_GROUPS:
-        raise ControlError(
-            f"{len(present)} groups; divscore handles at most {MAX_GROUPS}: {_listed(present)}"
-        )
+        raise ControlError(f"{len(present)} groups; divscore handles at most {MAX_GROUPS}: {quoted(present)}")
     if order is None:
         return tuple(present)
     wanted = tuple(str(name).strip() for name in order)
     if sorted(wanted) != present:
-        raise ControlError(f"order has {_listed(wanted)}, but the groups are {_listed(present)}")
+        raise ControlError(f"order has {quoted(wanted)}, but the groups are {quoted(present)}")
     return wanted
 
 
@@ -291,10 +290,6 @@ def _check_rows(matrix: NDArray[Any], names: list[str], ids: tuple[str, ...]) ->
         raise ControlError(
             f"labelled example '{ids[bad[0]]}' (row {bad[0]}) has {kind}{more}; fix it or remove it"
         )
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names)
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ Rows = NDArray[np.intp]
 
 
 def select_random(pool: ControlSet, size: int, *, balanced: bool = True, seed: int = 0) -> ControlSet:
-    """Draw `size` representatives at random: as many of each group, or as the pool has them.
+    """Draw `size` representatives at random: equally many of each group, or as many as the pool has.
 
-    Balanced: size // k a group, what is left over to the first groups. Proportional (``balanced=False``): a
+    Balanced: size // k a group, the remainder to the first groups. Proportional (``balanced=False``): a
     draw without replacement from the whole pool, repeated while a group has fewer than two.
 
     >>> pool = ControlSet(np.eye(10), ["a"] * 4 + ["b"] * 6, attribute="letter")
@@ -44,15 +44,15 @@ def select_random(pool: ControlSet, size: int, *, balanced: bool = True, seed: i
         picks = [rng.choice(pool.rows(g), size=n, replace=False) for g, n in enumerate(quotas)]
         return pool.with_representatives(np.concatenate(picks), method="random balanced")
     if not 2 * k <= size <= len(pool):
-        raise InputError(f"size {size}: must be from {2 * k} (two a group) to {len(pool)} (the whole pool)")
+        raise InputError(f"size {size} must be from {2 * k} (two per group) to {len(pool)} (the whole pool)")
     for _ in range(DRAWS):
         rows = rng.choice(len(pool), size=size, replace=False)
         if np.bincount(pool.labels[rows], minlength=k).min() >= 2:
             return pool.with_representatives(rows, method="random proportional")
     rare = min(pool.counts, key=lambda name: pool.counts[name])
     raise ControlError(
-        f"{DRAWS} random draws of {size} left a group with fewer than two: '{rare}' has {pool.counts[rare]} "
-        f"of {len(pool)} examples; take a larger size or balanced=True"
+        f"{DRAWS} random draws of {size} had fewer than two of a group: '{rare}' has {pool.counts[rare]} of "
+        f"{len(pool)} examples; use a larger size or balanced=True"
     )
 
 
@@ -66,8 +66,8 @@ def select_adaptive(
     .. math:: \gamma_i^{(x)} - \alpha \max_{y \in T_i} sim(x, y)
 
     with γ_i^(x) as in `element_gamma`, redundancy 0 for the first pick and ties to the lowest index: the same
-    pool always gives the same set. O(size · n · d). ``alpha="auto"`` asks `choose_alpha`, and only that uses
-    `seed`. The chosen examples are no random sample of their groups.
+    pool always gives the same set. O(size · n · d). ``alpha="auto"`` calls `choose_alpha`, and only that uses
+    `seed`. The chosen examples are not a random sample of their groups.
 
     >>> vectors = [[1, 0], [1, 0], [2, 1], [0, 1], [0, 1], [-1, 1]]
     >>> pool = ControlSet(vectors, ["a", "a", "a", "b", "b", "b"], attribute="letter")
@@ -86,14 +86,14 @@ def select_adaptive(
 
 
 def select_dpp(pool: ControlSet, size: int, *, seed: int = 0) -> ControlSet:
-    """Choose representatives by a determinantal point process, size // k a group (named in Section 5).
+    """Choose representatives by a determinantal point process, size // k a group (mentioned in Section 5).
 
     Greedy maximum of log det L over the group's subsets, with L = diag(q) S diag(q), S the similarity halved
     (for cosine an example then has 1 with itself) and quality q_x = exp(γ_i^(x) / 2σ), σ the group's standard
     deviation of γ: the sum of γ/σ plus the log volume that the examples span. The incremental Cholesky
     factors of Chen, Zhang & Zhou (2018) make a pick O(n (d + picks)). Deterministic, ties to the lowest
-    index: `seed` has no effect and is there for the common signature.
-    Once the examples left add no volume, the largest γ follow.
+    index: `seed` has no effect and exists for the common signature.
+    Once the remaining examples add no volume, those with the largest γ follow.
 
     >>> vectors = [[1, 0], [1, 0], [2, 1], [0, 1], [0, 1], [-1, 1]]
     >>> pool = ControlSet(vectors, ["a", "a", "a", "b", "b", "b"], attribute="letter")
@@ -131,9 +131,9 @@ def choose_alpha(
 ) -> float:
     """Choose α of Algorithm 2 by cross-validation on the labelled pool.
 
-    In each fold the set is selected on the other folds, and Algorithm 1 scores resamples of the held-out fold
-    (with replacement) that hold a share f = 0.1, …, 0.9 of a group. The α of smallest mean
-    |score − disparity| wins, ties to the smaller. Where the training folds are too small for `size`, every
+    For each fold the set is selected on the other folds, and Algorithm 1 scores resamples of the held-out fold
+    (with replacement) with a share f = 0.1, …, 0.9 of a group. The α with the smallest mean
+    |score − disparity| wins, ties to the smaller. If the training folds are too small for `size`, every
     group gives as many as the smallest has.
 
     >>> rng = np.random.default_rng(0)
@@ -143,53 +143,38 @@ def choose_alpha(
     True
     """
     alphas = sorted(_checked_alpha(alpha) for alpha in candidates)
-    smallest = min(pool.counts.values())
+    k, smallest = len(pool.groups), min(pool.counts.values())
     if not alphas or folds < 2:
-        raise InputError("choosing α takes at least one candidate and two folds")
-    _check_quotas(pool, [size // len(pool.groups)] * len(pool.groups), size)
+        raise InputError("choosing α needs at least one candidate and two folds")
+    _check_quotas(pool, [size // k] * k, size)
     if smallest < 3:
-        raise ControlError(f"a group of {smallest} examples is too small to choose α on; give a number")
+        raise ControlError(f"a group of {smallest} examples is too small to choose α; give a number")
     rng = np.random.default_rng(seed)
-    fold = _deal(pool, min(folds, smallest), rng)
-    errors = np.zeros(len(alphas))
-    for held in range(int(fold.max()) + 1):
-        errors += _fold_errors(pool, fold, held, size, alphas, rng)
-    return alphas[int(errors.argmin())]
-
-
-def _fold_errors(
-    pool: ControlSet, fold: Rows, held: int, size: int, alphas: list[float], rng: np.random.Generator
-) -> FloatArray:
-    """Sum of |score − disparity| over the resamples of one held-out fold, for each α."""
-    names = np.array(pool.groups, dtype=object)
-    rows, test = np.flatnonzero(fold != held), np.flatnonzero(fold == held)
-    training = ControlSet(
-        pool.vectors[rows],
-        names[pool.labels[rows]],
-        attribute=pool.attribute,
-        order=pool.groups,
-        similarity=pool.similarity,
-    )
-    draws = _resamples(pool.labels[test], len(pool.groups), rng)
-    errors = np.zeros(len(alphas))
-    available = min(size, len(pool.groups) * min(training.counts.values()))
-    for a, alpha in enumerate(alphas):
-        control = select_adaptive(training, available, alpha=alpha)
-        reference = Reference.of(control)
-        similarity = item_similarity(pool.vectors[test], control)
-        for drawn, truth in draws:
-            error = abs(reference.score(similarity[drawn].mean(axis=0)).score - truth)
-            errors[a] += error if math.isfinite(error) else math.inf
-    return errors
-
-
-def _deal(pool: ControlSet, folds: int, rng: np.random.Generator) -> Rows:
-    """Fold of every example, every group spread evenly."""
     fold = np.empty(len(pool), dtype=np.intp)
-    for group in range(len(pool.groups)):
+    for group in range(k):  # every group is spread evenly over the folds
         rows = rng.permutation(pool.rows(group))
-        fold[rows] = np.arange(len(rows)) % folds
-    return fold
+        fold[rows] = np.arange(len(rows)) % min(folds, smallest)
+    names = np.array(pool.groups, dtype=object)
+    errors = np.zeros(len(alphas))
+    for held_out in range(int(fold.max()) + 1):
+        rows, test = np.flatnonzero(fold != held_out), np.flatnonzero(fold == held_out)
+        training = ControlSet(
+            pool.vectors[rows],
+            names[pool.labels[rows]],
+            attribute=pool.attribute,
+            order=pool.groups,
+            similarity=pool.similarity,
+        )
+        draws = _resamples(pool.labels[test], k, rng)
+        available = min(size, k * min(training.counts.values()))
+        for a, alpha in enumerate(alphas):
+            control = select_adaptive(training, available, alpha=alpha)
+            reference = Reference.of(control)
+            similarity = item_similarity(pool.vectors[test], control)
+            for drawn, truth in draws:
+                error = abs(reference.score(similarity[drawn].mean(axis=0)).score - truth)
+                errors[a] += error if math.isfinite(error) else math.inf
+    return alphas[int(errors.argmin())]
 
 
 def _resamples(labels: Rows, k: int, rng: np.random.Generator) -> list[tuple[Rows, float]]:
@@ -208,7 +193,7 @@ def _resamples(labels: Rows, k: int, rng: np.random.Generator) -> list[tuple[Row
 
 
 def _greedy(pool: ControlSet, size: int, pick: Callable[[Rows, FloatArray, int], Rows]) -> Rows:
-    """Let `pick` choose size // k rows of every group, given the group's rows and their γ."""
+    """Choose size // k rows of every group by `pick`, a function of the group's rows, their γ and the number."""
     quota = size // len(pool.groups)
     _check_quotas(pool, [quota] * len(pool.groups), size)
     gamma = element_gamma(pool)
@@ -266,8 +251,8 @@ def _check_quotas(pool: ControlSet, quotas: list[int], size: int) -> None:
     k = len(pool.groups)
     for (name, count), quota in zip(pool.counts.items(), quotas, strict=True):
         if quota < 2:
-            raise InputError(f"size {size} gives group '{name}' {quota}; {k} groups take at least {2 * k}")
+            raise InputError(f"size {size} gives group '{name}' {quota}; {k} groups need at least {2 * k}")
         if quota > count:
             raise InputError(
-                f"size {size} asks for {quota} of group '{name}', which has {count} examples; take a smaller size"
+                f"size {size} needs {quota} examples of group '{name}', which has {count}; use a smaller size"
             )

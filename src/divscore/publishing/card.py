@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import msgspec
 
 from divscore import __version__
-from divscore.control.controlfile import TABLE, croissant, plain
+from divscore.control.controlfile import TABLE, croissant
 from divscore.files import read_json
 from divscore.publishing.objections import OBJECTIONS, WHOLE
 from divscore.publishing.publication import Publication, group_numbers
-from divscore.text import printable
+from divscore.text import escape_markdown, printable
 
 __all__ = [
     "CROISSANT",
@@ -66,7 +66,7 @@ def _rendered(template: str, publication: Publication, **more: str) -> str:
         keep_trailing_newline=True,
         undefined=StrictUndefined,
     )
-    environment.filters |= {"plain": plain, "prose": _prose, "quoted": _quoted}
+    environment.filters |= {"plain": escape_markdown, "prose": _prose, "quoted": _quoted}
     control, sound = publication.control, publication.sound
     rest = "" if sound.gamma_rest is None else f" ({sound.gamma_rest:.3f} on the other examples)"
     return environment.get_template(template).render(
@@ -90,7 +90,7 @@ def _rendered(template: str, publication: Publication, **more: str) -> str:
 
 def counts_row(name: str, labelled: int, representatives: int) -> str:
     """One line of the table of groups."""
-    return f"| {plain(name)} | {labelled} | {representatives} |"
+    return f"| {escape_markdown(name)} | {labelled} | {representatives} |"
 
 
 def _prose(answer: str) -> str:
@@ -102,7 +102,7 @@ def _prose(answer: str) -> str:
 
 def _spaced(text: str) -> str:
     """Plain text with the spaces at its ends."""
-    return f"{' ' * text.startswith(' ')}{plain(text)}{' ' * (text.endswith(' ') and bool(text.strip()))}"
+    return f"{' ' * text.startswith(' ')}{escape_markdown(text)}{' ' * (text.endswith(' ') and bool(text.strip()))}"
 
 
 def _quoted(text: str) -> str:

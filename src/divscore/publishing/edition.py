@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from divscore.control.controlfile import TABLE, load_control, plain, write_table
+from divscore.control.controlfile import TABLE, load_control, write_table
 from divscore.control.controlset import ControlSet
 from divscore.errors import DivscoreError, FileError, InputError
 from divscore.files import PathLike, atomic_folder, sha256
@@ -21,6 +21,7 @@ from divscore.publishing.about import ABOUT, About, read_about, write_about
 from divscore.publishing.card import CROISSANT, README, Description, described, readme
 from divscore.publishing.objections import EMPTY, OBJECTIONS, Carried, carry_over
 from divscore.publishing.publication import Measured, NotMeasured, Publication, measured_from, soundness
+from divscore.text import escape_markdown
 
 __all__ = [
     "CHANGELOG",
@@ -335,16 +336,16 @@ def changes(
 ) -> list[str]:
     """Lines about what changed; `answers` are the questions with new answers, `ids` is as in `publish`."""
     if old is None:
-        counts = ", ".join(f"{n} of {plain(name)}" for name, n in new.counts.items())
+        counts = ", ".join(f"{n} of {escape_markdown(name)}" for name, n in new.counts.items())
         return [
             f"First edition: {len(new)} examples, {counts}.",
             f"Digest of the control set: `{new.digest}`.",
         ]
     lines = []
     if old.attribute != new.attribute:
-        lines.append(f"Attribute: {plain(old.attribute)} → {plain(new.attribute)}.")
+        lines.append(f"Attribute: {escape_markdown(old.attribute)} → {escape_markdown(new.attribute)}.")
     if old.encoder != new.encoder:
-        before, after = (plain(each.encoder or "not recorded") for each in (old, new))
+        before, after = (escape_markdown(each.encoder or "not recorded") for each in (old, new))
         lines.append(f"Encoder: {before} → {after}.")
 
     pairs = _counterparts(new, old)
@@ -369,7 +370,9 @@ def changes(
 
     if old.counts != new.counts:
         names = dict.fromkeys((*old.groups, *new.groups))
-        counts = ", ".join(f"{plain(n)} {old.counts.get(n, 0)} → {new.counts.get(n, 0)}" for n in names)
+        counts = ", ".join(
+            f"{escape_markdown(n)} {old.counts.get(n, 0)} → {new.counts.get(n, 0)}" for n in names
+        )
         lines.append(f"Groups: {counts}.")
     if answers:
         lines.append(f"New answers to: {', '.join(answers)}.")
@@ -382,7 +385,7 @@ def _examples(what: str, ids: Sequence[str]) -> str:
     if not ids or not all(ids):  # some have no name that may be published
         return f"{what}: {len(ids)}." if ids else ""
     more = f" and {len(ids) - LISTED} more" if len(ids) > LISTED else ""
-    return f"{what}: {len(ids)} ({', '.join(plain(name) for name in ids[:LISTED])}{more})."
+    return f"{what}: {len(ids)} ({', '.join(escape_markdown(name) for name in ids[:LISTED])}{more})."
 
 
 def _named_in(changelog: str) -> list[str]:

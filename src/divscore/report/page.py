@@ -24,7 +24,7 @@ from divscore.report.picture import Mark, Picture, disparities, shares
 from divscore.report.summary import Context, headline, overview, summarise
 from divscore.report.table import ALL, listing
 from divscore.sketch.missing import Missing
-from divscore.text import count, printable
+from divscore.text import count, escape_markdown, printable
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_target",
-    "escape_markdown",
     "fragment",
     "render",
     "render_html",
@@ -254,22 +253,8 @@ class Raw(str):
     """Markdown of our own, which is not escaped."""
 
 
-def escape_markdown(text: object) -> str:
-    r"""Text that no Markdown reader takes for markup or for an address.
-
-    >>> print(escape_markdown("<b> a|b *c* www.d https://e"))
-    &lt;b&gt; a\|b \*c\* www\.d https:\//e
-    >>> print(escape_markdown("- a"), escape_markdown("1. b"), escape_markdown("---"))
-    \- a 1\. b \---
-    """
-    if isinstance(text, Raw):
-        return text
-    safe = re.sub(r"([\\`*_{}\[\]#!|~$@])", r"\\\1", printable(str(text))).lstrip(" ")
-    safe = re.sub(
-        r"^(\d{1,9}(?=[.)](?:\s|$))|(?=[-+=]))", r"\1\\", safe
-    )  # starts of lists, rules and headings
-    safe = safe.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return safe.replace("://", ":\\//").replace("www.", "www\\.")
+def _escape(text: object) -> str:
+    return text if isinstance(text, Raw) else escape_markdown(str(text))
 
 
 # Templates
@@ -287,7 +272,7 @@ def _environment(markdown: bool) -> Environment:
     return Environment(
         loader=FunctionLoader(_read),
         autoescape=not markdown,
-        finalize=escape_markdown if markdown else None,
+        finalize=_escape if markdown else None,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

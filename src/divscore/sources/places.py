@@ -14,14 +14,14 @@ import tempfile
 import weakref
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, BinaryIO, cast
 from urllib.parse import unquote, urlsplit
 
 from divscore.errors import DivscoreError, FileError, MissingExtraError
-from divscore.text import public, without_secrets
+from divscore.text import public, quoted, without_secrets
 
 __all__ = [
     "FORMS",
@@ -250,11 +250,6 @@ def unseen(path: str) -> str:
         f"{path} does not exist on {platform.node()}; every worker must see the files under the same path: use a "
         "shared folder or an object store such as s3://…"
     )
-
-
-def quoted(names: Iterable[Any]) -> str:
-    """List names for a message."""
-    return ", ".join(f"'{name}'" for name in names) or "none"
 
 
 def folder_values(location: Location) -> dict[str, str]:

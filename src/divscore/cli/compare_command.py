@@ -31,7 +31,7 @@ from divscore.paper.comparison import (
     write_comparison,
 )
 from divscore.paper.comparison import compare as make_comparison
-from divscore.paper.results import ResultTable, shown
+from divscore.paper.results import ResultTable, show_cell
 from divscore.report.table import columns
 from divscore.text import printable
 
@@ -141,13 +141,12 @@ def compare(
 
 def _shown(table: ResultTable) -> str:
     """One part for each number of labels, since only methods with the same number can be compared."""
-    named = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-    kept = [name for name in table.columns if name not in ("labels", "method", *IN_FILES_ONLY)]
+    names = [name for name in table.columns if name not in ("labels", "method", *IN_FILES_ONLY)]
     lines: list[list[str]] = []
-    for number in dict.fromkeys(row["labels"] for row in named):
+    for number in dict.fromkeys(table.column("labels")):
         # The last column is aligned to the left, so an empty one keeps the numbers at the right.
-        lines += [[""] * (len(kept) + 2)] if lines else []
-        lines.append([f"with {number} labels", *kept, ""])
-        mine = [row for row in named if row["labels"] == number]
-        lines += [[shown(row["method"]), *(shown(row[name]) for name in kept), ""] for row in mine]
+        lines += [[""] * (len(names) + 2)] if lines else []
+        lines.append([f"with {number} labels", *names, ""])
+        mine = [row for row in table.records if row["labels"] == number]
+        lines += [[show_cell(row[name]) for name in ("method", *names)] + [""] for row in mine]
     return columns(lines)

@@ -194,10 +194,10 @@ def _rate(rate: float | None) -> str:
 @contextmanager
 def open_output(path: str, files: Sequence[str], *inner: str) -> Iterator[Path]:
     """Create a folder before work that may take hours begins; warn about files in it that will be replaced."""
-    from divscore.paper.results import already_there, results_folder
+    from divscore.paper.results import output_folder
 
-    with results_folder(path, *inner) as place:
-        there = already_there(place, files)
-        if there:
-            warn(f"{place} already has {', '.join(there)}; they are replaced when the run is done")
+    with output_folder(path, *inner, files=files) as place:
+        existing = [name for name in files if (place / name).exists()]
+        if existing:
+            warn(f"{place} already has {', '.join(existing)}; they are replaced when the run is done")
         yield place

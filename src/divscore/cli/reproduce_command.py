@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,15 @@ from divscore.cli.console import open_output, progress_bar, say, warn
 from divscore.cli.options import encoding_options, seed_option, workers_option
 from divscore.errors import InputError
 from divscore.jobs.encode import Encoding
-from divscore.paper.results import FIGURES, PAGES, Results, write_results
+from divscore.paper.experiment import reproduce as run_experiment
+from divscore.paper.results import FIGURES, PAGES, write_results
 
 __all__ = ["reproduce"]
 
 EACH = 20_000  # tweets of each dialect, of 1.2 million: twenty times the size of a collection
+ITEMS = {"ppb": "portraits", "celeba": "pictures", "twitteraae": "tweets"}
 # Options that do not change the results, or that stand elsewhere in the command.
-UNTOLD = {"data", "out", "workers", "cache", "no_cache"}
+NOT_REPEATED = {"data", "out", "workers", "cache", "no_cache"}
 
 
 @click.command()
@@ -93,65 +96,27 @@ def reproduce(
     for name, value, only in (("--vectors", vectors, "celeba"), ("--each", each, "twitteraae")):
         if value is not None and experiment != only:
             raise InputError(f"{name} is for '{only}', not for '{experiment}'; leave it out")
-    chosen = {name: value for name, value in asked.items() if value is not None}
-    folder = out or os.path.join("results", experiment)
-    with open_output(folder, PAGES, FIGURES) as place:
-        if experiment == "ppb":
-            results = _ppb(data, encoding, chosen, workers)
-        elif experiment == "celeba":
-            results = _celeba(data, encoding, chosen, workers, vectors)
-        else:
-            results = _twitteraae(data, encoding, chosen, workers, each)
+    module = import_module(f"divscore.paper.{experiment}")
+    given = {name: value for name, value in asked.items() if value is not None}
+    settings = replace(module.EXPERIMENT.defaults, **given)
+    options: dict[str, Any] = {"vectors": vectors} if experiment == "celeba" else {}
+    if experiment == "twitteraae":
+        is_table = Path(data).suffix.lower() in module.TABLES
+        options = {"each": each if is_table else each or EACH, "seed": settings.seed}
+        if encoding.name is None and encoding.model is not None:
+            encoding.name = "word2vec"  # as in the paper
+    with open_output(out or os.path.join("results", experiment), PAGES, FIGURES) as place:
+        with progress_bar(ITEMS[experiment], None) as advance:
+            items = getattr(module, f"load_{experiment}")(data, encoding, **options, progress=advance)
+        if items.unreadable:
+            warn(f"{data}: {items.unreadable:,} lines do not have the format of the release and were skipped")
+        with progress_bar("repetitions", module.EXPERIMENT.steps(settings)) as advance:
+            results = run_experiment(module.EXPERIMENT, items, settings, workers=workers, progress=advance)
         results = replace(results, command=_command(experiment))
         written = write_results(results, place)
     assert results.short is not None
     say(results.short.markdown())
     warn(f"wrote {len(written)} files to {place}; read {place / 'RESULTS.md'}")
-
-
-def _ppb(path: str, encoding: Encoding, asked: dict[str, Any], workers: int) -> Results:
-    from divscore.paper import ppb
-    from divscore.paper.ppb_data import load_ppb
-
-    settings = replace(ppb.DEFAULTS, **asked)
-    with progress_bar("portraits", None) as advance:
-        data = load_ppb(path, encoding, advance)
-    with progress_bar("repetitions × attributes", ppb.tasks(settings)) as advance:
-        return ppb.reproduce(data, settings, workers=workers, progress=advance)
-
-
-def _celeba(
-    path: str, encoding: Encoding, asked: dict[str, Any], workers: int, vectors: str | None
-) -> Results:
-    from divscore.paper import celeba
-    from divscore.paper.celeba_data import open_celeba
-
-    settings = replace(celeba.DEFAULTS, **asked)
-    opened = open_celeba(path)
-    rows = opened.rows("test")
-    with progress_bar("pictures", len(rows)) as advance:
-        data = opened.load(rows, vectors, encoding, advance)
-    with progress_bar("repetitions", celeba.tasks(settings)) as advance:
-        return celeba.reproduce(data, settings, workers=workers, progress=advance)
-
-
-def _twitteraae(
-    path: str, encoding: Encoding, asked: dict[str, Any], workers: int, each: int | None
-) -> Results:
-    from divscore.paper import twitteraae
-    from divscore.paper.twitteraae_data import TABLES, load_twitteraae
-
-    settings = replace(twitteraae.DEFAULTS, **asked)
-    stand_in = Path(path).suffix.lower() in TABLES
-    number = each if stand_in else each or EACH
-    if encoding.name is None and encoding.model is not None:
-        encoding.name = "word2vec"  # as in the paper
-    with progress_bar("tweets", None) as advance:
-        data = load_twitteraae(path, encoding, each=number, seed=settings.seed, progress=advance)
-    if data.unreadable:
-        warn(f"{path}: {data.unreadable:,} lines do not have the format of the release and were skipped")
-    with progress_bar("repetitions", twitteraae.tasks(settings)) as advance:
-        return twitteraae.reproduce(data, settings, workers=workers, progress=advance, stand_in=stand_in)
 
 
 def _command(experiment: str) -> str:
@@ -162,7 +127,7 @@ def _command(experiment: str) -> str:
         source = context.get_parameter_source(option.name or "")
         if not isinstance(option, click.Option) or source is not click.core.ParameterSource.COMMANDLINE:
             continue
-        if option.name in UNTOLD:
+        if option.name in NOT_REPEATED:
             continue
         values = context.params[option.name or ""]
         for value in values if option.multiple else [values]:

@@ -1,16 +1,17 @@
-"""The paper's figures, with our estimators added."""
+"""The figures of experiments and comparisons: six inches wide, one marker a method, legends below the panels."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from divscore.files import atomic_file
 from divscore.paper.methods import Method
-from divscore.paper.records import Point
+from divscore.paper.records import Accuracy
 from divscore.text import printable
 
 if TYPE_CHECKING:
@@ -18,28 +19,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "BLACK",
     "FARTHEST_ERROR",
-    "GREY",
-    "LOOKS",
-    "Look",
     "bound_figure",
     "collection_figure",
+    "comparison_figure",
     "error_figure",
-    "label",
-    "panels",
     "save_figure",
     "size_figure",
-    "styled",
     "sweep_figure",
-    "with_legend",
 ]
 
-
-# How figures look: six inches wide, the colours of Okabe and Ito, a marker for every method, legends below.
-
 WIDTH = 6.0
-# M. Okabe and K. Ito, "Color Universal Design" (2008); yellow, faint on white, is left out.
+# M. Okabe and K. Ito, "Color Universal Design" (2008), without yellow, which is faint on white.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, RED, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#777777"
 STYLE: Any = {
@@ -55,11 +46,16 @@ STYLE: Any = {
     "legend.fontsize": 7.5,
     "legend.columnspacing": 1.2,
     "legend.handlelength": 2.2,
-    "svg.hashsalt": "divscore",
+    "svg.hashsalt": "divscore",  # the same figure gives the same bytes
 }
+TRUTH = "true disparity"
+FARTHEST_ERROR = 0.6  # where panels of errors are cut
+FARTHEST = 1.6  # estimates farther out become arrows
+WORST = 1.0  # where comparisons are cut: as wrong as always saying "all of one group"
+ERROR = "mean absolute error of the disparity"
 
 
-class Look(NamedTuple):
+class MethodLook(NamedTuple):
     """Colour, marker and kind of line of a method."""
 
     colour: str
@@ -67,174 +63,130 @@ class Look(NamedTuple):
     line: str = "-"
 
     @property
-    def size(self) -> float:
-        """Points of the marker; stars and crosses look smaller than they are."""
-        return {"*": 7.0, "P": 5.5}.get(self.marker, 4.5)
+    def style(self) -> dict[str, Any]:
+        """Options of matplotlib; stars and crosses look smaller than they are."""
+        size = {"*": 7.0, "P": 5.5}.get(self.marker, 4.5)
+        return {"color": self.colour, "marker": self.marker, "markersize": size, "linestyle": self.line}
 
 
 LOOKS = {
-    "random-balanced": Look(SKY, "o"),
-    "random-proportional": Look(ORANGE, "s"),
-    "iid": Look(PURPLE, "D"),
-    "ss-st": Look(GREY, "v"),
-    "adaptive": Look(RED, "^"),
-    "likelihood-few": Look(GREEN, "P"),
-    "likelihood": Look(BLUE, "*"),
-    "rectified": Look(BLACK, "x", ":"),
-    "adaptive-0.1": Look(RED, "<", "--"),
-    "adaptive-auto": Look(RED, ">", ":"),
-    "proportional": Look(ORANGE, "s", "--"),
-    "all-balanced": Look(SKY, "D", ":"),
-    "dpp": Look(PURPLE, "h", "--"),
-    "EMQ": Look(PURPLE, "X", "-."),
-    "PACC": Look(GREEN, "d", "-."),
-    "KDEyML": Look(BLACK, "p", "-."),
+    "random-balanced": MethodLook(SKY, "o"),
+    "random-proportional": MethodLook(ORANGE, "s"),
+    "iid": MethodLook(PURPLE, "D"),
+    "ss-st": MethodLook(GREY, "v"),
+    "adaptive": MethodLook(RED, "^"),
+    "likelihood-few": MethodLook(GREEN, "P"),
+    "likelihood": MethodLook(BLUE, "*"),
+    "rectified": MethodLook(BLACK, "x", ":"),
+    "adaptive-0.1": MethodLook(RED, "<", "--"),
+    "adaptive-auto": MethodLook(RED, ">", ":"),
+    "proportional": MethodLook(ORANGE, "s", "--"),
+    "all-balanced": MethodLook(SKY, "D", ":"),
+    "dpp": MethodLook(PURPLE, "h", "--"),
+    "EMQ": MethodLook(PURPLE, "X", "-."),
+    "PACC": MethodLook(GREEN, "d", "-."),
+    "KDEyML": MethodLook(BLACK, "p", "-."),
 }
 
 
-def styled() -> AbstractContextManager[None]:
-    """Draw with this style and leave the user's settings alone."""
-    import matplotlib
-
-    return matplotlib.rc_context(STYLE)
-
-
-def panels(
-    down: int, height: float, across: int = 1, *, legend: int = 3, share_y: bool = False
-) -> tuple[Figure, list[Axes]]:
-    """Panels on a figure of its own, without pyplot and its global state; room for so many lines of legend."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH, down * height + 0.2 + 0.17 * legend), layout="constrained")
-    axes = figure.subplots(down, across, squeeze=False, sharey=share_y)
-    return figure, list(axes.ravel())
-
-
-def label(axis: Axes, title: str, x: str, y: str) -> None:
-    """Name a panel and its axes."""
-    plain = printable(title).replace("_", " ")
-    # A name of the user's is no formula, whatever dollar signs it has.
-    axis.set_title(plain[:1].upper() + plain[1:], loc="left", parse_math=False)
-    axis.set_xlabel(x)
-    axis.set_ylabel(y)
-
-
-def with_legend(figure: Figure, axis: Axes, columns: int = 3) -> Figure:
-    """Put one legend for all panels below them."""
-    handles, labels = axis.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
-    return figure
-
-
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
-    """Write a figure as SVG and PNG; the same figure gives the same bytes."""
-    written = []
+    """Write a figure as SVG and PNG."""
     forms: dict[str, dict[str, Any]] = {"svg": {"metadata": {"Date": None}}, "png": {"dpi": 200}}
-    with styled():
-        for suffix, options in forms.items():
-            path = stem.with_name(f"{stem.name}.{suffix}")
-            partial = stem.with_name(f".{stem.name}.partial.{suffix}")
-            figure.savefig(partial, format=suffix, facecolor="white", **options)
-            partial.replace(path)
-            written.append(path)
-    return written
-
-
-TRUTH = "true disparity"
-FARTHEST_ERROR = 0.6  # where panels of errors are cut
-FARTHEST = 1.6  # estimates beyond are shown as arrows
-Curves = Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]]
+    paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in forms]
+    with _styled():
+        for path, (suffix, options) in zip(paths, forms.items(), strict=True):
+            with atomic_file(path) as temporary:
+                figure.savefig(temporary, format=suffix, facecolor="white", **options)
+    return paths
 
 
 def sweep_figure(
-    points: Sequence[Point],
+    points: Sequence[Accuracy],
     methods: Sequence[Method],
     x_labels: Mapping[str, str],
-    *,
     limit: float | None = None,
 ) -> Figure:
     """Mean estimate ± standard error by composition, with the true disparity: the paper's Figure 1.
 
-    A panel for every attribute of `x_labels`. Markers are moved a little to the side, so that they do not hide
-    each other.
+    One panel for every attribute of `x_labels`. Markers are moved a little to the side to keep them all visible.
     """
-    with styled():
-        figure, axes = panels(len(x_labels), 3.0)
+    with _styled():
+        figure, axes = _panels(len(x_labels), 3.0)
         for axis, (attribute, x_label) in zip(axes, x_labels.items(), strict=True):
             here = [p for p in points if p.attribute == attribute]
             x = sorted({float(p.at) for p in here})
             truth = [float(np.mean([p.truth for p in here if p.at == at])) for at in x]
             axis.plot(x, truth, color=BLACK, linestyle="--", linewidth=1.0, label=TRUTH)
             step = min(np.diff(x), default=1.0)
-            for at, method in enumerate(methods):
-                _bars(axis, _of(here, method), method, 0.3 * step * _spread(at, len(methods)))
+            for method, aside in _spread(methods):
+                _estimates(axis, _of(here, method), method, 0.3 * step * aside)
             if limit is not None:
                 axis.set_ylim(-limit, limit)
-            label(axis, attribute, x_label, "disparity")
-        return with_legend(figure, axes[0])
+            _label(axis, attribute, x_label, "disparity")
+        return _with_legend(figure)
 
 
 def error_figure(
-    points: Sequence[Point],
+    points: Sequence[Accuracy],
     methods: Sequence[Method],
     x_labels: Mapping[str, str],
-    *,
     limit: float | None = None,
 ) -> Figure:
-    """Mean absolute error by composition: what a single audit is off by, on average."""
-    with styled():
-        figure, axes = panels(len(x_labels), 2.3)
+    """Mean absolute error by composition: how wrong a single audit is, on average."""
+    with _styled():
+        figure, axes = _panels(len(x_labels), 2.3)
         for axis, (attribute, x_label) in zip(axes, x_labels.items(), strict=True):
             for method in methods:
                 _errors(axis, _of([p for p in points if p.attribute == attribute], method), method)
             axis.set_ylim(0, limit)
-            label(axis, attribute, x_label, "mean absolute error")
-        return with_legend(figure, axes[0])
+            _label(axis, attribute, x_label, "mean absolute error")
+        return _with_legend(figure)
 
 
 def size_figure(
-    points: Sequence[Point],
+    points: Sequence[Accuracy],
     methods: Sequence[Method],
     attributes: Sequence[str],
-    *,
     limit: float = FARTHEST_ERROR,
 ) -> Figure:
     """Mean estimate ± standard error, and mean absolute error, by the size of the control set."""
-    with styled():
-        figure, axes = panels(len(attributes), 2.3, across=2, legend=2)
+    with _styled():
+        figure, axes = _panels(len(attributes), 2.3, across=2, legend=2)
         for row, attribute in enumerate(attributes):
             here = [p for p in points if p.attribute == attribute]
             left, right = axes[2 * row], axes[2 * row + 1]
             truth = float(np.mean([p.truth for p in here])) if here else 0.0
             left.axhline(truth, color=BLACK, linestyle="--", linewidth=1.0, label=TRUTH)
-            for at, method in enumerate(methods):
+            for method, aside in _spread(methods):
                 # A method that mostly cannot tell has no error worth a point.
-                some = [p for p in _of(here, method) if p.answers >= p.left_out]
-                _bars(left, some, method, 2.4 * _spread(at, len(methods)))
+                some = [p for p in _of(here, method) if p.answers >= p.excluded]
+                _estimates(left, some, method, 2.4 * aside)
                 _errors(right, some, method)
             left.set_ylim(truth - limit, truth + limit)
             right.set_ylim(0, limit)
-            label(left, attribute, "size of the control set", "disparity")
-            label(right, attribute, "size of the control set", "mean absolute error")
-        return with_legend(figure, axes[0], 2)
+            _label(left, attribute, "size of the control set", "disparity")
+            _label(right, attribute, "size of the control set", "mean absolute error")
+        return _with_legend(figure, 2)
 
 
-def bound_figure(curves: Curves, looks: Sequence[str]) -> Figure:
-    """Theorem 3.3's bound, drawn in black, and errors that were seen, by size of the control set.
+def bound_figure(
+    curves: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]], looks: Sequence[str]
+) -> Figure:
+    """Theorem 3.3's bound, in black, and measured errors by size of the control set.
 
-    `looks` names the methods whose looks the other lines get.
+    `looks` names the methods that the other lines look like.
     """
     from matplotlib.ticker import FuncFormatter
 
-    with styled():
-        figure, axes = panels(1, 2.7, across=len(curves), share_y=True)
+    with _styled():
+        figure, axes = _panels(1, 2.7, across=len(curves), share_y=True)
         for axis, (attribute, lines) in zip(axes, curves.items(), strict=True):
-            for at, (name, (x, y)) in enumerate(lines.items()):
-                if not at:
-                    axis.plot(x, y, color=BLACK, linestyle="--", marker="s", markersize=3.5, label=name)
-                    continue
-                look = LOOKS[looks[at - 1]]
-                axis.plot(x, y, color=look.colour, marker=look.marker, markersize=look.size, label=name)
+            styles: list[dict[str, Any]] = [
+                {"color": BLACK, "linestyle": "--", "marker": "s", "markersize": 3.5}
+            ]
+            styles += [LOOKS[key].style for key in looks]
+            for (name, (x, y)), style in zip(lines.items(), styles, strict=True):
+                axis.plot(x, y, label=name, **style)
             axis.set_yscale("log")
             axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axis.axhline(2.0, color=GREY, linewidth=0.8)
@@ -242,103 +194,144 @@ def bound_figure(curves: Curves, looks: Sequence[str]) -> Figure:
                 "2, the whole range of d", (0.99, 2.2), xycoords=("axes fraction", "data"), color=GREY,
                 fontsize=7, ha="right",
             )  # fmt: skip
-            label(axis, attribute, "size of the control set", "" if axis is not axes[0] else "error")
-        return with_legend(figure, axes[0], 1)
+            _label(axis, attribute, "size of the control set", "" if axis is not axes[0] else "error")
+        return _with_legend(figure, 1)
 
 
 def collection_figure(
-    points: Sequence[Point], methods: Sequence[Method], attributes: Sequence[str]
+    points: Sequence[Accuracy], methods: Sequence[Method], attributes: Sequence[str]
 ) -> Figure:
     """Mean estimate ± standard deviation of every named collection, with its true disparity."""
     names = list(dict.fromkeys(str(p.at) for p in points))
     limit = max([1.1, *(min(abs(p.mean) + 0.1, FARTHEST) for p in points)])
-    with styled():
+    with _styled():
         tall = 0.6 + len(names) * (0.1 * (len(methods) + 1) if len(names) <= 12 else 0.25)
-        figure, axes = panels(1, tall, across=len(attributes), share_y=True)
+        figure, axes = _panels(1, tall, across=len(attributes), share_y=True)
         for axis, attribute in zip(axes, attributes, strict=True):
             here = [p for p in points if p.attribute == attribute]
             truth = {str(p.at): p.truth for p in here}
-            rows = [names.index(name) for name in truth]
-            axis.vlines(
-                list(truth.values()),
-                np.array(rows) - 0.4,
-                np.array(rows) + 0.4,
-                color=BLACK,
-                linewidth=1.6,
-                label=TRUTH,
-            )
-            for at, method in enumerate(methods):
-                _across(axis, _of(here, method), names, method, 0.56 * _spread(at, len(methods)), limit)
+            rows = np.array([names.index(name) for name in truth])
+            axis.vlines(list(truth.values()), rows - 0.4, rows + 0.4, color=BLACK, linewidth=1.6, label=TRUTH)
+            for method, aside in _spread(methods):
+                _across(axis, _of(here, method), names, method, 0.56 * aside, limit)
             axis.set_xlim(-limit, limit)
             axis.set_xticks([-1.0, -0.5, 0.0, 0.5, 1.0])
-            axis.set_yticks(range(len(names)), names)
-            axis.set_ylim(len(names) - 0.5, -0.5)
-            axis.grid(axis="y", visible=False)
+            _rows(axis, names)
             for edge in range(len(names) - 1):
                 axis.axhline(edge + 0.5, color="#CCCCCC", linewidth=0.6)
-            label(axis, attribute, "disparity", "")
-        return with_legend(figure, axes[0], 2)
+            _label(axis, attribute, "disparity", "")
+        return _with_legend(figure, 2)
 
 
-def _bars(axis: Axes, points: Sequence[Point], method: Method, aside: float) -> None:
-    look = LOOKS[method.key]
-    axis.errorbar(
-        [float(p.at) + aside for p in points],
-        [p.mean for p in points],
-        yerr=[p.se or 0.0 for p in points],
-        color=look.colour,
-        marker=look.marker,
-        markersize=look.size,
-        linestyle=look.line,
-        linewidth=0.8,
-        elinewidth=1.0,
-        capsize=1.5,
-        label=method.title,
-    )
+def comparison_figure(rows: Sequence[tuple[int, str, Accuracy]], title: str) -> Figure:
+    """Mean absolute error by number of labels; sorted bars if there is only one number.
+
+    A row is labels, title of the method, accuracy. Errors are cut at 1, and the title says so.
+    """
+    numbers = sorted({labels for labels, _, _ in rows})
+    title += f", cut at {WORST:g}" if any(found.mae > WORST for _, _, found in rows) else ""
+    alone = len(numbers) == 1
+    ends = [found.mae + (found.mae_se or 0.0) * alone for _, _, found in rows]
+    limit = min(WORST, 1.05 * max(0.05, *ends))
+    with _styled():
+        if alone:
+            figure, (axis,) = _panels(1, 0.6 + 0.22 * len(rows), legend=0)
+            best_first = sorted(rows, key=lambda row: row[2].mae)
+            axis.barh(
+                range(len(rows)),
+                [found.mae for _, _, found in best_first],
+                xerr=[found.mae_se or 0.0 for _, _, found in best_first],
+                color=[LOOKS[found.method].colour for _, _, found in best_first],
+                height=0.6,
+                error_kw={"elinewidth": 1.0, "capsize": 2.0},
+            )
+            _rows(axis, [name for _, name, _ in best_first])
+            _label(axis, title, f"{ERROR}, {numbers[0]} labels, ± standard error", "")
+            axis.set_xlim(0, limit)
+            return figure
+        figure, (axis,) = _panels(1, 3.2, legend=5)
+        for method in dict.fromkeys(found.method for _, _, found in rows):
+            mine = [row for row in rows if row[2].method == method]
+            x, y = [labels for labels, _, _ in mine], [found.mae for _, _, found in mine]
+            axis.plot(x, y, linewidth=1.1, label=mine[0][1], **LOOKS[method].style)
+        axis.set_ylim(0, limit)
+        axis.set_xticks(numbers)
+        _label(axis, title, "labels", ERROR)
+        return _with_legend(figure)
 
 
-def _errors(axis: Axes, points: Sequence[Point], method: Method) -> None:
-    look = LOOKS[method.key]
-    axis.plot(
-        [float(p.at) for p in points],
-        [p.mae for p in points],
-        color=look.colour,
-        marker=look.marker,
-        markersize=look.size,
-        linestyle=look.line,
-        linewidth=1.1,
-        label=method.title,
-    )
+@contextmanager
+def _styled() -> Iterator[None]:
+    """Draw with this style and leave the user's settings alone."""
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE):
+        yield
+
+
+def _panels(
+    down: int, height: float, across: int = 1, *, legend: int = 3, share_y: bool = False
+) -> tuple[Figure, list[Axes]]:
+    """A figure without pyplot and its global state, with room for so many lines of legend."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, down * height + 0.2 + 0.17 * legend), layout="constrained")
+    return figure, list(figure.subplots(down, across, squeeze=False, sharey=share_y).ravel())
+
+
+def _label(axis: Axes, title: str, x: str, y: str) -> None:
+    plain = printable(title).replace("_", " ")
+    # A name given by the user is no formula, even if it has dollar signs.
+    axis.set_title(plain[:1].upper() + plain[1:], loc="left", parse_math=False)
+    axis.set_xlabel(x)
+    axis.set_ylabel(y)
+
+
+def _with_legend(figure: Figure, columns: int = 3) -> Figure:
+    """Put one legend for all panels below them."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+    return figure
+
+
+def _rows(axis: Axes, names: Sequence[str]) -> None:
+    """One row a name, the first on top."""
+    axis.set_yticks(range(len(names)), list(names))
+    axis.set_ylim(len(names) - 0.5, -0.5)
+    axis.grid(axis="y", visible=False)
+
+
+def _estimates(axis: Axes, points: Sequence[Accuracy], method: Method, aside: float) -> None:
+    x, y = [float(p.at) + aside for p in points], [p.mean for p in points]
+    bars: dict[str, Any] = {"yerr": [p.se or 0.0 for p in points], "elinewidth": 1.0, "capsize": 1.5}
+    axis.errorbar(x, y, linewidth=0.8, label=method.title, **bars, **LOOKS[method.key].style)
+
+
+def _errors(axis: Axes, points: Sequence[Accuracy], method: Method) -> None:
+    x, y = [float(p.at) for p in points], [p.mae for p in points]
+    axis.plot(x, y, linewidth=1.1, label=method.title, **LOOKS[method.key].style)
 
 
 def _across(
-    axis: Axes, points: Sequence[Point], names: Sequence[str], method: Method, aside: float, limit: float
+    axis: Axes, points: Sequence[Accuracy], names: Sequence[str], method: Method, aside: float, limit: float
 ) -> None:
     """Estimates from left to right; one beyond the limit becomes an arrow at the edge."""
-    look = LOOKS[method.key]
+    style = LOOKS[method.key].style | {"linestyle": "none"}
     inside = [p for p in points if abs(p.mean) < limit]
-    axis.errorbar(
-        [p.mean for p in inside],
-        [names.index(str(p.at)) + aside for p in inside],
-        xerr=[p.sd or 0.0 for p in inside],
-        color=look.colour,
-        marker=look.marker,
-        markersize=look.size,
-        linestyle="none",
-        elinewidth=0.9,
-        label=method.title,
-    )
+    x, y = [p.mean for p in inside], [names.index(str(p.at)) + aside for p in inside]
+    axis.errorbar(x, y, xerr=[p.sd or 0.0 for p in inside], elinewidth=0.9, label=method.title, **style)
     for p in points:
         if abs(p.mean) >= limit:
-            marker = ">" if p.mean > 0 else "<"
+            arrow = {"color": style["color"], "marker": ">" if p.mean > 0 else "<", "markersize": 6.0}
             at = 0.97 * limit * np.sign(p.mean), names.index(str(p.at)) + aside
-            axis.plot(*at, color=look.colour, marker=marker, markersize=6.0, fillstyle="none")
+            axis.plot(*at, fillstyle="none", **arrow)
 
 
-def _of(points: Sequence[Point], method: Method) -> list[Point]:
+def _of(points: Sequence[Accuracy], method: Method) -> list[Accuracy]:
     return [p for p in points if p.method == method.key]
 
 
-def _spread(at: int, count: int) -> float:
-    """Positions from −½ to ½."""
-    return at / (count - 1) - 0.5 if count > 1 else 0.0
+def _spread(methods: Sequence[Method]) -> Iterator[tuple[Method, float]]:
+    """Methods with positions from −½ to ½."""
+    for at, method in enumerate(methods):
+        yield method, at / (len(methods) - 1) - 0.5 if len(methods) > 1 else 0.0

@@ -1,11 +1,10 @@
-"""LabelledData: vectors of a published data set, with what its labels say of every item."""
+"""LabelledData: the vectors of a published data set with the labels of every item."""
 
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -24,63 +23,64 @@ __all__ = [
     "ListedItems",
     "Origin",
     "Progress",
+    "Rows",
     "Texts",
-    "Vectors",
-    "encoded",
-    "joined",
-    "shown",
+    "encode",
+    "quote",
     "text_columns",
 ]
 
-
-Vectors = NDArray[np.float32] | NDArray[np.float64]
+Rows = NDArray[np.intp]
 Texts = NDArray[np.str_]
+Progress = Callable[[int], None] | None  # called with numbers of items as they are finished
 LONGEST = 60  # letters of a line that a message quotes
+RUN = 1024  # items handed to the encoder at a time
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a data set is obtained, and under what terms."""
+    """Where to get a data set, and under which terms."""
 
     name: str
     where: str
     terms: str
 
     def missing(self, path: str | os.PathLike[str], expected: str) -> FileError:
-        """Say that something is not there, and how to get it."""
+        """The error for a file that is not there: what was expected, and how to get it."""
         return FileError(
-            f"{os.fspath(path)} does not hold {expected}. {self.name} is obtained from {self.where}; terms: "
-            f"{self.terms}. Then give the path of your copy"
+            f"{os.fspath(path)} has no {expected}. Get {self.name} from {self.where} (terms: {self.terms}), then "
+            "give the path of your copy"
         )
 
 
 @dataclass(frozen=True, eq=False)
 class LabelledData:
-    """Vectors, and for each the values of the labels' columns; a part of a large set looks the same.
+    """Vectors, and a column of names for each kind of label.
 
-    `encoder` is the identity of what made the vectors, where that is known. `left_out` has the same columns for the
-    items without a vector, such as pictures in which no face was found: these are not missing at random. `unreadable`
-    counts entries of the files that are not of their format.
+    `encoder` is the identity of what made the vectors, if known. `skipped` has the same columns for the items
+    without a vector, such as pictures without a face: these are not missing at random. `unreadable` counts broken
+    entries of the files. A `stand_in` has the form of the data set, but other items.
 
     >>> data = LabelledData("two", np.eye(2), {"gender": np.array(["female", "male"])}, ("x.jpg", "y.jpg"))
-    >>> data.where(data.columns["gender"] == "male").ids
+    >>> data.take(np.array([1])).ids
     ('y.jpg',)
     """
 
     name: str
-    vectors: Vectors
+    vectors: NDArray[Any]
     columns: dict[str, Texts]
     ids: tuple[str, ...]
     encoder: str | None = None
-    left_out: dict[str, Texts] = field(default_factory=dict)
+    skipped: dict[str, Texts] = field(default_factory=dict)
     unreadable: int = 0
+    stand_in: bool = False
 
     def __post_init__(self) -> None:
         lengths = {"vectors": len(self.vectors), "ids": len(self.ids)}
         lengths |= {f"'{name}'": len(column) for name, column in self.columns.items()}
         if len(set(lengths.values())) > 1:
-            told = ", ".join(f"{count} {what}" for what, count in lengths.items())
-            raise InputError(f"{self.name}: {told}; expected one of each an item")
+            counts = ", ".join(f"{count} {what}" for what, count in lengths.items())
+            raise InputError(f"{self.name}: {counts}; expected one of each for every item")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -89,14 +89,13 @@ class LabelledData:
         return f"<LabelledData {self.name}: {len(self)} × {self.vectors.shape[1]}; {', '.join(self.columns)}>"
 
     def column(self, name: str) -> Texts:
-        """Return the values of one column, or say which columns there are."""
+        """The values of one column; an unknown name is an error that lists the columns."""
         if name not in self.columns:
             raise InputError(f"{self.name} has no column '{name}'; it has {quoted(self.columns)}")
         return self.columns[name]
 
-    def where(self, mask: NDArray[Any]) -> LabelledData:
-        """Keep the items that a mask, or a list of row numbers, names."""
-        rows = self._rows(mask)
+    def take(self, rows: Rows) -> LabelledData:
+        """The items of some rows, in their order."""
         return replace(
             self,
             vectors=self.vectors[rows],
@@ -105,60 +104,17 @@ class LabelledData:
         )
 
     def control(
-        self, rows: NDArray[Any] | Sequence[int], attribute: str, order: Sequence[str] | None = None
+        self, rows: Rows, column: str, order: Sequence[str] | None = None, *, attribute: str | None = None
     ) -> ControlSet:
-        """Make some items labelled examples of an attribute; `order` fixes the sign of the disparity."""
-        chosen = self._rows(np.asarray(rows))
+        """Some items as labelled examples; `order` fixes the sign of the disparity."""
         return ControlSet(
-            self.vectors[chosen],
-            self.column(attribute)[chosen].tolist(),
-            attribute=attribute,
+            self.vectors[rows],
+            self.column(column)[rows].tolist(),
+            attribute=attribute or column,
             order=order,
-            ids=[self.ids[row] for row in chosen.tolist()],
+            ids=[self.ids[row] for row in rows.tolist()],
             encoder=self.encoder,
         )
-
-    def _rows(self, mask: NDArray[Any]) -> NDArray[np.intp]:
-        if mask.dtype != bool:
-            return mask.astype(np.intp)
-        if mask.shape != (len(self),):
-            raise InputError(f"{self.name}: a mask of shape {mask.shape} for {len(self)} items")
-        return np.flatnonzero(mask)
-
-
-def joined(parts: Iterable[LabelledData]) -> LabelledData:
-    """Put parts of one data set together; only where they are known to fit into memory."""
-    all_parts = list(parts)
-    if not all_parts:
-        raise InputError("no part of a data set was given; there is nothing to put together")
-    first = all_parts[0]
-    known = [part.left_out for part in all_parts if part.left_out]
-    return LabelledData(
-        first.name,
-        np.concatenate([part.vectors for part in all_parts]),
-        {name: np.concatenate([part.columns[name] for part in all_parts]) for name in first.columns},
-        tuple(name for part in all_parts for name in part.ids),
-        first.encoder,
-        {name: np.concatenate([some[name] for some in known]) for name in known[0]} if known else {},
-        sum(part.unreadable for part in all_parts),
-    )
-
-
-def text_columns(values: Mapping[str, Sequence[str]]) -> dict[str, Texts]:
-    """Turn lists of strings into columns."""
-    return {name: np.array(list(texts), dtype=np.str_) for name, texts in values.items()}
-
-
-def shown(line: bytes) -> str:
-    """How a message quotes a line of a file."""
-    text = line.decode("utf-8", "replace").strip()
-    return repr(text if len(text) <= LONGEST else text[:LONGEST] + "…")
-
-
-# Items of a data set through an encoder: parts of a few thousand vectors, one after the other.
-
-RUN = 1024
-Progress = Callable[[int], None] | None  # told of numbers of items as they are finished
 
 
 class ListedItems(Items):
@@ -180,54 +136,42 @@ class ListedItems(Items):
 
     def __iter__(self) -> Iterator[ItemBatch]:
         for start in range(0, len(self._ids), RUN):
-            some = slice(start, start + RUN)
-            values = {name: column[some].tolist() for name, column in self._values.items()}
-            yield ItemBatch(self._contents[some], self._ids[some], values)
+            part = slice(start, start + RUN)
+            values = {name: column[part].tolist() for name, column in self._values.items()}
+            yield ItemBatch(self._contents[part], self._ids[part], values)
 
 
-def encoded(
-    items: Items, encoding: Encoding | None = None, progress: Progress = None
-) -> Iterator[LabelledData]:
-    """Encode items part by part; without an encoding by the default encoder, remembered in the user's cache.
-
-    Every part tells in `left_out` which items since the part before have no vector, the last one also how many
-    entries could not be read.
-    """
-    with _opened(encoding) as used:
+def encode(
+    items: Items, encoding: Encoding | None = None, progress: Progress = None, *, stand_in: bool = False
+) -> LabelledData:
+    """Encode items; without an encoding by the default encoder and the user's cache."""
+    with nullcontext(encoding) if encoding is not None else Encoding(cache=default_cache()) as used:
         used.fit(items)
         source = EncodedSource(items, used, single=True)
-        identity = used.identity(items.kind)
         source.on_items = progress or source.on_items
-        told: Counter[tuple[str, tuple[str, ...]]] = Counter()
-        made = 0
-        for block in source:
-            lost = _left_out(source.skips - told, items.extra)
-            told, made = source.skips.copy(), made + len(block.vectors)
-            yield LabelledData(
-                items.name, block.vectors, text_columns(block.values), tuple(block.ids), identity, lost
-            )
-        if not made:
+        blocks = list(source)
+        if not blocks:
             reasons = "; ".join(source.problems[:3]) or "there are none"
-            raise FileError(f"{items.path}: none of the items could be encoded: {reasons}")
-        rest = source.skips - told
-        if rest or items.unreadable:
-            none = np.empty((0, source.dimension), dtype=np.float32)
-            empty = text_columns({name: [] for name in items.extra})
-            lost = _left_out(rest, items.extra)
-            yield LabelledData(items.name, none, empty, (), identity, lost, items.unreadable)
+            raise FileError(f"{items.path}: no item could be encoded: {reasons}")
+        skipped = [values for (_, values), count in source.skips.items() for _ in range(count)]
+        return LabelledData(
+            items.name,
+            np.concatenate([block.vectors for block in blocks]),
+            text_columns({name: [text for b in blocks for text in b.values[name]] for name in items.extra}),
+            tuple(name for block in blocks for name in block.ids),
+            used.identity(items.kind),
+            text_columns(dict(zip(items.extra, zip(*skipped, strict=True), strict=True))) if skipped else {},
+            items.unreadable,
+            stand_in,
+        )
 
 
-@contextmanager
-def _opened(encoding: Encoding | None) -> Iterator[Encoding]:
-    if encoding is not None:
-        yield encoding
-        return
-    with Encoding(cache=default_cache()) as own:
-        yield own
+def text_columns(values: Mapping[str, Sequence[str]]) -> dict[str, Texts]:
+    """Turn lists of strings into columns."""
+    return {name: np.array(list(texts), dtype=np.str_) for name, texts in values.items()}
 
 
-def _left_out(skips: Mapping[tuple[str, tuple[str, ...]], int], names: Sequence[str]) -> dict[str, Texts]:
-    lost = [values for (_, values), count in skips.items() for _ in range(count)]
-    return (
-        text_columns({name: [values[at] for values in lost] for at, name in enumerate(names)}) if lost else {}
-    )
+def quote(line: bytes) -> str:
+    """A line of a file as a message shows it."""
+    text = line.decode("utf-8", "replace").strip()
+    return repr(text if len(text) <= LONGEST else text[:LONGEST] + "…")

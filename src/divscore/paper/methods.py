@@ -1,6 +1,6 @@
 """The methods that are compared: the paper's five, ours, and the paper's again with all the labels.
 
-A method is prepared once with what is labelled and then asked about one collection after the other.
+A method is prepared once with the labelled examples, then asked about one collection after the other.
 """
 
 from __future__ import annotations
@@ -8,6 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
 
 from divscore.control.controlset import ControlSet, LabelledSample
 from divscore.control.selection import select_adaptive
@@ -25,174 +28,171 @@ __all__ = [
     "CONFIDENCE",
     "Choose",
     "Method",
+    "Prepare",
+    "Reply",
     "Run",
-    "Told",
     "adaptive",
+    "all_balanced",
+    "all_methods",
     "divscore_with",
     "likelihood_with",
-    "paper_methods",
-    "same_labels",
+    "main_methods",
     "self_training_with",
-    "with_ours",
+    "size_methods",
+    "undefined",
+    "whole_pool",
 ]
 
 CONFIDENCE = 0.95
+Reply = tuple[float, float, float]  # the disparity, and the limits of its interval; NaN where there are none
+Run = Callable[[Collection], Reply]
+Prepare = Callable[[Labelled], Run]
 Choose = Callable[[Labelled], ControlSet]
 
 
 @dataclass(frozen=True)
-class Told:
-    """A disparity, and the limits of its interval where the method has one."""
-
-    value: float
-    low: float = math.nan
-    high: float = math.nan
-
-    @classmethod
-    def of(cls, estimate: Estimate) -> Told:
-        """Read an estimate."""
-        return cls(estimate.disparity, estimate.interval.low, estimate.interval.high)
-
-
-Run = Callable[[Collection], Told]
-
-
-@dataclass(frozen=True)
 class Method:
-    """A way to estimate a disparity, and what it costs.
+    """A way to estimate a disparity, and its cost.
 
-    `labels` are given once, whatever the number of collections; `sampled` anew in every collection. `after` names
-    the method whose preparation this one shares.
+    `labels` are given once, whatever the number of collections; `sampled` again in every collection. `after` names
+    the method that this one shares its preparation with. `representatives` is the size of the control set if the method
+    has one to choose (`compare` reports it).
     """
 
     key: str
     title: str
-    prepare: Callable[[Labelled], Run]
+    prepare: Prepare
     labels: int
     sampled: int = 0
     paper: bool = False
     after: str = ""
+    representatives: int | None = None
 
 
-def divscore_with(choose: Choose) -> Callable[[Labelled], Run]:
-    """Algorithm 1 with a control set that is the same for all collections."""
+def divscore_with(choose: Choose) -> Prepare:
+    """Algorithm 1 with one control set for all collections."""
 
     def prepare(labelled: Labelled) -> Run:
         control = choose(labelled)
         reference = Reference.of(control)
-        return lambda collection: Told(
-            reference.score(item_similarity(collection.vectors, control).mean(axis=0)).score
+        return lambda collection: _score(collection.vectors, control, reference)
+
+    return prepare
+
+
+def divscore_sampled(size: int) -> Prepare:
+    """Algorithm 1 with a control set drawn from the collection: the paper's random proportional.
+
+    Undefined if fewer than two of a group are drawn, as in a collection of one group.
+    """
+
+    def prepare(labelled: Labelled) -> Run:
+        pool = labelled.pool
+
+        def run(collection: Collection) -> Reply:
+            vectors, groups = collection.sample(size)
+            if any(groups.count(name) < 2 for name in pool.groups):
+                return undefined(collection)
+            control = ControlSet(vectors, groups, attribute=pool.attribute, order=pool.groups)
+            return _score(collection.vectors, control, Reference.of(control))
+
+        return run
+
+    return prepare
+
+
+def iid_sampled(size: int) -> Prepare:
+    """The disparity of a labelled random sample of the collection: the paper's IID-Measure."""
+
+    def prepare(labelled: Labelled) -> Run:
+        def run(collection: Collection) -> Reply:
+            sample = LabelledSample.of(*collection.sample(size), labelled.pool)
+            return _reply(iid(sample, len(labelled.pool.groups)))
+
+        return run
+
+    return prepare
+
+
+def self_training_with(choose: Choose, k: int) -> Prepare:
+    """Algorithm 3 (SS-ST)."""
+
+    def prepare(labelled: Labelled) -> Run:
+        control = choose(labelled)
+        return lambda collection: (
+            self_training(collection.vectors, control, k=k).disparity,
+            math.nan,
+            math.nan,
         )
 
     return prepare
 
 
-def divscore_sampled(size: int) -> Callable[[Labelled], Run]:
-    """Algorithm 1 with a control set drawn from the collection in question: the paper's random proportional.
+def likelihood_with(choose: Choose, sampled: int = 0) -> Prepare:
+    """Our default estimator, fitted on all examples of a control set.
 
-    Not defined where fewer than two of a group are drawn, as in a collection of one group.
+    If `sampled` it is `rectified`: corrected by a labelled random sample of the collection (PPI++).
     """
 
     def prepare(labelled: Labelled) -> Run:
-        def run(collection: Collection) -> Told:
-            vectors, groups = collection.sample(size)
-            if any(groups.count(name) < 2 for name in labelled.pool.groups):
-                return Told(math.nan)
-            control = ControlSet(
-                vectors, groups, attribute=labelled.pool.attribute, order=labelled.pool.groups
-            )
-            similarity = item_similarity(collection.vectors, control).mean(axis=0)
-            return Told(Reference.of(control).score(similarity).score)
+        # Directions, replicates and the separability test do not depend on a collection.
+        fitted = Sketch(choose(labelled), seed=labelled.seed)
+        separable(fitted.scorer)
 
-        return run
-
-    return prepare
-
-
-def iid_sampled(size: int) -> Callable[[Labelled], Run]:
-    """The disparity of a labelled random sample of the collection: the paper's IID-Measure."""
-
-    def prepare(labelled: Labelled) -> Run:
-        def run(collection: Collection) -> Told:
-            sample = LabelledSample.of(*collection.sample(size), labelled.pool)
-            return Told.of(iid(sample, len(labelled.pool.groups)))
-
-        return run
-
-    return prepare
-
-
-def self_training_with(choose: Choose, k: int) -> Callable[[Labelled], Run]:
-    """Algorithm 3 (SS-ST)."""
-
-    def prepare(labelled: Labelled) -> Run:
-        control = choose(labelled)
-        return lambda collection: Told(self_training(collection.vectors, control, k=k).disparity)
-
-    return prepare
-
-
-def likelihood_with(choose: Choose) -> Callable[[Labelled], Run]:
-    """Our default estimator, fitted on all examples of a control set."""
-
-    def prepare(labelled: Labelled) -> Run:
-        fitted = _fitted(choose(labelled), labelled.seed)
-
-        def run(collection: Collection) -> Told:
-            sketch = _filled(fitted, collection)
+        def run(collection: Collection) -> Reply:
+            sketch = fitted.copy()
+            sketch.add(collection.vectors)
+            if sampled:
+                sample = LabelledSample.of(*collection.sample(sampled), labelled.pool)
+                small = len(sample) < SMALLEST_SAMPLE
+                return undefined(collection) if small else _reply(rectified(sketch, sample))
             groups = len(sketch.control.groups)
-            return Told.of(cannot_tell(groups, CONFIDENCE) if sketch.individual else likelihood(sketch))
+            return _reply(cannot_tell(groups, CONFIDENCE) if sketch.individual else likelihood(sketch))
 
         return run
 
     return prepare
 
 
-def rectified_with(choose: Choose, size: int) -> Callable[[Labelled], Run]:
-    """The same, corrected by a labelled random sample of the collection (PPI++)."""
-
-    def prepare(labelled: Labelled) -> Run:
-        fitted = _fitted(choose(labelled), labelled.seed)
-
-        def run(collection: Collection) -> Told:
-            sample = LabelledSample.of(*collection.sample(size), labelled.pool)
-            if len(sample) < SMALLEST_SAMPLE:
-                return Told(math.nan)
-            return Told.of(rectified(_filled(fitted, collection), sample))
-
-        return run
-
-    return prepare
+def undefined(collection: Collection) -> Reply:
+    """No answer."""
+    return math.nan, math.nan, math.nan
 
 
 def adaptive(size: int, alpha: float) -> Choose:
-    """Algorithm 2 on the whole pool; where a group has fewer, as many of each as it has."""
+    """Algorithm 2 on the whole pool, with no more of each group than the rarest has."""
     return lambda labelled: select_adaptive(labelled.pool, min(size, labelled.largest), alpha=alpha)
 
 
-def paper_methods(settings: Settings) -> tuple[Method, ...]:
-    """The five methods of Figure 1, in the paper's order."""
-    m, n = settings.size, settings.labels
+def whole_pool(labelled: Labelled) -> ControlSet:
+    """All labelled examples."""
+    return labelled.pool
+
+
+def all_balanced(labelled: Labelled) -> ControlSet:
+    """As many of each group as the rarest has."""
+    return labelled.balanced(labelled.largest)
+
+
+def _few(labelled: Labelled) -> ControlSet:
+    return labelled.few
+
+
+def main_methods(settings: Settings) -> tuple[Method, ...]:
+    """The five methods of Figure 1 in the paper's order, and ours: with |T| labels, |U|, and a sample of S."""
+    m, n, chosen = settings.size, settings.labels, adaptive(settings.size, settings.alpha)
     return (
         Method("random-balanced", "DivScore-Random-Balanced", divscore_with(_few), m, paper=True),
         Method("random-proportional", "DivScore-Random-Proportional", divscore_sampled(m), 0, m, paper=True),
         Method("iid", "IID-Measure", iid_sampled(m), 0, m, paper=True),
         Method("ss-st", "SS-ST", self_training_with(_few, settings.k), m, paper=True),
-        Method("adaptive", "DivScore-Adaptive", divscore_with(adaptive(m, settings.alpha)), n, paper=True),
-    )
-
-
-def with_ours(settings: Settings) -> tuple[Method, ...]:
-    """The paper's five and ours: with the same |T| labels, with all |U|, and with a sample of the collection."""
-    m, n = settings.size, settings.labels
-    return (
-        *paper_methods(settings),
+        Method("adaptive", "DivScore-Adaptive", divscore_with(chosen), n, paper=True),
         Method("likelihood-few", f"likelihood, same {m} labels", likelihood_with(_few), m),
-        Method("likelihood", f"likelihood, all {n} labels", likelihood_with(_pool), n),
+        Method("likelihood", f"likelihood, all {n} labels", likelihood_with(whole_pool), n),
         Method(
             "rectified",
             f"rectified, {n} labels + {m} of S",
-            rectified_with(_pool, m),
+            likelihood_with(whole_pool, m),
             n,
             m,
             after="likelihood",
@@ -200,44 +200,41 @@ def with_ours(settings: Settings) -> tuple[Method, ...]:
     )
 
 
-def same_labels(settings: Settings) -> tuple[Method, ...]:
-    """The paper's methods once more, with every use of |U| labels that it describes."""
-    n, double = settings.labels, min(2 * settings.size, settings.labels)
+def all_methods(settings: Settings) -> tuple[Method, ...]:
+    """The main methods, and the paper's once more with every use of |U| labels that it describes."""
+    n, double, k = settings.labels, min(2 * settings.size, settings.labels), settings.k
     wide = divscore_with(adaptive(double, settings.alpha))
-    balanced = divscore_with(lambda labelled: labelled.balanced(labelled.largest))
+    drawn = f"DivScore-Random-Proportional, {n} of S"
     return (
-        Method("all", f"DivScore, all {n} as drawn", divscore_with(_pool), n, paper=True),
-        Method("all-balanced", f"DivScore, balanced part of the {n}", balanced, n, paper=True),
-        Method("adaptive-wide", f"DivScore-Adaptive, {double} of {n}", wide, n, paper=True),
-        Method("ss-st-all", f"SS-ST, all {n}", self_training_with(_pool, settings.k), n, paper=True),
+        *main_methods(settings),
+        Method("all", f"DivScore, all {n} as drawn", divscore_with(whole_pool), n, paper=True),
         Method(
-            "proportional-many",
-            f"DivScore-Random-Proportional, {n} of S",
-            divscore_sampled(n),
-            0,
-            n,
-            paper=True,
+            "all-balanced", f"DivScore, balanced part of the {n}", divscore_with(all_balanced), n, paper=True
         ),
+        Method("adaptive-wide", f"DivScore-Adaptive, {double} of {n}", wide, n, paper=True),
+        Method("ss-st-all", f"SS-ST, all {n}", self_training_with(whole_pool, k), n, paper=True),
+        Method("proportional-many", drawn, divscore_sampled(n), 0, n, paper=True),
         Method("iid-many", f"IID-Measure, {n} of S", iid_sampled(n), 0, n, paper=True),
     )
 
 
-def _few(labelled: Labelled) -> ControlSet:
-    return labelled.few
+def size_methods(size: int, alpha: float) -> tuple[Method, ...]:
+    """The methods of the size sweep: both of the paper's control sets, and `likelihood` with the random one."""
+
+    def random(labelled: Labelled) -> ControlSet:
+        return labelled.balanced(size)
+
+    score = divscore_with(adaptive(size, alpha))
+    return (
+        Method("random-balanced", "DivScore-Random-Balanced", divscore_with(random), size, paper=True),
+        Method("adaptive", "DivScore-Adaptive", score, size, paper=True),
+        Method("likelihood-few", "likelihood, same labels", likelihood_with(random), size),
+    )
 
 
-def _pool(labelled: Labelled) -> ControlSet:
-    return labelled.pool
+def _score(vectors: NDArray[Any], control: ControlSet, reference: Reference) -> Reply:
+    return reference.score(item_similarity(vectors, control).mean(axis=0)).score, math.nan, math.nan
 
 
-def _fitted(control: ControlSet, seed: int) -> Sketch:
-    """Fit everything that does not depend on a collection: directions, replicates, the separability test."""
-    empty = Sketch(control, seed=seed)
-    separable(empty.scorer)
-    return empty
-
-
-def _filled(fitted: Sketch, collection: Collection) -> Sketch:
-    sketch = fitted.copy()
-    sketch.add(collection.vectors)
-    return sketch
+def _reply(estimate: Estimate) -> Reply:
+    return estimate.disparity, estimate.interval.low, estimate.interval.high

@@ -1,40 +1,28 @@
-"""What a repetition leaves behind: answers of methods, measures of control sets, checks of collections."""
+"""What a repetition leaves behind: the answers of methods, and how accurate they are."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from divscore.control.similarity import FloatArray
 
-__all__ = [
-    "Answer",
-    "Batch",
-    "Check",
-    "Measure",
-    "Point",
-    "Ratio",
-    "Summary",
-    "points",
-    "ratio",
-    "summaries",
-    "summarise",
-]
+__all__ = ["Accuracy", "Answer", "Batch", "Check", "Ratio", "points", "ratio", "summaries", "summarise"]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What one method said of one collection, and the truth.
+    """One method's estimate for one collection, and the truth.
 
-    `at` is where in the `sweep` the collection stands: its share f, the size of the control set, or its name.
-    `value` is NaN where a method has no answer: with an interval that is "cannot tell", without one the method is
-    not defined there (a control set drawn from a collection of one group). `prepared` and `seconds` are the
-    time for the control set and for this collection.
+    `at` is the collection's place in the `sweep`: its share f, the size of the control set, or its name. `value` is
+    NaN if there is no estimate: with an interval that means "cannot tell", without one the method is undefined there
+    (a control set drawn from a collection of one group). `prepared` and `seconds` are the times for the control set
+    and for this collection.
     """
 
     sweep: str
@@ -52,17 +40,17 @@ class Answer:
 
     @property
     def has_interval(self) -> bool:
-        """Whether the method says how sure it is."""
+        """Whether the method has an interval."""
         return math.isfinite(self.low)
 
     @property
     def defined(self) -> bool:
-        """Whether the method says anything, if only that it cannot tell."""
+        """Whether the method answers, if only by "cannot tell"."""
         return math.isfinite(self.value) or self.has_interval
 
     @property
     def counted(self) -> bool:
-        """Whether the answer enters errors: not where "cannot tell", taken for 0, would be right by design.
+        """Whether the answer counts at a point of a sweep: not if "cannot tell", taken for 0, is right by design.
 
         That is the size sweep at disparity 0; one composition of many does not decide a mean over all of them.
         """
@@ -71,7 +59,7 @@ class Answer:
 
     @property
     def estimate(self) -> float:
-        """The disparity as it is counted: "cannot tell" stands for 0."""
+        """The disparity as it is counted: "cannot tell" counts as 0."""
         return 0.0 if self.has_interval and not math.isfinite(self.value) else self.value
 
     @property
@@ -80,80 +68,66 @@ class Answer:
         return self.estimate - self.truth
 
     @property
-    def clipped_error(self) -> float:
-        """The same with the estimate cut to what a disparity can be."""
-        return min(max(self.estimate, -1.0), 1.0) - self.truth
-
-    @property
     def covered(self) -> bool:
-        """Whether the interval holds the truth, up to rounding."""
+        """Whether the interval contains the truth, up to rounding."""
         return self.low - 1e-9 <= self.truth <= self.high + 1e-9
 
 
 @dataclass(frozen=True)
-class Measure:
-    """A number about a control set, such as its γ^(T)."""
-
-    attribute: str
-    repetition: int
-    name: str
-    value: float
-
-
-@dataclass(frozen=True)
 class Check:
-    """How far an audit trusts its own answer about a collection, and why not further."""
+    """How far an audit trusts its own answer about a collection, and its first warning."""
 
     attribute: str
     collection: str
-    repetition: int
     trust: str
     relevance: float
-    relevance_p: float
     warning: str
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Everything that one repetition found."""
+    """Everything of one repetition; `measures` are (attribute, name, value), such as a control set's γ^(T)."""
 
     answers: list[Answer] = field(default_factory=list)
-    measures: list[Measure] = field(default_factory=list)
+    measures: list[tuple[str, str, float]] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
 
     @classmethod
-    def joined(cls, batches: list[Batch]) -> Batch:
-        """Put repetitions together, in their order."""
-        return cls(
-            [answer for batch in batches for answer in batch.answers],
-            [measure for batch in batches for measure in batch.measures],
-            [check for batch in batches for check in batch.checks],
-        )
-
-
-# Summaries of answers: by method, and by method at every point of a sweep.
+    def joined(cls, batches: Iterable[Batch]) -> Batch:
+        """Concatenate repetitions, in their order."""
+        whole = cls()
+        for batch in batches:
+            whole.answers.extend(batch.answers)
+            whole.measures.extend(batch.measures)
+            whole.checks.extend(batch.checks)
+        return whole
 
 
 @dataclass(frozen=True)
-class Summary:
-    """How one method did on one attribute, over all repetitions and all points of a sweep.
+class Accuracy:
+    """How accurate one method is on one attribute: at one point of a sweep, or over all of them.
 
-    `mae` is the mean absolute error of the disparity, `clipped` the same with estimates cut to [−1, 1]; `bias` the
-    mean error, `worst_bias` the largest of its absolute values at a point; `spread` the standard deviation of the
-    estimate at one point, root mean square over points; `quantile` the 0.9 quantile of the absolute error.
-    Standard errors are over repetitions, because the collections of one share their labels. Answers that are not
-    defined are left out and counted, "cannot tell" counts as 0.
+    `truth` and `mean` are means of the true and the estimated disparity, `sd` the estimate's standard deviation. `mae`
+    is the mean absolute error, `clipped` the same with estimates cut to [−1, 1]; `quantile` the 0.9 quantile of the
+    absolute error; `bias` the mean error, `worst_bias` its largest absolute value at a point; `spread` the standard
+    deviation of the estimate at one point, root mean square over points. `mae_se` and `coverage_se` are standard errors
+    over repetitions, because the collections of one share their labels. `excluded` answers do not count;
+    "cannot tell" counts as 0.
     """
 
+    sweep: str
     attribute: str
+    at: float | str
     method: str
     answers: int
-    undefined: int
+    excluded: int
     cannot_tell: int
+    truth: float
+    mean: float
+    sd: float | None
     mae: float
     mae_se: float | None
     clipped: float
-    median: float
     quantile: float
     largest: float
     bias: float
@@ -165,36 +139,13 @@ class Summary:
     prepared: float
     seconds: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
+    @property
+    def se(self) -> float | None:
+        """Standard error of the mean estimate at a point."""
+        return None if self.sd is None else self.sd / math.sqrt(self.answers)
 
 
-@dataclass(frozen=True)
-class Point:
-    """How one method did at one point of a sweep: mean estimate, its standard error and deviation, errors."""
-
-    sweep: str
-    attribute: str
-    at: float | str
-    method: str
-    answers: int
-    left_out: int
-    truth: float
-    mean: float
-    se: float | None
-    sd: float | None
-    mae: float
-    quantile: float
-    coverage: float | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class Ratio:
+class Ratio(NamedTuple):
     """Mean absolute errors of a rival and of ours on the same draws, their ratio, and its jackknife error."""
 
     rival: float
@@ -203,55 +154,62 @@ class Ratio:
     se: float | None
 
 
-def summaries(answers: Iterable[Answer]) -> dict[tuple[str, str], Summary]:
-    """Summarise by attribute and method, in the order of first appearance."""
+def summaries(answers: Iterable[Answer]) -> dict[tuple[str, str], Accuracy]:
+    """Accuracy by attribute and method, in the order of first appearance."""
     by: dict[tuple[str, str], list[Answer]] = defaultdict(list)
     for answer in answers:
         by[answer.attribute, answer.method].append(answer)
     return {key: found for key, some in by.items() if (found := summarise(some)) is not None}
 
 
-def summarise(answers: Sequence[Answer]) -> Summary | None:
-    """Summarise answers of one method on one attribute; None if it is defined nowhere."""
-    told = [a for a in answers if a.defined]
-    if not told:
-        return None
-    error = np.array([a.error for a in told])
-    size = np.abs(error)
-    at_points = [np.array([a.error for a in some]) for some in _by_point(told).values()]
-    several = [e for e in at_points if len(e) > 1]
-    sure = [a for a in told if a.has_interval]
-    cover = np.array([float(a.covered) for a in sure])
-    return Summary(
-        attribute=told[0].attribute,
-        method=told[0].method,
-        answers=len(told),
-        undefined=len(answers) - len(told),
-        cannot_tell=sum(not math.isfinite(a.value) for a in sure),
-        mae=float(size.mean()),
-        mae_se=_clustered(told, size),
-        clipped=float(np.mean([abs(a.clipped_error) for a in told])),
-        median=float(np.median(size)),
-        quantile=float(np.quantile(size, 0.9)),
-        largest=float(size.max()),
-        bias=float(error.mean()),
-        worst_bias=max(abs(float(e.mean())) for e in at_points),
-        spread=math.sqrt(float(np.mean([e.var(ddof=1) for e in several]))) if several else None,
-        coverage=float(cover.mean()) if sure else None,
-        coverage_se=_clustered(sure, cover) if sure else None,
-        width=float(np.mean([a.high - a.low for a in sure])) if sure else None,
-        prepared=float(np.mean([a.prepared for a in told])),
-        seconds=float(np.mean([a.seconds for a in told])),
-    )
-
-
-def points(answers: Iterable[Answer]) -> list[Point]:
-    """Summarise by sweep, attribute, method and point, in the order of first appearance."""
+def points(answers: Iterable[Answer]) -> list[Accuracy]:
+    """Accuracy by sweep, attribute, method and point, in the order of first appearance."""
     by: dict[tuple[str, str, str, float | str], list[Answer]] = defaultdict(list)
     for answer in answers:
         by[answer.sweep, answer.attribute, answer.method, answer.at].append(answer)
-    kept = (([a for a in some if a.counted], len(some)) for some in by.values())
-    return [_point(some, asked) for some, asked in kept if some]
+    found = (summarise([a for a in some if a.counted], len(some)) for some in by.values())
+    return [point for point in found if point is not None]
+
+
+def summarise(answers: Sequence[Answer], asked: int | None = None) -> Accuracy | None:
+    """Accuracy of one method on one attribute; None if it is undefined everywhere."""
+    kept = [a for a in answers if a.defined]
+    if not kept:
+        return None
+    values = np.array([a.estimate for a in kept])
+    error = np.array([a.error for a in kept])
+    size = np.abs(error)
+    by_point: dict[tuple[str, float | str], list[float]] = defaultdict(list)
+    for a in kept:
+        by_point[a.sweep, a.at].append(a.error)
+    variances = [np.var(e, ddof=1) for e in by_point.values() if len(e) > 1]
+    sure = [a for a in kept if a.has_interval]
+    cover = np.array([float(a.covered) for a in sure])
+    return Accuracy(
+        sweep=kept[0].sweep,
+        attribute=kept[0].attribute,
+        at=kept[0].at,
+        method=kept[0].method,
+        answers=len(kept),
+        excluded=(len(answers) if asked is None else asked) - len(kept),
+        cannot_tell=sum(not math.isfinite(a.value) for a in sure),
+        truth=float(np.mean([a.truth for a in kept])),
+        mean=float(values.mean()),
+        sd=float(values.std(ddof=1)) if len(kept) > 1 else None,
+        mae=float(size.mean()),
+        mae_se=_clustered(kept, size),
+        clipped=float(np.mean([abs(min(max(a.estimate, -1.0), 1.0) - a.truth) for a in kept])),
+        quantile=float(np.quantile(size, 0.9)),
+        largest=float(size.max()),
+        bias=float(error.mean()),
+        worst_bias=max(abs(float(np.mean(e))) for e in by_point.values()),
+        spread=math.sqrt(float(np.mean(variances))) if variances else None,
+        coverage=float(cover.mean()) if sure else None,
+        coverage_se=_clustered(sure, cover) if sure else None,
+        width=float(np.mean([a.high - a.low for a in sure])) if sure else None,
+        prepared=float(np.mean([a.prepared for a in kept])),
+        seconds=float(np.mean([a.seconds for a in kept])),
+    )
 
 
 def ratio(rival: Sequence[Answer], ours: Sequence[Answer]) -> Ratio:
@@ -263,42 +221,14 @@ def ratio(rival: Sequence[Answer], ours: Sequence[Answer]) -> Ratio:
     sums = np.array([errors[repetition == r].sum(axis=0) for r in np.unique(repetition)])
     total, n = sums.sum(axis=0), len(sums)
     means = errors.mean(axis=0)
-    value = float(total[0] / total[1])
-    left = (total - sums)[:, 0] / (total - sums)[:, 1] if n > 1 else None
-    se = None if left is None else math.sqrt((n - 1) * float(np.var(left)))
-    return Ratio(float(means[0]), float(means[1]), value, se)
-
-
-def _point(told: list[Answer], asked: int) -> Point:
-    values = np.array([a.estimate for a in told])
-    size = np.array([abs(a.error) for a in told])
-    sd = float(values.std(ddof=1)) if len(told) > 1 else None
-    sure = [a.covered for a in told if a.has_interval]
-    return Point(
-        sweep=told[0].sweep,
-        attribute=told[0].attribute,
-        at=told[0].at,
-        method=told[0].method,
-        answers=len(told),
-        left_out=asked - len(told),
-        truth=float(np.mean([a.truth for a in told])),
-        mean=float(values.mean()),
-        se=None if sd is None else sd / math.sqrt(len(told)),
-        sd=sd,
-        mae=float(size.mean()),
-        quantile=float(np.quantile(size, 0.9)),
-        coverage=float(np.mean(sure)) if sure else None,
-    )
-
-
-def _by_point(answers: Iterable[Answer]) -> dict[tuple[str, float | str], list[Answer]]:
-    by: dict[tuple[str, float | str], list[Answer]] = defaultdict(list)
-    for answer in answers:
-        by[answer.sweep, answer.at].append(answer)
-    return by
+    with np.errstate(divide="ignore", invalid="ignore"):  # a method may be exactly right
+        value, without = total[0] / total[1], (total - sums)[:, 0] / (total - sums)[:, 1]
+    se = math.sqrt((n - 1) * float(np.var(without))) if n > 1 and np.isfinite(without).all() else None
+    return Ratio(float(means[0]), float(means[1]), float(value), se)
 
 
 def _clustered(answers: Sequence[Answer], values: FloatArray) -> float | None:
+    """Standard error of a mean over repetitions."""
     repetition = np.array([a.repetition for a in answers])
     means = np.array([values[repetition == r].mean() for r in np.unique(repetition)])
     return float(means.std(ddof=1) / math.sqrt(len(means))) if len(means) > 1 else None

@@ -27,28 +27,25 @@ __all__ = [
     "FIGURES",
     "PAGES",
     "Cell",
-    "Claim",
     "ResultTable",
     "Results",
     "Section",
-    "already_there",
-    "claims_table",
-    "results_folder",
-    "shown",
+    "output_folder",
+    "show_cell",
     "write_results",
     "write_texts",
 ]
 
-
-# Tables of results: the same rows as CSV, as JSON and as Markdown.
-
 Cell = str | int | float | bool | None
 DIGITS = 6
+SCHEMA = "divscore.results/1"
+FIGURES = "figures"
+PAGES = ("RESULTS.md", "results.json")
 
 
 @dataclass(frozen=True)
 class ResultTable:
-    """Rows under named columns; `name` is that of the CSV file. One that is not `shown` is a CSV only."""
+    """Rows under named columns; `name` is that of the CSV file. A table that is not `shown` is only a CSV."""
 
     name: str
     title: str
@@ -66,20 +63,41 @@ class ResultTable:
         *,
         shown: bool = True,
     ) -> ResultTable:
-        """Round numbers to six digits, once for all forms; what is not finite is None."""
+        """Round numbers to six digits, once for all forms; a number that is not finite becomes None."""
         return cls(name, title, tuple(columns), tuple(tuple(_cell(v) for v in row) for row in rows), shown)
+
+    @classmethod
+    def of_fields(
+        cls,
+        name: str,
+        title: str,
+        fields: Mapping[str, str],
+        records: Iterable[Sequence[object]],
+        *,
+        shown: bool = True,
+    ) -> ResultTable:
+        """One row a record, one column a field.
+
+        A record is a tuple of objects; a column takes the field of its name from the first object that has it.
+        """
+
+        def value(objects: Sequence[object], name: str) -> Any:
+            return getattr(next(each for each in objects if hasattr(each, name)), name)
+
+        rows = [[value(objects, name) for name in fields.values()] for objects in records]
+        return cls.of(name, title, tuple(fields), rows, shown=shown)
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """Rows as dicts by column."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
     def column(self, name: str) -> list[Cell]:
         """All values of one column."""
-        at = self.columns.index(name)
-        return [row[at] for row in self.rows]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return {"title": self.title, "columns": list(self.columns), "rows": [list(row) for row in self.rows]}
+        return [record[name] for record in self.records]
 
     def csv(self) -> str:
-        """As a CSV file; empty cells where there is no number."""
+        """As a CSV file; cells without a number are empty."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)
@@ -87,27 +105,23 @@ class ResultTable:
         return text.getvalue()
 
     def markdown(self) -> str:
-        """As Markdown with aligned columns; it reads well on a terminal too."""
-        cells = [
-            [shown(name) for name in self.columns],
-            *([shown(value) for value in row] for row in self.rows),
-        ]
+        """As Markdown with aligned columns, also for terminals."""
+        cells = [[show_cell(value) for value in row] for row in (self.columns, *self.rows)]
         widths = [max(3, *(len(row[i]) for row in cells)) for i in range(len(self.columns))]
         right = [all(_is_number(row[i]) for row in self.rows) for i in range(len(self.columns))]
-        lines = [
-            "| "
-            + " | ".join(t.rjust(w) if r else t.ljust(w) for t, w, r in zip(row, widths, right, strict=True))
-            + " |"
+        aligned = [
+            [t.rjust(w) if r else t.ljust(w) for t, w, r in zip(row, widths, right, strict=True)]
             for row in cells
         ]
+        lines = [f"| {' | '.join(row)} |" for row in aligned]
         rule = "|" + "|".join("-" * (w + 1) + "-:"[r] for w, r in zip(widths, right, strict=True)) + "|"
         return "\n".join([lines[0], rule, *lines[1:]])
 
 
-def shown(value: Cell) -> str:
-    """A cell as people read it: three decimals, one where the number is large, a dash where there is none.
+def show_cell(value: Cell) -> str:
+    """A cell for people: three decimals, one if the number is large, a dash if there is none.
 
-    >>> [shown(v) for v in (0.01849, 61.08, None, 200, "all", True)]
+    >>> [show_cell(v) for v in (0.01849, 61.08, None, 200, "all", True)]
     ['0.018', '61.1', '–', '200', 'all', 'yes']
     """
     if value is None:
@@ -130,86 +144,6 @@ def _is_number(value: Cell) -> bool:
     return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
 
 
-# The folder of results: found fit to write in before the work begins, and filled file by file when it is done.
-
-
-@contextmanager
-def results_folder(path: str | os.PathLike[str], *inner: str) -> Iterator[Path]:
-    """Make a folder, and folders in it, and try whether it takes files; what fails here fails before hours of work.
-
-    Folders that were made here and are still empty go again if the work fails.
-    """
-    place = Path(path)
-    made: list[Path] = []
-    try:
-        for folder in (place, *(place / name for name in inner)):
-            _make(folder, made)
-            _try(folder)
-        yield place
-    except BaseException:
-        for folder in reversed(made):
-            with suppress(OSError):
-                folder.rmdir()
-        raise
-
-
-def already_there(place: Path, names: Sequence[str]) -> list[str]:
-    """Those of some files that the folder has, and that will be replaced; a folder in the place of one is an error."""
-    for name in names:
-        if (place / name).is_dir():
-            raise FileError(
-                f"{place / name} is a folder, where a file of that name is to be written; move it"
-            )
-    return [name for name in names if (place / name).exists()]
-
-
-def write_texts(place: Path, texts: Mapping[str, str]) -> list[Path]:
-    """Write files into a folder, every one whole or not at all."""
-    for name, text in texts.items():
-        write_file(place / name, text)
-    return [place / name for name in texts]
-
-
-def _make(folder: Path, made: list[Path]) -> None:
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
-    nearest = missing[-1].parent if missing else folder
-    if not nearest.is_dir():
-        raise FileError(f"{nearest} is a file; name a folder")
-    for each in reversed(missing):
-        try:
-            each.mkdir()
-            made.append(each)
-        except OSError as error:
-            raise FileError(
-                f"cannot make the folder {each} ({error.strerror}); name one where you may write"
-            ) from error
-
-
-def _try(folder: Path) -> None:
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise FileError(
-            f"cannot write into {folder} ({error.strerror}); name a folder where you may write"
-        ) from error
-
-
-SCHEMA = "divscore.results/1"
-FIGURES = "figures"
-PAGES = ("RESULTS.md", "results.json")
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What the paper says, what was measured, and whether the two agree."""
-
-    claim: str
-    where: str
-    measured: str
-    agrees: bool
-
-
 @dataclass(frozen=True)
 class Section:
     """A heading with paragraphs, figures and tables, in this order; a figure is named by its file's stem."""
@@ -222,7 +156,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Results:
-    """One experiment's outcome; everything in RESULTS.md comes from here, and so does the JSON."""
+    """The outcome of one experiment; RESULTS.md and the JSON are written from it."""
 
     name: str
     title: str
@@ -234,12 +168,13 @@ class Results:
     short: ResultTable | None = None  # for the terminal
 
     @property
-    def tables(self) -> list[ResultTable]:
-        """All tables, in order."""
-        return [table for section in self.sections for table in section.tables]
+    def tables(self) -> dict[str, ResultTable]:
+        """All tables by name, in order."""
+        return {table.name: table for section in self.sections for table in section.tables}
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON document."""
+        """The JSON document; versions, but no date, host name or path."""
+        packages = {name: metadata.version(name) for name in ("numpy", "scipy", "matplotlib")}
         return {
             "schema": SCHEMA,
             "experiment": self.name,
@@ -255,17 +190,28 @@ class Results:
                 }
                 for section in self.sections
             ],
-            "tables": {table.name: table.to_dict() for table in self.tables if table.shown},
+            "tables": {
+                name: {
+                    "title": table.title,
+                    "columns": list(table.columns),
+                    "rows": [list(r) for r in table.rows],
+                }
+                for name, table in self.tables.items()
+                if table.shown
+            },
             "run": self.run,
-            "environment": environment(),
+            "environment": {
+                "python": platform.python_version(),
+                "packages": packages,
+                "cores": os.cpu_count(),
+            },
         }
 
     def markdown(self) -> str:
         """RESULTS.md."""
-        parts = [f"# {self.title}", f"Written by `{self.command}`; no number here is typed by hand."]
+        parts = [f"# {self.title}", f"Written by `{self.command}`; no number is typed by hand."]
         for section in self.sections:
-            parts.append(f"## {section.title}")
-            parts += section.text
+            parts += [f"## {section.title}", *section.text]
             parts += [
                 f"![{caption}]({FIGURES}/{stem}.svg)\n\n*{caption}*" for stem, caption in section.figures
             ]
@@ -274,32 +220,63 @@ class Results:
                     parts += [f"**{table.title}** ([{table.name}.csv]({table.name}.csv))", table.markdown()]
                 else:
                     parts.append(
-                        f"{table.title}: `{table.name}.csv`, which the command writes beside this page."
+                        f"{table.title}: see `{table.name}.csv`, which the command writes to this folder."
                     )
         return "\n\n".join(parts) + "\n"
 
 
-def claims_table(name: str, claims: list[Claim]) -> ResultTable:
-    """Claims as a table."""
-    rows = [(c.claim, c.where, c.measured, "agrees" if c.agrees else "differs") for c in claims]
-    return ResultTable.of(name, "The paper's claims", ("the paper says", "where", "measured", ""), rows)
+@contextmanager
+def output_folder(path: str | os.PathLike[str], *inner: str, files: Sequence[str] = ()) -> Iterator[Path]:
+    """Create a folder and folders in it, and test that it is writable, before hours of work.
+
+    Refuses a folder in the place of one of `files`. If the work fails, folders created here that are still empty
+    are removed.
+    """
+    place = Path(path)
+    made: list[Path] = []
+    try:
+        for folder in (place, *(place / name for name in inner)):
+            missing = [each for each in (folder, *folder.parents) if not each.exists()]
+            nearest = missing[-1].parent if missing else folder
+            if not nearest.is_dir():
+                raise FileError(f"{nearest} is a file; give a folder")
+            try:
+                for each in reversed(missing):
+                    each.mkdir()
+                    made.append(each)
+                with tempfile.TemporaryFile(dir=folder):
+                    pass
+            except OSError as error:
+                raise FileError(
+                    f"cannot write to the folder {folder} ({error.strerror}); choose another"
+                ) from error
+        for name in files:
+            if (place / name).is_dir():
+                raise FileError(f"{place / name} is a folder, but a file of that name is written; move it")
+        yield place
+    except BaseException:
+        for folder in reversed(made):
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+def write_texts(place: Path, texts: Mapping[str, str]) -> list[Path]:
+    """Write files into a folder; every file is complete or not there."""
+    for name, text in texts.items():
+        write_file(place / name, text)
+    return [place / name for name in texts]
 
 
 def write_results(results: Results, folder: str | os.PathLike[str]) -> list[Path]:
-    """Write everything into a folder; every file appears whole or not at all."""
+    """Write everything into a folder."""
     from divscore.paper.figures import save_figure
 
     document = json.dumps(results.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     texts = dict(zip(PAGES, (results.markdown(), document), strict=True))
-    texts |= {f"{table.name}.csv": table.csv() for table in results.tables}
-    written: list[Path] = []
-    with results_folder(folder, FIGURES) as place:
-        for stem, figure in results.figures.items():
-            written += save_figure(figure, place / FIGURES / stem)
+    texts |= {f"{name}.csv": table.csv() for name, table in results.tables.items()}
+    with output_folder(folder, FIGURES) as place:
+        written = [
+            p for stem, fig in results.figures.items() for p in save_figure(fig, place / FIGURES / stem)
+        ]
         return written + write_texts(place, texts)
-
-
-def environment() -> dict[str, Any]:
-    """Versions; no date, no host name, no paths."""
-    packages = {name: metadata.version(name) for name in ("numpy", "scipy", "matplotlib")}
-    return {"python": platform.python_version(), "packages": packages, "cores": os.cpu_count()}

@@ -1,192 +1,377 @@
-"""TwitterAAE: collections of every composition, and the size of the control set (Section 6.3 and the appendix)."""
+"""TwitterAAE: tweets in African-American and in White English.
+
+Reads it, and defines the paper's experiment on it (Section 6.3 and the appendix).
+
+S. L. Blodgett, L. Green and B. O'Connor, "Demographic Dialectal Variation in Social Media", 2016. The file
+``twitteraae_all`` has ten columns separated by tabs and no header: tweet id, time, user id, longitude and latitude,
+census block group, text (a JSON string), and the posteriors of African-American, Hispanic, other and White English. The
+paper keeps the tweets with a posterior of at least 0.99 for AAE or WHE (White English). Its authors' notebook also
+wants the other two to sum to at most 0.1, which follows from it, cleans the texts and takes each text once. Texts are
+cleaned as ``clean=tweets`` of the encoder ``word2vec`` does, for any encoder.
+"""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+import hashlib
+import json
+import os
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from divscore.paper.draws import Attribute, Labelled, Material, Settings, Split, collected, composed
+from divscore.encoders.word2vec import clean
+from divscore.errors import FileError, InputError
+from divscore.jobs.encode import Encoding
+from divscore.paper.draws import Attribute, Labelled, Settings, Split, collect, compose
+from divscore.paper.experiment import Experiment, ask, composition_sweep, size_sweep
 from divscore.paper.figures import FARTHEST_ERROR, error_figure, size_figure, sweep_figure
-from divscore.paper.labelleddata import LabelledData
-from divscore.paper.methods import same_labels, with_ours
-from divscore.paper.records import Batch, Point, points, summaries
-from divscore.paper.results import Claim, Results, Section, claims_table
-from divscore.paper.sections import (
-    CLOSE,
-    Found,
-    accuracy_table,
-    equal_cost,
-    how_counted,
-    in_short,
-    made_of,
-    short_table,
-    size_table,
-    smaller_sets,
-    stored_section,
-    time_table,
+from divscore.paper.labelleddata import (
+    LabelledData,
+    ListedItems,
+    Origin,
+    Progress,
+    encode,
+    quote,
+    text_columns,
 )
-from divscore.paper.sweep import ask, batches, composition_sweep, size_methods, size_sweep
+from divscore.paper.methods import all_methods, main_methods, size_methods
+from divscore.paper.records import Batch
+from divscore.paper.results import Section
+from divscore.paper.sections import CLOSE, Claim, Findings, accuracy_tables, size_table, smaller_sets
+from divscore.sources import open_table
+from divscore.sources.items import ItemBatch, Items
+from divscore.sources.places import quoted
+from divscore.sources.table import PROBLEMS_KEPT
 
-__all__ = ["DEFAULTS", "DIALECT", "STAND_IN", "reproduce", "tasks"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-DEFAULTS = Settings(repetitions=25, alpha=0.1, collection=1000)
-DIALECT = Attribute("dialect", "dialect", ("AAE", "WHE"))
+__all__ = ["EXPERIMENT", "Tweets", "likeliest", "load_twitteraae", "plain", "sample_tweets", "work"]
+
+SET = "TwitterAAE"
+ORIGIN = Origin("TwitterAAE", "slanglab.cs.umass.edu/TwitterAAE/", "research use")
+RELEASE = ("twitteraae_all", "twitteraae_all.tsv")
+TABLES = frozenset({".parquet", ".arrow", ".feather", ".ipc", ".csv", ".jsonl", ".ndjson"})
+AAE, WHE = "AAE", "WHE"
+DIALECT = Attribute("dialect", "dialect", (AAE, WHE))
+THRESHOLD, OTHERS = 0.99, 0.1
+LIKELIEST = 1_800
+RUN = 4096
+TRIED = 1000  # if none of so many lines has the right form, it is another file
+DIGEST = 8  # bytes that identify a text: 1.2 million of them collide once in 25 million releases
+
+Row = tuple[str, str, str]  # id, text, dialect
+
+
+class Tweets(Items):
+    """The tweets whose dialect is certain, cleaned, read line by line; the column ``dialect`` has the group.
+
+    Takes the file, its folder, or the zip archive as downloaded. After an iteration `lines` counts the file's lines,
+    and `unreadable` and `problems` describe broken ones.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], threshold: float = THRESHOLD, others: float = OTHERS
+    ) -> None:
+        super().__init__(os.fspath(path), SET, "text", {DIALECT.column: "text"})
+        self.extra = (DIALECT.column,)
+        self.threshold, self.others = threshold, others
+        self.lines = 0
+        with _opened(Path(path)):
+            pass  # a missing file is reported now
+
+    def __iter__(self) -> Iterator[ItemBatch]:
+        self.unreadable, self.problems, self.lines = 0, [], 0
+        seen: set[bytes] = set()
+        run: list[Row] = []
+        with _opened(Path(self.path)) as stream:
+            for row in self._certain(stream):
+                digest = hashlib.blake2b(row[1].encode("utf-8", "surrogatepass"), digest_size=DIGEST).digest()
+                if not row[1] or digest in seen:
+                    continue
+                seen.add(digest)
+                run.append(row)
+                if len(run) == RUN:
+                    yield _batch(run)
+                    run = []
+        if run:
+            yield _batch(run)
+
+    def _certain(self, stream: IO[bytes]) -> Iterator[Row]:
+        threshold, line = self.threshold, b""
+        for self.lines, line in enumerate(stream, start=1):
+            cells = line.rsplit(b"\t", 5)
+            try:
+                aa, white = float(cells[2]), float(cells[5])
+                # Written in this way, NaN, which the release has, is never certain.
+                if not (aa >= threshold or white >= threshold):
+                    continue
+                if not float(cells[3]) + float(cells[4]) <= self.others:
+                    continue
+                name = cells[0].partition(b"\t")[0].decode("utf-8", "replace").strip('"')
+                text = cells[1].decode("utf-8", "replace")
+                text = str(json.loads(text)) if text.startswith('"') else text
+            except (ValueError, IndexError):
+                self.unreadable += 1
+                if len(self.problems) < PROBLEMS_KEPT:
+                    self.problems.append(f"{self.path}, line {self.lines}: {quote(line)} has another form")
+                if self.unreadable == self.lines == TRIED:
+                    break
+                continue
+            yield name, plain(text), AAE if aa >= white else WHE
+        if self.unreadable == self.lines:
+            raise FileError(
+                f"{self.path}: none of {self.lines} lines has the form of {RELEASE[0]}, the last is {quote(line)}; "
+                "expected ten columns separated by tabs, the last five a text and the posteriors of African-American, "
+                "Hispanic, other and White English"
+            )
+
+
+def plain(text: str) -> str:
+    """A tweet without web addresses, mentions and the like, its words separated by one space."""
+    return " ".join(clean(text).split())
+
+
+def _batch(run: list[Row]) -> ItemBatch:
+    names, texts, dialects = zip(*run, strict=True)
+    return ItemBatch(texts, names, {DIALECT.column: dialects})
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """The release's lines, from the file, its folder or the archive."""
+    file = next((path / name for name in RELEASE if (path / name).is_file()), path)
+    if not file.is_file():
+        raise ORIGIN.missing(path, f"file {RELEASE[0]}")
+    if file.suffix.lower() != ".zip":
+        with open(file, "rb") as stream:
+            yield stream
+        return
+    try:
+        with zipfile.ZipFile(file) as archive:
+            inside = next((n for n in archive.namelist() if n.rpartition("/")[2] in RELEASE), None)
+            if inside is None:
+                raise ORIGIN.missing(path, f"file {RELEASE[0]}")
+            with archive.open(inside) as member:
+                yield member
+    except zipfile.BadZipFile as error:
+        raise FileError(f"{file} is truncated or damaged ({error}); download it again") from error
+
+
+def load_twitteraae(
+    path: str | os.PathLike[str],
+    encoding: Encoding | None = None,
+    *,
+    each: int | None = None,
+    seed: int = 0,
+    progress: Progress = None,
+) -> LabelledData:
+    """Read tweets of both dialects, with the column ``dialect`` (AAE, WHE).
+
+    Parameters
+    ----------
+    path : path
+        The release: the file ``twitteraae_all``, its folder, or the zip archive. Or, as a stand-in, a table with the
+        columns text, aa and white (posteriors).
+    encoding : Encoding, optional
+        What encodes texts; by default the encoder ``ngrams``.
+    each : int, optional
+        Number of tweets of each dialect. From the release a random draw, by default all, about 1.2 million; from a
+        stand-in the likeliest, by default 1,800.
+    seed : int
+        Seed of the random draw.
+    progress : callable, optional
+        Called with numbers of tweets as they are encoded.
+    """
+    if each is not None and each < 1:
+        raise InputError(f"{each} tweets of each dialect; expected at least 1")
+    if Path(path).suffix.lower() in TABLES:
+        return encode(likeliest(path, each or LIKELIEST), encoding, progress, stand_in=True)
+    tweets = Tweets(path)
+    return encode(tweets if each is None else sample_tweets(tweets, each, seed), encoding, progress)
+
+
+def sample_tweets(tweets: Tweets, each: int, seed: int = 0) -> ListedItems:
+    """Draw tweets of each dialect at random in one pass, with only the drawn in memory (reservoir sampling)."""
+    rng = np.random.default_rng(seed)
+    drawn: dict[str, list[tuple[str, str]]] = {AAE: [], WHE: []}
+    met = dict.fromkeys(drawn, 0)
+    for batch in tweets:
+        draws = rng.random(len(batch)).tolist()
+        rows = zip(batch.ids, batch.contents, batch.values[DIALECT.column], draws, strict=True)
+        for name, text, dialect, draw in rows:
+            met[dialect] += 1
+            at = int(draw * met[dialect])
+            if len(drawn[dialect]) < each:
+                drawn[dialect].append((name, str(text)))
+            elif at < each:
+                drawn[dialect][at] = (name, str(text))
+    for dialect, chosen in drawn.items():
+        if not chosen:
+            raise FileError(
+                f"{tweets.path} has no tweet that is certainly {dialect}; is it the whole release?"
+            )
+    items = _listed(tweets.path, drawn)
+    items.unreadable, items.problems = tweets.unreadable, tweets.problems
+    return items
+
+
+def likeliest(path: str | os.PathLike[str], each: int = LIKELIEST) -> ListedItems:
+    """From a table with text and posteriors, the tweets likeliest to be AAE and those likeliest to be WHE.
+
+    A tweet belongs to the likelier dialect only. Of tweets with the same cleaned text the likeliest counts.
+    """
+    if not Path(path).exists():
+        raise ORIGIN.missing(path, "table with the columns text, aa and white")
+    opened = open_table(path, vectors=False)
+    missing = [name for name in ("text", "aa", "white") if name not in opened.columns]
+    if missing:
+        raise FileError(f"{path} has the columns {quoted(opened.columns)}, but not {quoted(missing)}")
+    wanted = ("text", "aa", "white", *(["id"] if "id" in opened.columns else []))
+    blocks = list(opened.select(extra=wanted))
+    cells = {name: [text for block in blocks for text in block.values[name]] for name in wanted}
+    ids = cells.get("id") or [str(row) for row in range(len(cells["text"]))]
+    aa, white = _numbers(cells["aa"], path), _numbers(cells["white"], path)
+    texts = [plain(text) for text in cells["text"]]
+    chosen = {}
+    for dialect, posterior, member in ((AAE, aa, aa >= white), (WHE, white, aa < white)):
+        rows = np.argsort(-posterior, kind="stable")
+        first: dict[str, int] = {}
+        for row in rows[member[rows]].tolist():
+            first.setdefault(texts[row], row)
+        chosen[dialect] = [(ids[row], text) for text, row in first.items() if text][:each]
+        if not chosen[dialect]:
+            raise FileError(f"{path} has no tweet that is likelier {dialect} than the other; both are needed")
+    return _listed(os.fspath(path), chosen)
+
+
+def _listed(path: str, chosen: dict[str, list[tuple[str, str]]]) -> ListedItems:
+    columns = text_columns({DIALECT.column: [dialect for dialect, rows in chosen.items() for _ in rows]})
+    rows = [row for some in chosen.values() for row in some]
+    return ListedItems(path, SET, "text", [text for _, text in rows], [name for name, _ in rows], columns)
+
+
+def _numbers(cells: list[str], path: str | os.PathLike[str]) -> NDArray[np.float64]:
+    """Posteriors of a column; an empty cell is NaN, which is not likelier than anything."""
+    try:
+        return np.array([cell or "nan" for cell in cells], dtype=np.float64)
+    except ValueError as error:
+        raise FileError(f"{path}: a posterior is not a number ({error}); fix it or remove the row") from error
+
+
+# The experiment.
+
 OVERALL = -0.826  # the disparity of the whole set, at which the size of the control set is varied
 LIMIT = 1.5
-STAND_IN = (
-    "**This is a stand-in, not TwitterAAE.** The tweets are of another corpus, with posteriors by TwitterAAE's model: "
-    "those likeliest AAE and those likeliest WHE, not the paper's posteriors of 0.99 and more. The protocol is the "
-    "paper's; its numbers are not to be compared with the paper's figures."
+PROTOCOL = (
+    "{items:,} tweets ({counts}; cleaned of addresses, mentions and the like; {made_of}), {settings.repetitions} "
+    "repetitions, seed {settings.seed}. Each repetition labels {settings.labels}, half of each dialect, because a "
+    "random part of the whole set has too few AAE tweets for the paper's control sets, and draws collections of "
+    "{sizes} of the others without replacement. Control sets have {settings.size} examples; α = {settings.alpha:g} and "
+    "k = {settings.k} (SS-ST)."
 )
+CLAIMS_OF_EACH = (
+    Claim(
+        "{title} increases with the fraction of AAE tweets", "6.3",
+        "from {first:.2f} to {last:.2f}", "smallest_step", ">", 0.0, ", not everywhere",
+    ),
+    Claim(
+        "{title} approximates, on average, the disparity of all collections", "6.3",
+        "its mean is wrong by at most {bias:.2f}", "bias", "≤", CLOSE,
+    ),
+)  # fmt: skip
+AHEAD = Claim(
+    "DivScore-Adaptive errs less than DivScore-Random-Balanced for most collections", "6.3",
+    "for {ahead} of {count}", "ahead", ">", "half",
+)  # fmt: skip
 
 
-def tasks(settings: Settings) -> int:
-    """How many steps the run takes."""
-    return settings.repetitions
+def prepare(data: LabelledData, settings: Settings) -> LabelledData:
+    """Check the dialects."""
+    DIALECT.labels(data)
+    return data
 
 
-def reproduce(
-    data: LabelledData,
-    settings: Settings = DEFAULTS,
-    *,
-    workers: int = 1,
-    progress: Callable[[int], None] | None = None,
-    stand_in: bool = False,
-) -> Results:
-    """Run everything and put the results together; a `stand_in` says so."""
-    settings.check(len(data))
-    material = Material(data.vectors, {DIALECT.column: data.column(DIALECT.column)})
-    DIALECT.labels(material)
-    doing = functools.partial(work, settings=settings)
-    plan = [(repetition,) for repetition in range(settings.repetitions)]
-    batch, run = batches(doing, material, plan, workers=workers, progress=progress)
-    return _results(data, settings, batch, run, stand_in)
-
-
-def work(material: Material, repetition: int, settings: Settings) -> Batch:
+def work(data: LabelledData, repetition: int, part: int, settings: Settings) -> Batch:
     """One split: both sweeps.
 
-    The labelled part is half AAE: of a random 200 of the whole set some 17 would be, too few for 25 of each group.
+    Half of the labelled part is AAE: a random 200 of the whole set have about 17, too few for 25 of each group.
     """
-    labels, seed = DIALECT.labels(material), settings.seed
+    labels, seed = DIALECT.labels(data), settings.seed
     rng, sampling = np.random.default_rng([seed, repetition]), np.random.default_rng([seed, repetition, 1])
     split = Split.balanced(labels, settings.labels, rng)
-    labelled = Labelled.draw(material, DIALECT, split.labelled, settings.size, rng, repetition)
-    collections = composition_sweep(material, DIALECT, split.rest, settings, rng, sampling)
-    batch = Batch(ask((*with_ours(settings), *same_labels(settings)), labelled, collections, "f"))
+    labelled = Labelled.draw(data, DIALECT, split.labelled, settings.size, rng, repetition)
+    collections = composition_sweep(data, DIALECT, split.rest, settings, rng, sampling)
+    batch = Batch(ask(all_methods(settings), labelled, collections, "f"))
     share = (1 + OVERALL) / 2
-    rows = composed(labels, split.rest, (share, 1 - share), settings.collection, rng)
-    batch.answers.extend(size_sweep(labelled, collected(material, DIALECT, rows, "", sampling), settings))
+    rows = compose(labels, split.rest, (share, 1 - share), settings.collection, rng)
+    batch.answers.extend(size_sweep(labelled, collect(data, DIALECT, rows, "", sampling), settings))
     return batch
 
 
-def _results(
-    data: LabelledData, settings: Settings, batch: Batch, run: dict[str, Any], stand_in: bool
-) -> Results:
-    methods, shown = (*with_ours(settings), *same_labels(settings)), with_ours(settings)
-    names = [DIALECT.name]
-    swept = [a for a in batch.answers if a.sweep == "f"]
-    found, at = summaries(swept), points(batch.answers)
-    by_share, by_size = ([p for p in at if p.sweep == sweep] for sweep in ("f", "size"))
-    sizes = size_methods(settings.size, settings.alpha)
-    cost = equal_cost(swept, methods, names)
-    x_labels = {DIALECT.name: "fraction f of AAE tweets in the collection"}
+def claims(found: Findings) -> Iterator[tuple[Claim, dict[str, Any]]]:
+    """The paper's claims with the values that they are checked by."""
+    by_share = sorted(found.at("f"), key=lambda p: float(p.at))
+    for method in found.some(("random-balanced", "adaptive")):
+        means = [p.mean for p in by_share if p.method == method.key]
+        values = {
+            "title": method.title,
+            "first": means[0],
+            "last": means[-1],
+            "smallest_step": min(np.diff(means), default=1.0),
+            "bias": found.accuracy["dialect"][method.key].worst_bias,
+        }
+        yield from ((claim, values) for claim in CLAIMS_OF_EACH)
+    errors = {(p.method, p.at): p.mae for p in by_share}
+    at = [a for method, a in errors if method == "adaptive" and ("random-balanced", a) in errors]
+    ahead = sum(errors["adaptive", a] < errors["random-balanced", a] for a in at)
+    yield AHEAD, {"ahead": ahead, "count": len(at), "half": len(at) / 2}
+    yield smaller_sets(found.at("size"), "dialect", f"disparity {OVERALL}")
+
+
+def report(found: Findings) -> tuple[tuple[Section, ...], dict[str, Figure]]:
+    """The sections and figures of TwitterAAE."""
+    settings = found.settings
+    shown, sizes = main_methods(settings), size_methods(settings.size, settings.alpha)
+    x_labels = {"dialect": "fraction f of AAE tweets in the collection"}
     figures = {
-        "sweep": sweep_figure(by_share, shown, x_labels, limit=LIMIT),
-        "errors": error_figure(by_share, shown, x_labels, limit=FARTHEST_ERROR),
-        "sizes": size_figure(by_size, sizes, names),
+        "sweep": sweep_figure(found.at("f"), shown, x_labels, LIMIT),
+        "errors": error_figure(found.at("f"), shown, x_labels, FARTHEST_ERROR),
+        "sizes": size_figure(found.at("size"), sizes, ["dialect"]),
     }
-    claims = claims_table("claims", _claims(found, by_share, by_size))
     bars = f"Mean ± standard error of {settings.repetitions} repetitions"
-    said = (STAND_IN,) if stand_in else ()
     sections = (
-        Section("In short", (*said, *in_short(found, names, cost, claims, settings)), tables=(cost,)),
-        Section("What was done", tuple(_protocol(data, settings, batch))),
-        Section("What agrees with the paper, and what does not", tables=(claims,)),
         Section(
             "Collections of every composition",
             figures=(
                 ("sweep", f"{bars}, cut at ±{LIMIT}"),
-                ("errors", f"What a single audit is off by, on average, cut at {FARTHEST_ERROR}"),
+                ("errors", f"Mean error of a single audit, cut at {FARTHEST_ERROR}"),
             ),
-            tables=(accuracy_table(found, methods, names), time_table(found, methods, names)),
+            tables=accuracy_tables(found),
         ),
         Section(
             f"The size of the control set, disparity {OVERALL:g}".replace("-", "−"),
-            ("Every score is normalised with the control set that gave it. \"Cannot tell\" counts as 0.",),
+            ('Every score is normalised with its own control set. "Cannot tell" counts as 0.',),
             (("sizes", f"{bars}, and mean absolute error, cut {FARTHEST_ERROR} from the truth"),),
-            (size_table(by_size, sizes),),
+            (size_table(found, sizes),),
         ),
-        stored_section(batch.answers, at, methods),
-    )  # fmt: skip
-    title = "TwitterAAE's protocol on a stand-in" if stand_in else "TwitterAAE"
-    return Results(
-        "twitteraae",
-        f"{title}: the paper's experiments, and our estimators beside them",
-        settings.command("twitteraae", DEFAULTS),
-        settings.to_dict()
-        | {"data": data.name, "stand_in": stand_in, "items": len(data), "encoder": data.encoder},
-        sections,
-        figures,
-        run,
-        short_table(found, methods, names),
     )
+    return sections, figures
 
 
-def _protocol(data: LabelledData, settings: Settings, batch: Batch) -> list[str]:
-    sizes = [a.items for a in batch.answers if a.sweep == "f"]
-    counts = ", ".join(f"{(data.column(DIALECT.column) == g).sum():,} {g}" for g in DIALECT.groups)
-    return [
-        f"{len(data):,} tweets ({counts}; cleaned of addresses, mentions and the "
-        f"like; {made_of(data)}), {settings.repetitions} repetitions, seed {settings.seed}. "
-        f"Each labels {settings.labels}, half of each dialect, because a random part of the whole set would have too "
-        f"few AAE tweets for the paper's control sets, and draws collections of {_span(sizes)} of the "
-        f"others, without replacement. Control sets have {settings.size} examples; α = {settings.alpha:g} and k = "
-        f"{settings.k} (SS-ST).",
-        how_counted([a for a in batch.answers if a.sweep == "f"]),
-    ]
-
-
-def _span(sizes: Sequence[int]) -> str:
-    low, high = min(sizes), max(sizes)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
-def _claims(found: Found, by_share: Sequence[Point], by_size: Sequence[Point]) -> list[Claim]:
-    claims = []
-    for method, title in (("random-balanced", "DivScore-Random-Balanced"), ("adaptive", "DivScore-Adaptive")):
-        means = [p.mean for p in sorted(by_share, key=lambda p: float(p.at)) if p.method == method]
-        rising = bool(np.all(np.diff(means) > 0))
-        claims.append(
-            Claim(
-                f"{title} increases with the fraction of AAE tweets",
-                "6.3",
-                f"from {means[0]:.2f} to {means[-1]:.2f}{'' if rising else ', not everywhere'}",
-                rising,
-            )
-        )
-        worst = found[DIALECT.name, method].worst_bias
-        claims.append(
-            Claim(
-                f"{title} approximates, on average, the disparity of all collections",
-                "6.3",
-                f"its mean is off by {worst:.2f} at most",
-                worst <= CLOSE,
-            )
-        )
-    by = {(p.method, p.at): p.mae for p in by_share}
-    at = [a for method, a in by if method == "adaptive" and ("random-balanced", a) in by]
-    ahead = sum(by["adaptive", a] < by["random-balanced", a] for a in at)
-    return [
-        *claims,
-        Claim(
-            "DivScore-Adaptive errs less than DivScore-Random-Balanced for most collections",
-            "6.3",
-            f"for {ahead} of {len(at)}",
-            2 * ahead > len(at),
-        ),
-        smaller_sets(by_size, DIALECT.name, f"disparity {OVERALL}"),
-    ]
+EXPERIMENT = Experiment(
+    name="twitteraae",
+    title=SET,
+    defaults=Settings(repetitions=25, alpha=0.1, collection=1000),
+    attributes=(DIALECT,),
+    work=work,
+    claims=claims,
+    report=report,
+    protocol=PROTOCOL,
+    prepare=prepare,
+)

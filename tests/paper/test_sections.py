@@ -1,0 +1,50 @@
+"""Claims and sentences, from numbers by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from material import answer
+
+from divscore.paper.draws import Settings
+from divscore.paper.methods import all_methods
+from divscore.paper.records import points
+from divscore.paper.sections import Claim, check_claims, equal_cost, equal_cost_text, smaller_sets, strictest
+
+
+@pytest.mark.parametrize(("error", "reached"), [(0.3, False), (0.5, True)])
+def test_whether_the_factor_of_four_is_reached(error: float, reached: bool) -> None:
+    methods = [m for m in all_methods(Settings()) if m.key in ("all", "likelihood")]
+    table = equal_cost([answer(0.1, method="likelihood"), answer(error, method="all")], methods, ["x"])
+    assert table.column("≥ 4 ×") == [reached]
+    (sentence,) = equal_cost_text(table)
+    assert ("not reached" in sentence) is not reached
+    assert ("not reached" in strictest(table)) is not reached
+    assert f"{error / 0.1:.1f} ×" in sentence
+
+
+@pytest.mark.parametrize(("value", "verdict"), [(0.2, "agrees"), (0.4, "differs"), (None, "agrees")])
+def test_a_claim_compares_a_statistic_with_a_threshold(value: float | None, verdict: str) -> None:
+    claim = Claim("Low ({name})", "4.1", "{by[m].mae:.2f}", "by[m].mae", "≤", 0.3, ", too much")
+    ((says, where, measured, said),) = check_claims(
+        [(claim, {"name": "x", "by": {"m": SimpleNamespace(mae=value)}})]
+    ).rows
+    assert (says, where, said) == ("Low (x)", "4.1", verdict)
+    assert measured == f"{value or 0:.2f}" + ", too much" * (verdict == "differs")
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_fewer_examples_for_the_same_error(swapped: bool) -> None:
+    errors = {"adaptive": (0.2, 0.1, 0.3), "random-balanced": (0.5, 0.3, 0.11)}
+    names = list(errors)[:: -1 if swapped else 1]
+    found = points(
+        answer(error, at=size, sweep="size", attribute="tone", method=name)
+        for name, row in zip(names, errors.values(), strict=True)
+        for size, error in zip((10, 20, 30), row, strict=True)
+    )
+    ((says, _, measured, verdict),) = check_claims([smaller_sets(found, "tone", "here")]).rows
+    assert str(says).endswith("(here)")
+    assert verdict == ("differs" if swapped else "agrees")
+    assert "0.110, the lowest that both reach: " in str(measured)
+    assert str(measured).endswith("30 examples against 20" if swapped else "20 examples against 30")

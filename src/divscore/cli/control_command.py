@@ -39,7 +39,7 @@ from divscore.publishing.verify import Verdict, check_published, stated
 from divscore.report.table import columns
 from divscore.sketch.scorer import scorer_for
 from divscore.sources.labelled import read_pool
-from divscore.text import brief, printable
+from divscore.text import brief, count, printable
 
 __all__ = ["control"]
 
@@ -440,17 +440,17 @@ def _say_published(published: Published, out: str, ids: str) -> None:
     elif ids != "numbers":
         warn("Check the ids: if one names a person, publish with --ids numbers.")
     if objections.renamed:
-        warn(f"{OBJECTIONS}: {objections.renamed} lines were updated to new ids.")
+        warn(f"{OBJECTIONS}: {count(objections.renamed, 'lines')} updated to new ids.")
     if objections.removed:
         named = ", ".join(f"'{brief(name)}'" for name in objections.removed[:NAMED])
         more = " …" if len(objections.removed) > NAMED else ""
         warn(
-            f"{OBJECTIONS}: {len(objections.removed)} open objections are about examples that are no longer in the set "
-            f"({named}{more}); set their status to 'accepted' or 'declined'."
+            f"{OBJECTIONS}: {count(len(objections.removed), 'open objections')} to examples that are no longer in the "
+            f"set ({named}{more}); set the status to 'accepted' or 'declined'."
         )
     if published.still_named:
         warn(
-            f"{' and '.join(published.still_named)} still contain names of examples from earlier editions. If they "
+            f"Names of examples from earlier editions are still in {' and '.join(published.still_named)}. If they "
             "should not be public, remove them there and publish again."
         )
     warn(publication.vectors_warning)

@@ -77,34 +77,38 @@ def front_page(folder: Path) -> str:
         settings = documents["ppb"]["settings"]
         parts.append(
             "Mean absolute error of the disparity on the paper's own data and protocol (PPB-2017, collections of about "
-            f"480 portraits, 0 to 100 % of the group, {settings['splits']} splits), and `likelihood`'s 95 % interval:"
+            f"480 portraits, 0 to 100 % of the group, {settings['splits']} splits), with the 95 % interval of "
+            "`likelihood`:"
         )
         parts.append(markdown(*_accuracy(rows, best)))
         parts.append(
-            "The method was developed on these portraits, so this is not held-out data; benchmarks/README.md says what "
-            "was chosen on it. QuaPy's best is the best of 16 variants on each row."
+            "The method was developed on these portraits, so they are not held-out data; benchmarks/README.md says "
+            'what was chosen on them. "QuaPy\'s best" is the best of 16 variants in each row.'
         )
     rows = [
         row for name in ("faces", "tweets") if name in documents for row in _from_items(name, documents[name])
     ]
     if rows:
         parts.append(
-            "The same from image files (`faces`) and from texts (`ngrams`: dialect of tweets, 500 at a time):"
+            "The same measures from image files (encoder `faces`) and from texts (encoder `ngrams`: dialect of tweets, "
+            "collections of 500):"
         )
         parts.append(markdown(["items", "labels", "attribute", "likelihood", "coverage", "width"], rows))
     if "faces" in documents:
         found = {(row[0], row[1]): row for row in documents["faces"]["tables"][0]["rows"]}
-        tones = " and ".join(f"{found['skin tone', tone][6]:.1%} of {tone}" for tone in ("lighter", "darker"))
+        tones = " and ".join(
+            f"in {found['skin tone', tone][6]:.1%} of those of {tone}" for tone in ("lighter", "darker")
+        )
         parts.append(
-            f"A face is found in {found['all', 'all'][6]:.1%} of the portraits, in {tones}-skinned people's: what a "
-            "detector overlooks is not random, and divscore says how far it could move the answer."
+            f"The face detector finds a face in {found['all', 'all'][6]:.1%} of the portraits: {tones}-skinned people. "
+            "Skipped items are not random, so divscore reports how far they could change the result."
         )
     if "speed" in documents:
         passes = {row[0]: row for row in documents["speed"]["tables"][0]["rows"]}
         one, sketch, whole = (passes[n] for n in ("ones @ X", "sketch", "audit, new control set"))
         parts.append(
-            f"A million 300-dimensional vectors in memory: {sketch[1]:.2f} s on one thread for the sketch, "
-            f"{sketch[3]:.1f} times the bare memory pass `ones @ X` ({one[1]:.2f} s), and {whole[1]:.2f} s for a whole "
+            f"A million 300-dimensional vectors in memory: {sketch[1]:.2f} s on one thread for the sketch "
+            f"({sketch[3]:.1f} times the bare memory pass `ones @ X`, {one[1]:.2f} s) and {whole[1]:.2f} s for a whole "
             "audit with its interval and all checks."
         )
     return "\n\n".join(parts)

@@ -1,7 +1,7 @@
 """Write the generated parts of the documentation: run `python docs/generate.py` after a change, or `make docs`.
 
-`cli.md` is what `--help` prints, all of it. In `api.md` and `json.md` only what stands between a pair of marks
-(`<!-- api: NAME -->` … `<!-- end -->`) is generated; the rest is written by hand.
+All of `cli.md` is the output of `--help`. In `api.md` and `json.md` only the text between a pair of marks
+(`<!-- api: NAME -->` … `<!-- end -->`) is generated.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ MARKED = re.compile(r"(<!-- (api|keys): ([^>]+?) -->\n).*?(<!-- end -->)", re.S)
 INTRODUCTION = """\
 # Command line
 
-<!-- Written by docs/generate.py from what --help prints; do not edit. -->
+<!-- Written by docs/generate.py from the output of --help; do not edit. -->
 
-Every command with all its options, as `--help` prints them. What goes to standard output is data, what goes to \
-standard error is talk. Exit codes: 0 fine, 1 a limit is exceeded, 2 error, 3 it cannot be told.
+Every command with all its options, as `--help` prints them. Data goes to standard output, messages go to standard \
+error. Exit codes: 0 success, 1 a limit is exceeded, 2 error, 3 inconclusive.
 """
 
 
 def pages() -> dict[Path, str]:
-    """Every page with generated parts, as it should be."""
+    """Every page with generated parts, up to date."""
     written = {DOCS / "cli.md": cli_page()}
     for name in ("api.md", "json.md"):
         path = DOCS / name
@@ -78,12 +78,12 @@ def _filled(match: re.Match[str]) -> str:
     start, kind, words, end = match.groups()
     if kind == "keys":
         return f"{start}{keys(*words.split())}{end}"
-    told = "\n".join(signature(name) for name in words.split())
-    return f"{start}```py\n{told}\n```\n{end}"
+    signatures = "\n".join(signature(name) for name in words.split())
+    return f"{start}```py\n{signatures}\n```\n{end}"
 
 
 def signature(name: str) -> str:
-    """How `module.name` or `module.Class.method` is called; of a dataclass, its fields."""
+    """The signature of `module.name` or `module.Class.method`; for a dataclass, its fields."""
     found, title = resolve(name), name.rpartition(".")[2]
     if isinstance(found, type) and issubclass(found, Exception):
         return f"class {title}({', '.join(base.__name__ for base in found.__bases__)})"
@@ -97,7 +97,7 @@ def signature(name: str) -> str:
 
 
 def resolve(name: str) -> Any:
-    """Find what a dotted name stands for; `divscore.audit` is the function, not the module of the same name."""
+    """The object of a dotted name; `divscore.audit` is the function, not the package of the same name."""
     words = name.split(".")
     found: Any = importlib.import_module(words[0])
     cut = 1
@@ -143,7 +143,7 @@ def _parameter(parameter: inspect.Parameter, space: dict[str, Any]) -> str:
 
 
 def _default(value: Any, space: dict[str, Any]) -> str:
-    """A constant by its name, so that the page does not depend on how it prints."""
+    """A constant by its name, so that the page does not depend on its repr."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if value is None or isinstance(value, (int, float)):
@@ -156,27 +156,25 @@ def _plain(annotation: Any) -> str:
 
 
 def keys(file: str, place: str = "") -> str:
-    """A table of the keys of an object in a JSON Schema; `place` is a name under `$defs`, or nothing for the whole."""
+    """A table of the keys of an object in a JSON Schema; `place` is a name under `$defs`, or empty for the whole."""
     whole = json.loads((DOCS / "schema" / file).read_text(encoding="utf-8"))
     described = whole["$defs"][place] if place else whole
-    lines = ["| key | holds | what it is |", "|---|---|---|"]
+    lines = ["| key | type | meaning |", "|---|---|---|"]
     for key, value in described["properties"].items():
-        optional = "" if key in described.get("required", ()) else " *(not always there)*"
-        lines.append(f"| `{key}` | {_holds(value, whole)} | {value['description']}{optional} |")
+        optional = "" if key in described.get("required", ()) else " *(optional)*"
+        lines.append(f"| `{key}` | {_type(value, whole)} | {value['description']}{optional} |")
     return "\n".join(["", *lines, "", ""])
 
 
-def _holds(value: dict[str, Any], whole: dict[str, Any]) -> str:
-    """The kind of a value, in words."""
+def _type(value: dict[str, Any], whole: dict[str, Any]) -> str:
+    """The type of a value, in words."""
     if "const" in value:
         return f"`{json.dumps(value['const'], ensure_ascii=False)}`"
     if "enum" in value:
         return ", ".join(f"`{json.dumps(each, ensure_ascii=False)}`" for each in value["enum"])
     if "$ref" in value:
         place = value["$ref"].rpartition("/")[2]
-        return (
-            _holds(whole["$defs"][place], whole) if place in {"limits", "share"} else f"[{place}](#{place})"
-        )
+        return _type(whole["$defs"][place], whole) if place in {"limits", "share"} else f"[{place}](#{place})"
     kinds = value["type"] if isinstance(value["type"], list) else [value["type"]]
     return " or ".join(_kind(kind, value, whole) for kind in kinds)
 
@@ -185,10 +183,10 @@ def _kind(kind: str, value: dict[str, Any], whole: dict[str, Any]) -> str:
     if kind == "array":
         if value.get("minItems") == value.get("maxItems") == 2:
             return "two numbers"
-        return f"list of {_holds(value['items'], whole)}"
+        return f"list of {_type(value['items'], whole)}"
     if kind == "object":
         inner = value.get("additionalProperties")
-        return f"object, {_holds(inner, whole)} for each name" if inner else "object"
+        return f"object, {_type(inner, whole)} for each name" if inner else "object"
     return {"string": "text", "integer": "whole number", "null": "null"}.get(kind, kind)
 
 

@@ -1,4 +1,4 @@
-"""For mkdocs: links to files of the repository that are not part of the site become plain text."""
+"""For mkdocs: links to repository files outside the site become plain text."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+[^)\s]+)\)")
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Name the file instead; pages stay readable in the repository and on the site."""
+    """Show the path instead, so that pages work in the repository and on the site."""
     depth = page.file.src_uri.count("/")
 
-    def told(match: re.Match[str]) -> str:
+    def plain(match: re.Match[str]) -> str:
         text, target = match.groups()
         return f"{text} (`{target.lstrip('./')}`)" if target.count("../") > depth else match[0]
 
-    return LINK.sub(told, markdown)
+    return LINK.sub(plain, markdown)

@@ -6,12 +6,12 @@ import importlib.util
 import inspect
 import os
 import re
-import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -127,29 +127,19 @@ def test_reading_the_site_fetches_nothing_from_elsewhere(site: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.browser
-def test_pages_open_in_a_browser_without_a_request_or_an_error(site: Path) -> None:
+def test_pages_open_in_a_browser_without_a_request_or_an_error(site: Path, browser: Any) -> None:
     """From the disk, at the width of a phone: nothing is fetched from elsewhere, nothing is wider than the screen."""
-    if shutil.which("chromium") is None:
-        pytest.skip("chromium is not installed")
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--allow-file-access-from-files"]
-        )
-        page = browser.new_page(viewport={"width": 390, "height": 800})
-        asked: list[str] = []
-        errors: list[str] = []
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        for path in sorted(site.rglob("*.html")):
-            page.goto(path.as_uri())
-            wide = page.evaluate(
-                "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-            )
-            assert wide <= 0, f"{path.name} is {wide} pixels too wide"
-            assert page.evaluate(
-                "[...document.images].every(image => image.complete && image.naturalWidth > 0)"
-            ), path
-        browser.close()
-    assert not [address for address in asked if not address.startswith(("file:", "data:", "blob:"))]
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    requests: list[str] = []
+    errors: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    for path in sorted(site.rglob("*.html")):
+        page.goto(path.as_uri())
+        wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wide <= 0, f"{path.name} is {wide} pixels too wide"
+        loaded = "[...document.images].every(image => image.complete && image.naturalWidth > 0)"
+        assert page.evaluate(loaded), path
+    page.close()
+    assert not [address for address in requests if not address.startswith(("file:", "data:", "blob:"))]
     assert not errors

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from divscore.errors import FileError
-from divscore.sources.pickles import Record, read_object_npy, read_plain
+from divscore.sources import pickles
+from divscore.sources.pickles import read_object_npy
 
-KEYED = "gensim.models.keyedvectors.KeyedVectors"
 SAMPLE: dict[str, Any] = {
     "matrix": np.arange(6.0).reshape(2, 3),
     "columns": np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3)),
@@ -28,8 +28,11 @@ SAMPLE: dict[str, Any] = {
     "flags": np.array([True, False]),
     "scalar": np.float32(1.5),
     "plain": [1, -(2**70), 2.5, "é", None, True, (1, 2), {"k": [3]}, b"raw", {4}],
-    "ordered": collections.OrderedDict([("a", 1)]),
 }
+
+
+def read_plain(stream: io.BytesIO) -> Any:
+    return pickles.read_plain(stream.getvalue(), "a.npy")
 
 
 def dump(value: Any, protocol: int = 4) -> io.BytesIO:
@@ -54,7 +57,7 @@ def raw(module: str, name: str, *args: str) -> io.BytesIO:
     return io.BytesIO(f"c{module}\n{name}\n(".encode() + texts + b"tR.")
 
 
-@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("protocol", [3, 4])
 def test_plain_data_comes_back(protocol: int) -> None:
     value = SAMPLE if protocol >= 4 else {**SAMPLE, "plain": SAMPLE["plain"][:-1]}  # sets are no data before
     found = read_plain(dump(value, protocol))
@@ -66,11 +69,9 @@ def test_plain_data_comes_back(protocol: int) -> None:
     np.testing.assert_array_equal(found["nested"][0], np.ones(2))
     assert found["nested"][1][1] == {"a": 2}
     assert found["plain"] == value["plain"]
-    assert type(found["ordered"]) is dict
-    assert found["ordered"] == {"a": 1}
 
 
-@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("protocol", [3, 4])
 def test_arrays_are_not_refused_for_their_size(protocol: int) -> None:
     values = np.random.default_rng(0).integers(0, 256, 30_000, dtype=np.uint8)
     np.testing.assert_array_equal(read_plain(dump(values, protocol)), values)
@@ -81,39 +82,6 @@ def test_arrays_that_were_read_are_ordinary_after_a_copy() -> None:
     again = pickle.loads(pickle.dumps(found))
     assert type(again) is np.ndarray
     np.testing.assert_array_equal(again, found)
-
-
-def test_a_path_or_a_stream(tmp_path: Path) -> None:
-    (tmp_path / "data.pickle").write_bytes(pickle.dumps([1, "a"]))
-    assert read_plain(tmp_path / "data.pickle") == [1, "a"]
-    with open(tmp_path / "data.pickle", "rb") as stream:
-        assert read_plain(stream) == [1, "a"]
-    with pytest.raises(FileError, match="cannot be opened"):
-        read_plain(tmp_path / "none.pickle")
-
-
-def test_named_classes_are_records(tmp_path: Path) -> None:
-    gensim = pytest.importorskip("gensim.models")
-    vectors = gensim.KeyedVectors(3)
-    vectors.add_vectors(["a", "b"], np.arange(6, dtype=np.float32).reshape(2, 3))
-    vectors.save(str(tmp_path / "v.kv"))
-    found = read_plain(tmp_path / "v.kv", {KEYED})
-    assert isinstance(found, Record)
-    assert found.name == KEYED
-    assert found.state["index_to_key"] == ["a", "b"]
-    np.testing.assert_array_equal(found.state["vectors"], vectors.vectors)
-    with pytest.raises(
-        FileError, match=r"contains gensim\.models\.keyedvectors\.KeyedVectors, which is not data"
-    ):
-        read_plain(tmp_path / "v.kv")
-
-
-def test_a_whole_gensim_model_is_refused(tmp_path: Path) -> None:
-    gensim = pytest.importorskip("gensim.models")
-    model = gensim.Word2Vec([["a", "b"]] * 5, vector_size=4, min_count=1, workers=1)
-    model.save(str(tmp_path / "m.model"))
-    with pytest.raises(FileError, match=r"gensim\.models\.word2vec\.Word2Vec, which is not data"):
-        read_plain(tmp_path / "m.model", {KEYED})
 
 
 EVIL = {
@@ -194,16 +162,15 @@ def test_states_by_hand_are_right() -> None:  # so that what follows fails for i
         (state(b"J\xff\xff\xff\x7f", DTYPE % b"f8", b"C\x08AAAAAAAA"), "expected 17179869176"),
         (state(b"J\xff\xff\xff\xff", DTYPE % b"f8", b"C\x00"), r"shape \(-1,\)"),
         (state(b"K\x09", DTYPE % b"S0", b"C\x00"), "type"),
-        (state(b"K\x01", NDARRAY, b"C\x01A"), "not numpy's"),
+        (state(b"K\x01", NDARRAY, b"C\x01A"), "not NumPy's"),
         (
             state(b"K\x01", DTYPE % b"f8" + b"(K\x03V|\nN(Va\nt}I8\nI1\nI63\ntb", b"C\x08AAAAAAAA"),
             "an array of records",
         ),
-        (io.BytesIO(NDARRAY + b"(M\xff\xfftR."), "in a way that numpy does not write"),
-        (io.BytesIO(RECONSTRUCT.replace(NDARRAY, b"cnumpy\ndtype\n") + b"."), "in a way that numpy does not"),
+        (io.BytesIO(NDARRAY + b"(M\xff\xfftR."), "in a way that NumPy does not write"),
+        (io.BytesIO(RECONSTRUCT.replace(NDARRAY, b"cnumpy\ndtype\n") + b"."), "in a way that NumPy does not"),
         (io.BytesIO(NDARRAY + b"}Vreal\nK\x01sb."), "cannot be read"),
         (io.BytesIO(NDARRAY + b"N}V_call\nK\x01s\x86b."), "cannot be read"),
-        (io.BytesIO(b"c_codecs\nencode\n(Vx\nVrot13\ntR."), "in a way that numpy does not write"),
     ],
 )
 def test_array_tricks(stream: io.BytesIO, why: str) -> None:
@@ -216,13 +183,6 @@ def test_an_array_is_filled_once() -> None:
     filling = whole[len(RECONSTRUCT) : -1]
     with pytest.raises(FileError, match="cannot be read"):
         read_plain(io.BytesIO(RECONSTRUCT + filling + filling + b"."))
-
-
-def test_no_file_leaves_anything_behind() -> None:
-    attack = f"c{KEYED.rpartition('.')[0]}\nKeyedVectors\nN}}Vname\nVx\ns\x86b.".encode("latin1")
-    with pytest.raises(FileError, match="cannot be read"):
-        read_plain(io.BytesIO(attack), {KEYED})
-    assert Record.name == ""
 
 
 @pytest.mark.parametrize(
@@ -245,9 +205,10 @@ def test_claims_larger_than_the_file_cost_nothing(data: bytes) -> None:
 
 
 def test_one_text_cannot_become_many_arrays() -> None:
-    big = b"X\x00\x00\x01\x00" + b"a" * (1 << 16) + b"q\x00"
-    call = b"c_codecs\nencode\nq\x01(h\x00Vlatin1\ntq\x02R"
-    with pytest.raises(FileError, match="claims more data than it holds"):
+    big = b"B\x00\x00\x01\x00" + b"a" * (1 << 16) + b"q\x00"
+    kind = b"cnumpy\ndtype\n(X\x06\x00\x00\x00S65536K\x00K\x01tR"
+    call = b"cnumpy.core.multiarray\nscalar\nq\x01(" + kind + b"h\x00tq\x02R"
+    with pytest.raises(FileError, match="claims more data than it has"):
         read_plain(io.BytesIO(big + call + b"h\x01h\x02R" * 10 + b"."))
 
 
@@ -260,7 +221,7 @@ def test_every_truncation_is_an_error() -> None:
 
 def test_random_damage_is_an_error_or_data() -> None:
     rng = np.random.default_rng(0)
-    for protocol in (2, 4, 5):
+    for protocol in (3, 4):
         whole = np.frombuffer(dump(SAMPLE, protocol).getvalue(), dtype=np.uint8)
         for _ in range(400):
             broken = whole.copy()
@@ -290,7 +251,7 @@ def test_plain_numpy_files_too(tmp_path: Path) -> None:
         np.testing.assert_array_equal(read_object_npy(tmp_path / f"{name}.npy"), value)
     whole = (tmp_path / "c.npy").read_bytes()
     (tmp_path / "short.npy").write_bytes(whole[:-1])
-    with pytest.raises(FileError, match="is truncated: 175 bytes, expected 176"):
+    with pytest.raises(FileError, match="is truncated: 47 bytes of data, expected 48"):
         read_object_npy(tmp_path / "short.npy")
     (tmp_path / "huge.npy").write_bytes(whole.replace(b"(2, 3), }   ", b"(2, 300000)}"))
     with pytest.raises(FileError, match="is truncated"):
@@ -303,7 +264,7 @@ def test_object_files_with_more_than_data(tmp_path: Path) -> None:
         read_object_npy(path)
     assert not (tmp_path / "called").exists()
     for value, name in (({1}, "set"), (b"raw", "bytes")):
-        with pytest.raises(FileError, match=f"contains a {name}; expected arrays"):
+        with pytest.raises(FileError, match=f"has a {name}; expected arrays"):
             read_object_npy(save_objects(tmp_path / "odd.npy", [value, 2]))
     path = save_objects(tmp_path / "cut.npy", [np.ones(3), "x"])
     path.write_bytes(path.read_bytes()[:-9])
@@ -311,7 +272,7 @@ def test_object_files_with_more_than_data(tmp_path: Path) -> None:
         read_object_npy(path)
     for content in (b"", b"no numpy file", b"\x93NUMPY\x09\x00"):
         (tmp_path / "other.npy").write_bytes(content)
-        with pytest.raises(FileError, match="as a numpy array"):
+        with pytest.raises(FileError, match="as a NumPy array"):
             read_object_npy(tmp_path / "other.npy")
 
 
@@ -327,8 +288,3 @@ def test_a_loop_ends(tmp_path: Path) -> None:
     loop.append(loop)
     path = save_objects(tmp_path / "a.npy", [{"a": loop}, 2])
     assert read_object_npy(path)[0]["a"][1][0] == 1
-
-
-def test_bytes_of_old_protocols() -> None:
-    for value in (b"", b"\xff\x00"):
-        assert read_plain(dump(value, 2)) == value

@@ -214,8 +214,8 @@ def test_reducing_averages() -> None:
         (b"BMW makes cars, and this is a text.", "is not an image of a known format"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "is not an image of a known format"),
         (b"8BPS\0\1" + bytes(40), "is not an image of a known format"),
-        (png(1, 1), "has sides of 1 × 1 pixels"),
-        (png(0, 9), "has sides of 0 × 9 pixels"),
+        (png(1, 1), "has 1 × 1 pixels"),
+        (png(0, 9), "is damaged"),
         (png(4000, 9), "is more than 200 times as long as wide"),
         (b"RIFF\x04\0\0\0WEBPJUNK", "is damaged"),
     ],
@@ -295,9 +295,7 @@ def test_bombs_are_refused_by_their_headers(name: str) -> None:
     data = _bombs()[name]
     assert len(data) < 40_000
     before, start = _peak(), time.process_time()
-    with pytest.raises(
-        UnreadablePicture, match="damaged" if name in ("png text", "png profile") else "million"
-    ):
+    with pytest.raises(UnreadablePicture, match="damaged" if name.startswith("png ") else "million|too many"):
         decode(data, enough=500)
     assert time.process_time() - start < 1
     assert _peak() - before < 50_000_000

@@ -1,4 +1,4 @@
-"""Pictures: bytes of an image file to an RGB array, with limits that a hostile file cannot get around."""
+"""Pictures: the bytes of an image file as an RGB array, with limits that a hostile file cannot get around."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ MILLION = 1_000_000
 MAX_BYTES = 256 << 20  # a file is held in memory while it is decoded; no camera writes larger ones
 # Pillow takes four bytes a pixel and the array three more: 120 million pixels are about 0.8 GB.
 MAX_PIXELS = 120 * MILLION
-# While they load, Pillow's GIF and TIFF readers warn of pictures beyond 89 million; the others do so in
-# Image.open only, which is not used here: warnings cannot be silenced for one thread alone.
+# While they load, Pillow's GIF and TIFF readers warn of pictures beyond 89 million.
 FEWER_PIXELS = 80 * MILLION
 MAX_JPEG_PIXELS = 500 * MILLION  # decoded at an eighth of its sides, this is 8 million; the time is seconds
 MIN_SIDE = 2  # web pages count their readers with pictures of one pixel
@@ -55,9 +54,11 @@ class UnreadablePicture(FileError):  # noqa: N818 - it is not the program that e
 def decode(data: bytes, *, enough: int = 0) -> NDArray[np.uint8]:
     """Decode a JPEG, PNG, WebP, GIF (first frame), TIFF (first page) or BMP file to RGB (height, width, 3).
 
-    The EXIF orientation is applied and transparency lies on white. Where `enough` is given, the picture may be
-    smaller than stored as long as its shorter side keeps that many pixels.
+    The EXIF orientation is applied, and transparency becomes white. With `enough`, the picture may be smaller than
+    stored as long as its shorter side keeps that many pixels.
     """
+    from PIL.Image import DecompressionBombError, DecompressionBombWarning
+
     form = _form(data)
     try:
         picture = _open(data, form, enough)
@@ -67,6 +68,10 @@ def decode(data: bytes, *, enough: int = 0) -> NDArray[np.uint8]:
         raise
     except MemoryError:
         raise UnreadablePicture("does not fit into memory") from None
+    except (DecompressionBombError, DecompressionBombWarning) as error:  # known to GIF and WebP only
+        raise UnreadablePicture(
+            f"has more pixels than the limit of {FEWER_PIXELS // MILLION} million"
+        ) from error
     except Exception as error:  # Pillow's readers raise nearly anything on damaged files
         raise UnreadablePicture(
             "is cut off" if _ended(error) else "is damaged or of an unusual kind"
@@ -89,7 +94,8 @@ def _form(data: bytes) -> str:
 
 
 def _open(data: bytes, form: str, enough: int) -> ImageFile:
-    """Read the header and refuse what it announces, before memory is taken for the pixels."""
+    """Read the header, and refuse what it announces before memory is taken for the pixels."""
+    # Not Image.open: it warns of large pictures, and warnings cannot be silenced for one thread alone.
     from PIL import BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, TiffImagePlugin
     from PIL.WebPImagePlugin import WebPImageFile
 
@@ -102,29 +108,29 @@ def _open(data: bytes, form: str, enough: int) -> ImageFile:
         _check(photo.size, MAX_PIXELS)
         return photo
     if form == "PNG":
-        _check(struct.unpack_from(">II", data, 16), MAX_PIXELS)
-        return PngImagePlugin.PngImageFile(stream)
-    if form == "WEBP":
-        _check(_webp_size(data), MAX_PIXELS)
-        return WebPImageFile(stream)
-    if form == "GIF":
-        _check(_gif_size(data), FEWER_PIXELS)
-        return GifImagePlugin.GifImageFile(stream)
-    if form == "BMP":
-        bitmap = BmpImagePlugin.BmpImageFile(stream)
-        _check(bitmap.size, MAX_PIXELS)
-        return bitmap
-    page = TiffImagePlugin.TiffImageFile(stream)
-    _check(page.size, FEWER_PIXELS)
-    tile = (page.tag_v2.get(TILE_WIDTH, 1), page.tag_v2.get(TILE_HEIGHT, 1))  # may exceed the picture
-    _check_pixels(tile, FEWER_PIXELS)
-    return page
+        picture: ImageFile = PngImagePlugin.PngImageFile(stream)
+    elif form == "WEBP":
+        if int.from_bytes(data[4:8], "little") + 8 > len(data):
+            raise UnreadablePicture("is cut off")
+        picture = WebPImageFile(stream)
+    elif form == "BMP":
+        picture = BmpImagePlugin.BmpImageFile(stream)
+    elif form == "GIF":
+        picture = GifImagePlugin.GifImageFile(stream)
+    else:
+        picture = page = TiffImagePlugin.TiffImageFile(stream)
+        tile = (page.tag_v2.get(TILE_WIDTH, 1), page.tag_v2.get(TILE_HEIGHT, 1))  # may exceed the picture
+        _check_pixels(tile, FEWER_PIXELS)
+    _check(picture.size, FEWER_PIXELS if form in ("GIF", "TIFF") else MAX_PIXELS)
+    return picture
 
 
 def _check(size: tuple[Any, ...], most: int) -> None:
     short, long = min(size), max(size)
     if short < MIN_SIDE:
-        raise UnreadablePicture(f"has sides of {size[0]:,} × {size[1]:,} pixels; {MIN_SIDE} are the least")
+        raise UnreadablePicture(
+            f"has {size[0]:,} × {size[1]:,} pixels; expected at least {MIN_SIDE} on each side"
+        )
     _check_pixels(size, most)
     if long > MAX_RATIO * short:
         raise UnreadablePicture(
@@ -135,47 +141,14 @@ def _check(size: tuple[Any, ...], most: int) -> None:
 def _check_pixels(size: tuple[Any, ...], most: int) -> None:
     if size[0] * size[1] > most:
         raise UnreadablePicture(
-            f"has {size[0]:,} × {size[1]:,} pixels, more than the {most // MILLION} million that are decoded"
+            f"has {size[0]:,} × {size[1]:,} pixels, more than the limit of {most // MILLION} million"
         )
 
 
 def _in_one_pass(photo: Any, data: bytes, end: int) -> bool:
-    """Whether the first scan holds all layers: the decoder keeps a JPEG of several scans whole, at full size."""
+    """Whether the first scan has all layers: the decoder keeps a JPEG of several scans whole, at full size."""
     start = end - 8 - 2 * int(photo.layers)
     return "progressive" not in photo.info and data[start : start + 2] == b"\xff\xda"
-
-
-def _webp_size(data: bytes) -> tuple[int, int]:
-    # Pillow's reader takes memory for the whole canvas as soon as it is made.
-    if int.from_bytes(data[4:8], "little") + 8 > len(data):
-        raise UnreadablePicture("is cut off")
-    if data[12:16] == b"VP8X":
-        return int.from_bytes(data[24:27], "little") + 1, int.from_bytes(data[27:30], "little") + 1
-    if data[12:16] == b"VP8L":
-        bits = int.from_bytes(data[21:25], "little")
-        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-    if data[12:16] != b"VP8 ":
-        raise ValueError("unknown WebP chunk")
-    width, height = struct.unpack_from("<HH", data, 26)
-    return width & 0x3FFF, height & 0x3FFF
-
-
-def _gif_size(data: bytes) -> tuple[int, int]:
-    # Pillow enlarges the screen to hold the first frame, which need not lie inside.
-    width, height, flags = struct.unpack_from("<HHB", data, 6)
-    at = 13 + (3 << (flags & 7) + 1 if flags & 0x80 else 0)
-    while data[at] != ord(","):
-        if data[at] == ord(";"):
-            raise EOFError("no frame")
-        if data[at] != ord("!"):
-            at += 1
-            continue
-        at += 2
-        while data[at]:
-            at += 1 + data[at]
-        at += 1
-    left, top, wide, high = struct.unpack_from("<4H", data, at + 1)
-    return max(width, left + wide), max(height, top + high)
 
 
 def _plain(picture: Image) -> Image:

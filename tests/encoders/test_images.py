@@ -5,11 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from graphs import close, colour, configure, graph, image_model, load, node, picture
 
-from divscore.encoders.images import ImageConfig, Preprocess
+from divscore.encoders.images import ImageConfig, ImageSettings, Preprocess
 from divscore.encoders.onnx import Port
 from divscore.errors import FileError, InputError
 
@@ -127,7 +128,7 @@ def test_preprocessor_config_is_followed(tmp_path: Path) -> None:
     ],
 )
 def test_sizes_of_configurations(says: dict[str, Any], wanted: str) -> None:
-    config = ImageConfig("m", {}, says | {"do_normalize": False}, {})
+    config = ImageConfig("m", {}, msgspec.convert({**says, "do_normalize": False}, ImageSettings), {})
     assert wanted in str(config.preprocess(Port("x", "float32", ("n", 3, "h", "w")), False))
 
 
@@ -140,10 +141,10 @@ def test_sizes_of_configurations(says: dict[str, Any], wanted: str) -> None:
             "does not support",
         ),
         ({"size": 9}, "takes images of 8x8, but preprocessor_config.json asks for 9x9"),
-        ({"size": 8, "resample": 9}, "has 9 for resample"),
-        ({"size": 8, "do_normalize": True}, "has nothing for image_mean"),
+        ({"size": 8, "resample": 9}, "resample: expected a whole number <= 5, got 9"),
+        ({"size": 8, "do_normalize": True}, "image_mean=nothing: expected three numbers"),
         ({"size": 6, "do_center_crop": True, "crop_size": 8}, "less than the crop of 8x8"),
-        ({"do_resize": True}, "has no size"),
+        ({"do_resize": True}, "does not support"),
     ],
 )
 def test_configurations_that_cannot_be_followed(says: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -166,7 +166,7 @@ def load(model: str, options: Mapping[str, str], threads: int) -> ImageModel:
         )
     port = session.inputs[0]
     channels_last = _channels_last(port, session.name)
-    config = ImageConfig(session.name, options, files.settings(IMAGE_CONFIG), session.metadata)
+    config = ImageConfig(session.name, options, files.settings(ImageSettings, IMAGE_CONFIG), session.metadata)
     preprocess = config.preprocess(port, channels_last)
     blank = _feeds(port, preprocess([np.zeros((8, 8, 3), dtype=np.uint8)]), channels_last)
     output = choose_output(session, blank, options, "cls")
@@ -191,20 +191,75 @@ def _channels_last(port: Port, model: str) -> bool:
     raise InputError(f"{model} takes images as {port}; expected three channels, red, green and blue")
 
 
-STATED = {"do_rescale", "rescale_factor", "do_normalize", "image_mean", "image_std"}
+class Extent(msgspec.Struct):
+    """A size in pixels in preprocessor_config.json."""
+
+    height: int | None = None
+    width: int | None = None
+    shortest_edge: int | None = None
+    longest_edge: int | None = None
+
+
+class ImageSettings(msgspec.Struct):
+    """preprocessor_config.json, as on the Hugging Face hub."""
+
+    do_resize: bool | None = None
+    size: int | Extent | None = None
+    do_center_crop: bool | None = None
+    crop_size: int | Extent | None = None
+    crop_pct: float | None = None
+    resample: Annotated[int, msgspec.Meta(ge=0, lt=len(RESAMPLING))] = RESAMPLING.index("bilinear")
+    do_rescale: bool | None = None
+    rescale_factor: float | None = None
+    do_normalize: bool | None = None
+    image_mean: list[float] | float | None = None
+    image_std: list[float] | float | None = None
+    do_flip_channel_order: bool | None = None
+
+    def preprocess_size(self) -> tuple[int, int, int | None] | None:
+        """Height, width and shorter side; None if divscore does not support the combination."""
+        size, crop = self.size, self.crop_size if self.do_center_crop else None
+        if isinstance(crop, int):
+            crop = Extent(crop, crop)
+        if isinstance(size, Extent) and size.height and size.width:
+            # No published model crops a squeezed image.
+            same = crop is None or (crop.height, crop.width) == (size.height, size.width)
+            return (size.height, size.width, None) if same else None
+        if isinstance(size, int) and not self.do_center_crop:
+            return size, size, None
+        short = size.shortest_edge if isinstance(size, Extent) and not size.longest_edge else size
+        if not isinstance(short, int):
+            return None
+        if crop is not None:
+            return (crop.height, crop.width, short) if crop.height and crop.width else None
+        if self.crop_pct and short < 384:  # as in ConvNeXt
+            return short, short, int(short / self.crop_pct)
+        return short, short, short
+
+    def normalisation(self) -> Normalisation | None:
+        """None if the file does not state one."""
+        stated = (self.do_rescale, self.rescale_factor, self.do_normalize, self.image_mean, self.image_std)
+        if all(value is None for value in stated):
+            return None
+        scale = 1.0 if self.do_rescale is False else self.rescale_factor or 1 / 255
+        if not (self.image_mean is not None if self.do_normalize is None else self.do_normalize):
+            return Normalisation(scale)
+        return Normalisation(
+            scale, _triple("image_mean", self.image_mean), _triple("image_std", self.image_std)
+        )
 
 
 @dataclass(frozen=True)
 class ImageConfig:
     """How images are prepared for a graph: from options, preprocessor_config.json, or the graph itself.
 
-    Options come first, then preprocessor_config.json (as on the Hugging Face hub), then the keys `mean` and `std` of
-    the graph's metadata: three numbers for pixels of 0 to 1. If none of them states a normalisation, it is an error.
+    Options come first, then preprocessor_config.json, then the keys `mean` and `std` of the graph's metadata: three
+    numbers for pixels of 0 to 1. If none of them states a normalisation, it is an error.
     """
 
     name: str
     options: Mapping[str, str]
-    settings: Mapping[str, Any]
+    settings: ImageSettings
     metadata: Mapping[str, str]
 
     def preprocess(self, port: Port, channels_last: bool) -> Preprocess:
@@ -219,28 +274,23 @@ class ImageConfig:
                 f"{self.name} takes pixels as whole numbers (uint8), which are not normalised; remove "
                 f"{' and '.join(unused)}"
             )
-        number = self.settings.get("resample", RESAMPLING.index("bilinear"))
-        if number not in range(len(RESAMPLING)):
-            raise self._unknown("resample", number)
-        channels = "bgr" if self.settings.get("do_flip_channel_order") else "rgb"
-        return Preprocess(height, width, short, RESAMPLING[number], channels, rule)
+        channels = "bgr" if self.settings.do_flip_channel_order else "rgb"
+        return Preprocess(height, width, short, RESAMPLING[self.settings.resample], channels, rule)
 
     def _size(self, height: int | None, width: int | None) -> tuple[int, int, int | None]:
         """Height, width and shorter side, given the sizes that the graph fixes."""
+        settings = self.settings
+        size: tuple[int, int, int | None] | None
         if "size" in self.options:
             side = whole("size", self.options["size"])
-            size: tuple[int, int, int | None] = (side, side, side)
-            origin = f"size={side}"
-        elif self.settings.get("do_resize", "size" in self.settings):
-            if "size" not in self.settings:
+            size, origin = (side, side, side), f"size={side}"
+        elif settings.size is not None if settings.do_resize is None else settings.do_resize:
+            size, origin = settings.preprocess_size(), IMAGE_CONFIG
+            if size is None:
                 raise InputError(
-                    f"{self.name}: {IMAGE_CONFIG} asks to resize but has no size; pass size=PIXELS"
+                    f"{self.name}: divscore does not support the combination of size and crop_size in its "
+                    f"{IMAGE_CONFIG}; pass size=PIXELS"
                 )
-            try:
-                size, origin = self._configured_size(), IMAGE_CONFIG
-            except (KeyError, TypeError, ValueError) as error:
-                keys = ("size", "crop_size", "do_center_crop")
-                raise self._unknown("size", {key: self.settings.get(key) for key in keys}) from error
         elif height is None or width is None:
             raise InputError(
                 f"{self.name} takes images of any size, and there is no {IMAGE_CONFIG} next to it with the usual one; "
@@ -254,45 +304,15 @@ class ImageConfig:
             )
         return size
 
-    def _configured_size(self) -> tuple[int, int, int | None]:
-        size, crop = self.settings["size"], cast(Any, self.settings.get("crop_size"))
-        cropped = bool(self.settings.get("do_center_crop", False)) and crop is not None
-        square = (crop["height"], crop["width"]) if isinstance(crop, dict) and cropped else (crop, crop)
-        if isinstance(size, dict) and {"height", "width"} <= size.keys():
-            tall, wide = int(size["height"]), int(size["width"])
-            # No published model crops a squeezed image.
-            if cropped and tuple(map(int, square)) != (tall, wide):
-                raise ValueError(crop)
-            return tall, wide, None
-        if isinstance(size, dict) and set(size) == {"shortest_edge"}:
-            short = int(size["shortest_edge"])
-        elif not isinstance(size, int):
-            raise TypeError(size)
-        elif self.settings.get("do_center_crop"):
-            short = size
-        else:
-            return size, size, None
-        if cropped:
-            return int(square[0]), int(square[1]), short
-        if "crop_pct" in self.settings and short < 384:  # as in ConvNeXt
-            return short, short, int(short / float(self.settings["crop_pct"]))
-        return short, short, short
-
     def _normalisation(self) -> Normalisation:
+        given = {"mean", "std"} & self.options.keys()
         if "normalise" in self.options:
-            if "mean" in self.options or "std" in self.options:
+            if given:
                 raise InputError("normalise and mean or std were both given; pass one or the other")
             return NORMALISATIONS[self.options["normalise"]]
-        stated = self.settings
-        if not {"mean", "std"} & self.options.keys() and STATED & stated.keys():
-            scale = float(stated.get("rescale_factor", 1 / 255)) if stated.get("do_rescale", True) else 1.0
-            if not stated.get("do_normalize", "image_mean" in stated):
-                return Normalisation(scale=scale)
-            if "image_mean" not in stated or "image_std" not in stated:
-                raise self._unknown("image_mean or image_std", None)
-            mean, std = _triple("image_mean", stated["image_mean"]), _triple("image_std", stated["image_std"])
-            return Normalisation(scale, mean, std)
-        texts = self.options if {"mean", "std"} & self.options.keys() else self.metadata
+        if not given and (stated := self.settings.normalisation()):
+            return stated
+        texts = self.options if given else self.metadata
         if not {"mean", "std"} & texts.keys():
             raise InputError(
                 f"{self.name} does not say how its images are normalised: there is no {IMAGE_CONFIG} next to it and no "
@@ -301,7 +321,7 @@ class ImageConfig:
             )
         if "mean" not in texts or "std" not in texts:
             raise InputError(f"{self.name}: only one of mean and std was given; pass mean=R,G,B std=R,G,B")
-        mean, std = _triple("mean", texts["mean"]), _triple("std", texts["std"])
+        mean, std = (_triple(key, texts[key].strip().strip("[]").split(",")) for key in ("mean", "std"))
         if max(map(abs, mean)) > 1 or max(std) > 1 or min(std) <= 0:
             raise InputError(
                 f"mean={texts['mean']} std={texts['std']}: expected numbers for pixels of 0 to 1, the mean between -1 "
@@ -309,25 +329,15 @@ class ImageConfig:
             )
         return Normalisation(mean=mean, std=std)
 
-    def _unknown(self, key: str, value: object) -> InputError:
-        content = "nothing" if value is None else json.dumps(value)
-        return InputError(
-            f"{self.name}: its {IMAGE_CONFIG} has {content} for {key}, which divscore does not support; pass "
-            "size=PIXELS and normalise=NAME, or mean= and std=, and remove that file"
-        )
 
-
-def _triple(name: str, value: object) -> Triple:
-    """Three numbers, one per channel, as a list, JSON or separated by commas; one number stands for all three."""
+def _triple(name: str, value: list[float] | list[str] | float | None) -> Triple:
+    """Three numbers, one per channel; one number stands for all three."""
+    listed = [value] if isinstance(value, float) else value or []
     try:
-        listed: Any = json.loads(f"[{value.strip().strip('[]')}]") if isinstance(value, str) else value
-        numbers = [float(x) for x in (listed if isinstance(listed, list) else [listed])]
-    except (TypeError, ValueError):
-        numbers = []
-    if len(numbers) == 1:
-        numbers *= 3
-    if len(numbers) != 3:
+        red, green, blue = (float(x) for x in (listed * 3 if len(listed) == 1 else listed))
+    except ValueError as error:
+        shown = ",".join(map(str, listed)) or "nothing"
         raise InputError(
-            f"{name}={value}: expected three numbers, for red, green and blue, such as 0.5,0.5,0.5"
-        )
-    return cast(Triple, tuple(numbers))
+            f"{name}={shown}: expected three numbers, for red, green and blue, such as 0.5,0.5,0.5"
+        ) from error
+    return red, green, blue

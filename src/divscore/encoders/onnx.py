@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.errors import FileError, InputError, MissingExtraError, check_cancelled
+from divscore.errors import FileError, InputError, check_cancelled
 from divscore.files import read_json, sha256
 
 __all__ = [
@@ -28,6 +28,8 @@ __all__ = [
     "not_finite",
     "whole",
 ]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -251,12 +253,12 @@ class ModelFiles:
         """A file of the model, None if there is none."""
         return next((folder / name for folder in self.folders if (folder / name).is_file()), None)
 
-    def settings(self, name: str) -> dict[str, Any]:
-        """The content of a JSON file of the model, empty if there is no such file."""
+    def settings(self, kind: type[T], name: str) -> T:
+        """The content of a JSON file of the model; the default of its type if there is no such file."""
         path = self.find(name)
         if path is None:
-            return {}
-        return read_json(dict[str, Any], path.read_bytes(), str(path), hint="fix it or download it again")
+            return kind()
+        return read_json(kind, path.read_bytes(), str(path), hint="fix it or download it again")
 
     @cached_property
     def weights(self) -> str:
@@ -278,13 +280,9 @@ def _external_weights(graph: Path) -> list[str]:
         with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
             if content.find(b"location") < 0:
                 return []
-    try:
-        import onnx
-        from onnx.external_data_helper import _get_all_tensors, uses_external_data
-    except ImportError as error:
-        raise MissingExtraError(
-            f"{graph} has weights in other files, which needs onnx; install it with: pip install 'divscore[onnx]'"
-        ) from error
+    import onnx
+    from onnx.external_data_helper import _get_all_tensors, uses_external_data
+
     try:
         model = onnx.load(graph, load_external_data=False)
     except Exception:  # not an ONNX file at all: onnxruntime reports it
@@ -359,9 +357,10 @@ class HubModel:
 
     def _cached(self, name: str) -> Path | Literal[False] | None:
         """A downloaded file, False if the hub is known not to have it, None if unknown."""
-        hub, _ = _client()
+        from huggingface_hub import try_to_load_from_cache
+
         try:
-            path = hub.try_to_load_from_cache(self.repo, name, revision=self.commit)
+            path = try_to_load_from_cache(self.repo, name, revision=self.commit)
         except ValueError as error:
             raise InputError(
                 f"--model {self.repo} is not a local file and not a valid name on the model hub ({_first_line(error)})"
@@ -369,22 +368,24 @@ class HubModel:
         return Path(path) if isinstance(path, str) else None if path is None else False
 
     def _download(self, name: str) -> Path | None:
-        hub, errors = _client()
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import (
+            EntryNotFoundError,
+            LocalEntryNotFoundError,
+            RepositoryNotFoundError,
+        )
+
         try:
-            return Path(hub.hf_hub_download(self.repo, name, revision=self.commit))
-        except errors.GatedRepoError as error:
+            return Path(hf_hub_download(self.repo, name, revision=self.commit))
+        except RepositoryNotFoundError as error:  # also if access is restricted
             raise InputError(
-                f"{self.repo} needs permission: request access at {self._page} and log in (hf auth login), or download "
-                f"{name} there and pass --model PATH"
+                f"--model {self.repo} is not a local file, and the hub has no public model of that name. Check the "
+                f"spelling, or pass --model PATH. If the model is private or needs permission, request access at "
+                f"{self._page} and log in (hf auth login)"
             ) from error
-        except errors.RepositoryNotFoundError as error:
-            raise InputError(
-                f"--model {self.repo} is not a local file, and the hub has no public model of that name; check the "
-                "spelling, pass --model PATH, or log in if the model is private (hf auth login)"
-            ) from error
-        except errors.LocalEntryNotFoundError as error:
+        except LocalEntryNotFoundError as error:
             raise _UnreachableError(_first_line(error.__cause__ or error)) from error
-        except errors.EntryNotFoundError:
+        except EntryNotFoundError:
             return None
         except Exception as error:  # whatever the network, the disk or a proxy may raise
             raise _UnreachableError(_first_line(error)) from error
@@ -412,14 +413,3 @@ def _locate(model: str) -> Path | HubModel:
 
 def _first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def _client() -> tuple[Any, Any]:
-    try:
-        import huggingface_hub
-        from huggingface_hub import utils
-    except ImportError as error:
-        raise MissingExtraError(
-            "models by name on the hub need huggingface_hub; install it with: pip install 'divscore[onnx]'"
-        ) from error
-    return huggingface_hub, utils

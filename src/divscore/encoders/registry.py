@@ -116,7 +116,7 @@ ENCODERS: dict[str, EncoderInfo] = {
         "any ONNX model with an embedding output: CLIP, DINOv2, ArcFace …",
         "depends on the model",
         "onnx",
-        ("onnxruntime", "tokenizers", "PIL"),
+        ("onnxruntime", "onnx", "tokenizers", "huggingface_hub", "PIL"),
         "an .onnx file or its folder (for texts with tokenizer.json next to it), or a name on the model hub",
         {
             "size": "side in pixels of the square that images are cropped to, if the model takes any size",
@@ -133,7 +133,7 @@ ENCODERS: dict[str, EncoderInfo] = {
         "a sentence model: the mean of its token vectors",
         "depends on the model, often 90–500 MB",
         "onnx",
-        ("onnxruntime", "tokenizers"),
+        ("onnxruntime", "onnx", "tokenizers", "huggingface_hub"),
         "a folder with model.onnx and tokenizer.json, or a name on the model hub",
         {**TEXT_OPTIONS, "pool": f"{POOL} (default: as the model's files say, otherwise mean)"},
         {"pool": ("cls", "mean")},
@@ -143,7 +143,7 @@ ENCODERS: dict[str, EncoderInfo] = {
         "the paper's image features, 4,096 numbers (the paper's 300 with --pca 300)",
         "about 550 MB",
         "onnx",
-        ("onnxruntime", "onnx", "safetensors", "h5py", "PIL"),
+        ("onnxruntime", "onnx", "safetensors", "h5py", "huggingface_hub", "PIL"),
         "VGG-16 weights as .safetensors (torchvision's or timm's names) or Keras' .h5, or a name on the model hub",
     ),
     "word2vec": EncoderInfo(

@@ -18,54 +18,13 @@ from divscore.encoders.registry import Encoded
 from divscore.errors import FileError, InputError
 from divscore.files import sha256
 
-__all__ = ["TextModel", "Tokenizer", "load", "load_onnx"]
+__all__ = ["TextModel", "load", "load_onnx"]
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 POOLING = "1_Pooling/config.json"
 BATCH = 32
 USUAL_LENGTH = 512
 LARGEST_LENGTH = 100_000  # configuration files say 10^30 for "no limit"
-
-
-class Tokenizer:
-    """A tokenizer.json that truncates texts to `length` tokens, special tokens included."""
-
-    def __init__(self, path: Path, length: int, pad_token: object = None) -> None:
-        import tokenizers
-
-        try:
-            self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises Exception itself
-            raise FileError(
-                f"{path} is not a tokenizer that the tokenizers library can read ({error})"
-            ) from error
-        special = self._tokenizer.num_special_tokens_to_add(False)
-        if length <= special:
-            raise InputError(f"length={length} leaves no room for words; expected more than {special}")
-        if self._tokenizer.padding:
-            self.pad = int(self._tokenizer.padding["pad_id"])
-        else:
-            stated = pad_token.get("content") if isinstance(pad_token, dict) else pad_token
-            names = [name for name in (stated, "[PAD]", "<pad>") if isinstance(name, str)]
-            numbers = map(self._tokenizer.token_to_id, names)
-            self.pad = next((number for number in numbers if number is not None), 0)
-        self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(length)
-
-    def encode(self, texts: Sequence[str]) -> list[Any]:
-        """The tokens of each text, truncated to the model's length but not padded."""
-        return self._tokenizer.encode_batch(list(texts))
-
-    def padded(self, rows: Sequence[Any], length: int | None = None) -> dict[str, NDArray[np.int64]]:
-        """Inputs of a transformer: all rows padded to the longest of them, or to `length`."""
-        shape = (len(rows), length or max(len(row.ids) for row in rows))
-        ids = np.full(shape, self.pad, dtype=np.int64)
-        types, mask = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-        for i, row in enumerate(rows):
-            ids[i, : len(row.ids)] = row.ids
-            types[i, : len(row.ids)] = row.type_ids
-            mask[i, : len(row.ids)] = 1
-        return dict(zip(INPUTS, (ids, mask, types), strict=True))
 
 
 class TextModel:
@@ -102,14 +61,13 @@ class TextModel:
         path = files.find("tokenizer.json")
         if path is None:
             raise FileError(f"{session.name} needs tokenizer.json next to it or one folder up; there is none")
-        pad_token = files.settings("tokenizer_config.json").get("pad_token")
-        self._tokenizer = Tokenizer(path, length, pad_token)
+        self._tokenizer, self._pad = _load_tokenizer(path, length, files)
         blank = dict.fromkeys(INPUTS, np.zeros((1, self._fixed_length or 1), dtype=np.int64))
         self._output = choose_output(session, self._feeds(blank), options, pool, preferred)
         self._unit = unit
         self.dimension = self._output.dimension
         self.identity = (
-            f"{style} kind=text length={length} pad={self._tokenizer.pad} {self._output} "
+            f"{style} kind=text length={length} pad={self._pad} {self._output} "
             f"scaled={'unit' if unit else 'no'} tokenizer={sha256(path)[:16]} weights={files.weights}"
         )
 
@@ -117,12 +75,12 @@ class TextModel:
         """One vector per text; empty texts have none."""
         reasons = {i: "is empty" for i, text in enumerate(items) if not text.strip()}
         full = [i for i in range(len(items)) if i not in reasons]
-        rows = dict(zip(full, self._tokenizer.encode([items[i] for i in full]), strict=True))
+        rows = dict(zip(full, self._tokenizer.encode_batch([items[i] for i in full]), strict=True))
         unknown = [i for i, row in rows.items() if all(row.special_tokens_mask)]
         reasons |= dict.fromkeys(unknown, "has no word that the tokenizer knows")
         vectors = np.zeros((len(items), self.dimension), dtype=np.float32)
         for batch in self._batches({i: len(row.ids) for i, row in rows.items() if i not in reasons}):
-            padded = self._tokenizer.padded([rows[i] for i in batch], self._fixed_length)
+            padded = self._padded([rows[i] for i in batch])
             results = self._session.run(self._feeds(padded), [self._output.name])
             vectors[batch] = self._output.vectors(results[0], padded["attention_mask"])
             if self._unit:
@@ -143,14 +101,25 @@ class TextModel:
         if batch:
             yield batch
 
+    def _padded(self, rows: Sequence[Any]) -> dict[str, NDArray[np.int64]]:
+        """The tokens of some texts as inputs of a transformer, padded to the longest or to the graph's length."""
+        shape = (len(rows), self._fixed_length or max(len(row.ids) for row in rows))
+        ids = np.full(shape, self._pad, dtype=np.int64)
+        types, mask = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+        for i, row in enumerate(rows):
+            ids[i, : len(row.ids)] = row.ids
+            types[i, : len(row.ids)] = row.type_ids
+            mask[i, : len(row.ids)] = 1
+        return dict(zip(INPUTS, (ids, mask, types), strict=True))
+
     def _feeds(self, padded: Mapping[str, NDArray[np.int64]]) -> dict[str, NDArray[Any]]:
         return {name: padded[name].astype(port.type) for name, port in self._ports.items()}
 
     def _length(self, files: ModelFiles, option: str | None) -> int:
         """Tokens of a text to read: as the user or the configuration says, at most what the graph takes."""
         stated = (
-            files.settings("sentence_bert_config.json").get("max_seq_length"),
-            files.settings("tokenizer_config.json").get("model_max_length"),
+            files.settings(dict, "sentence_bert_config.json").get("max_seq_length"),
+            files.settings(dict, "tokenizer_config.json").get("model_max_length"),
         )
         limits = (int(n) for n in stated if isinstance(n, int | float) and 0 < n < LARGEST_LENGTH)
         length = whole("length", option) if option else next(limits, USUAL_LENGTH)
@@ -160,10 +129,34 @@ class TextModel:
         return min(length, most)
 
 
+def _load_tokenizer(path: Path, length: int, files: ModelFiles) -> tuple[Any, int]:
+    """A tokenizer that truncates to `length` tokens, special ones included, and the number of the padding token."""
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises Exception itself
+        raise FileError(
+            f"{path} is not a tokenizer that the tokenizers library can read ({error})"
+        ) from error
+    special = tokenizer.num_special_tokens_to_add(False)
+    if length <= special:
+        raise InputError(f"length={length} leaves no room for words; expected more than {special}")
+    stated = files.settings(dict, "tokenizer_config.json").get("pad_token")
+    names = (stated.get("content") if isinstance(stated, dict) else stated, "[PAD]", "<pad>")
+    numbers = (tokenizer.token_to_id(name) for name in names if isinstance(name, str))
+    pad = next((number for number in numbers if number is not None), 0)
+    if tokenizer.padding:
+        pad = int(tokenizer.padding["pad_id"])
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(length)
+    return tokenizer, pad
+
+
 def load(model: str, options: Mapping[str, str], threads: int) -> TextModel:
     """Load a sentence model: a folder, an .onnx file, or a name on the hub."""
     files = ModelFiles.of(model)
-    settings = {} if "pool" in options else files.settings(POOLING)
+    settings = {} if "pool" in options else files.settings(dict, POOLING)
     pools = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
     modes = sorted(key for key, on in settings.items() if key.startswith("pooling_mode_") and on is True)
     if len(modes) > 1 or not set(modes) <= pools.keys():

@@ -15,10 +15,9 @@ from record import HERE
 
 PICTURES = "ppb2017_images"  # the portraits, beside the features
 TWEETS = "tweets_dialect.parquet"  # beside them too
-NEED_DATA = ("ppb", "sharing", "changes", "diagnostics", "faces", "tweets", "pipeline")
+NEED_DATA = ("ppb", "changes", "diagnostics", "faces", "tweets", "pipeline")
 QUICK = {
     "ppb": ["--splits", "2"],
-    "sharing": ["--splits", "2"],
     "changes": ["--splits", "3", "--four-splits", "1"],
     "diagnostics": ["--splits", "6", "--country-splits", "1", "--noise-splits", "6"],
     "faces": ["--splits", "1", "--every", "4"],

@@ -52,23 +52,16 @@ def state_of(sketches: dict[str, Any], labelled: Any) -> str:
     import hashlib
 
     from divscore.audit.audit import audit
-    from divscore.sketch.codes import distinct
 
     state = hashlib.sha256()
     for sketch in sketches.values():
-        sampled = sketch.replicate_cells
-        arrays = (
-            sketch.total,
-            sketch.similarity_total,
-            sketch.levels,
-            sketch.cells.keys,
-            sketch.cells.counts,
-            *distinct(sampled.settled()),  # in an order of their own: that in which they came does not count
-        )
+        sample = sketch.sample
+        sampled = (sample.hash, sample.rows, sample.step, sample.copies)
+        arrays = (sketch.total, sketch.similarity_total, *sketch.scores(), *sampled)
         for array in arrays:
             state.update(array.tobytes())
         told = audit(sketch, labelled).to_dict()
-        numbers = (sketch.count, sketch.skipped, sketch.seed, sketch.cells.floor, sampled.floor, told)
+        numbers = (sketch.count, sketch.skipped, sketch.seed, sample.limit, told)
         state.update(json.dumps(numbers).encode())
     return state.hexdigest()
 
@@ -136,7 +129,7 @@ def _texts(kind: str, path: Path) -> Iterator[Any]:
         yield from (np.array(json.loads(line)["embedding"], dtype=np.float32) for line in stream)
 
 
-def child(side: str, kind: str, pattern: str, by: str, samples: str = "auto") -> dict[str, Any]:
+def child(side: str, kind: str, pattern: str, by: str) -> dict[str, Any]:
     """One process: the bare read or the whole pass, measured."""
     from divscore.jobs.sketching import sketch_source
     from divscore.sources import open_table
@@ -148,15 +141,14 @@ def child(side: str, kind: str, pattern: str, by: str, samples: str = "auto") ->
         next(iter(_texts(kind, first) if kind not in files.FORMATS else files.read(kind, first, DIMENSION)))
     else:
         labelled = control()
-        extra, way = ([by], "shared") if by else ([], "own")
-        sketch_source(open_table(first, extra=extra), labelled, by=by or None, samples=way)
+        sketch_source(open_table(first, extra=[by] if by else []), labelled, by=by or None)
     peak = files.Peak()
     before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
     if side == "bare":
         rows = bare(kind, pattern)
     else:
         source = open_table(pattern, extra=[by] if by else [])
-        found = sketch_source(source, labelled, by=by or None, samples=samples)
+        found = sketch_source(source, labelled, by=by or None)
         rows = found.rows
     wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -168,11 +160,9 @@ def child(side: str, kind: str, pattern: str, by: str, samples: str = "auto") ->
     return told
 
 
-def alone(
-    side: str, kind: str, pattern: Path, by: str = "", repetitions: int = 1, samples: str = "auto"
-) -> dict[str, Any]:
+def alone(side: str, kind: str, pattern: Path, by: str = "", repetitions: int = 1) -> dict[str, Any]:
     """Best of some runs, each in a new process."""
-    command = [sys.executable, __file__, "--child", side, kind, str(pattern), by, samples]
+    command = [sys.executable, __file__, "--child", side, kind, str(pattern), by]
     runs = [
         json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
         for _ in range(repetitions)
@@ -354,20 +344,18 @@ def many_collections(folder: Path, options: argparse.Namespace, record: Record) 
         path = folder / f"collections.{kind}"
         write_collections(path, options.rows)
         alone("bare", f"{kind}-fixed" if kind == "parquet" else kind, path)  # into the page cache
-        passes = {}
-        ways = [("one", "", ""), ("shared", "kind", "auto")]
-        ways += [("own", "kind", "own")] if kind == "arrow" else []
-        for name, by, samples in ways:
-            progress(f"collections, {kind}", len(passes), len(ways))
-            times = repetitions if name != "own" else 1
-            passes[name] = found = alone("sketch", kind, path, by, times, samples or "own")
-            sample = "–" if name == "one" else name
-            rows.append([kind, found["collections"], sample, found["cpu"], found["wall"], found["anonymous"]])
+        passes = []
+        for by in ("", "kind"):
+            progress(f"collections, {kind}", len(passes), 2)
+            passes.append(found := alone("sketch", kind, path, by, repetitions))
+            rows.append([kind, found["collections"], found["cpu"], found["wall"], found["anonymous"]])
         path.unlink()
-        ratio = passes["shared"]["cpu"] / passes["one"]["cpu"]
+        one, many = passes
         title = f"{COLLECTIONS:,} collections over one, processor seconds, {kind}"
-        record.checks.append(Check(title, ratio, 2.0))
-    columns = ["format", "collections", "samples", "CPU s", "wall s", "anonymous MB"]
+        record.checks.append(Check(title, many["cpu"] / one["cpu"], 3.0))
+        title = f"anonymous memory of {COLLECTIONS:,} collections, {kind}"
+        record.checks.append(Check(title, many["anonymous"], 700.0, unit=" MB"))
+    columns = ["format", "collections", "CPU s", "wall s", "anonymous MB"]
     record.tables.append(Table(f"Collections in one pass over {options.rows:,} vectors", columns, rows))
 
 

@@ -14,7 +14,6 @@ ADAPTIVE = "DivScore, adaptive 50 of 200"
 FRONT = ("<!-- results -->", "<!-- /results -->")
 ORDER = (
     "ppb",
-    "sharing",
     "changes",
     "faces",
     "tweets",

@@ -15,17 +15,25 @@ from divscore.audit.audit import audit
 from divscore.jobs.auditing import audit_many
 from divscore.jobs.cluster import ClusterEngine
 from divscore.jobs.engine import Engine
-from divscore.jobs.sketching import sketch_source, tabulate_blocks
+from divscore.jobs.sketching import sketch_source
+from divscore.sketch.many import sketch_blocks
+from divscore.sketch.scorer import scorer_for
 from divscore.sources import open_table
 
 FILES, ROWS, DIMENSION = 2, 17_000, 300  # more than 32,768 rows, from which on sums are taken over strips
 SETTINGS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
+def numbers(sketch: Sketch) -> list[bytes]:
+    """Everything that a result depends on, to the last bit."""
+    sample = sketch.sample
+    arrays = (sketch.total, *sketch.scores(), sample.hash, sample.rows, sample.step, sample.copies)
+    return [str(sample.limit).encode(), *(each.tobytes() for each in arrays)]
+
+
 def digest(sketch: Sketch, control: ControlSet) -> str:
-    numbers = (sketch.total, sketch.levels, sketch.cells.keys, sketch.cells.counts)
-    told = json.dumps(audit(sketch, control, name="x").to_dict())
-    return hashlib.sha256(b"".join([*(each.tobytes() for each in numbers), told.encode()])).hexdigest()
+    result = json.dumps(audit(sketch, control, name="x").to_dict())
+    return hashlib.sha256(b"".join([*numbers(sketch), result.encode()])).hexdigest()
 
 
 def run(folder: str, address: str | None) -> dict[str, str]:
@@ -52,15 +60,13 @@ def run(folder: str, address: str | None) -> dict[str, str]:
 
 
 def audits(control: ControlSet, engine: Engine) -> str:
-    """Digest of the audits of several collections, with samples of their own and with a shared one."""
-    rows = np.random.default_rng(8).standard_normal((3000, DIMENSION), dtype=np.float32)
-    whose = [f"c{at}" for at in range(7)], np.arange(len(rows)) % 7
-    told = []
-    for shared in (False, True):
-        sketches = tabulate_blocks([(rows, whose)], control, shared=shared).sketches()
-        told += [each.to_dict(replicates=True) for each in audit_many(sketches, control, engine=engine)]
-        assert len(told) == 7 * (1 + shared)
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+    """Digest of the audits of several collections."""
+    rows = np.random.default_rng(8).standard_normal((6000, DIMENSION), dtype=np.float32)
+    stream, scorer = [(rows, ([f"c{at}" for at in range(7)], np.arange(len(rows)) % 7))], scorer_for(control)
+    sketches = sketch_blocks(stream, control, scorer).sketches(control, scorer)
+    results = [each.to_dict(replicates=True) for each in audit_many(sketches, control, engine=engine)]
+    assert len(results) == 7
+    return hashlib.sha256(json.dumps(results).encode()).hexdigest()
 
 
 if __name__ == "__main__":

@@ -467,14 +467,14 @@ def test_nothing_large_travels(engine: ClusterEngine, wide_control: ControlSet, 
     import pickle
     from functools import partial
 
-    from divscore.jobs.sketching import Assignment, packed, sketch_partition
+    from divscore.jobs.sketching import Assignment, sketch_partition
     from divscore.sketch.scorer import scorer_for
     from divscore.sources.table import partitions_of
 
     for at in range(2):
         rng = np.random.default_rng(at)
         np.save(tmp_path / f"{at}.npy", rng.standard_normal((FEW, DIMENSION), dtype=np.float32))
-    assignment = Assignment(packed(scorer_for(wide_control)), "x")
+    assignment = Assignment(scorer_for(wide_control), "x")
     parts = list(partitions_of(open_table(str(tmp_path / "*.npy"))))
     results = [found for _, found in engine.run(partial(sketch_partition, assignment), parts)]
     vectors = FEW * DIMENSION * 4

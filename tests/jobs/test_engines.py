@@ -33,8 +33,10 @@ from divscore.cli import main
 from divscore.errors import DivscoreError, FileError, InputError
 from divscore.jobs.engine import FIRST, HELD_BYTES, Engine, KilledWorkersError
 from divscore.jobs.processes import LostWorkerError, Processes
-from divscore.jobs.sketching import sketch_source, tabulate_blocks
-from divscore.sketch import scan
+from divscore.jobs.sketching import sketch_source
+from divscore.sketch import sketch as sketch_module
+from divscore.sketch.many import sketch_blocks
+from divscore.sketch.scorer import scorer_for
 from divscore.sources import arrays, cuts, open_table
 from divscore.sources import arrow as ipc
 from divscore.sources import arrow as tables
@@ -48,9 +50,8 @@ FORMATS = ("npy", "npz", "parquet", "arrow", "csv", "jsonl")
 
 def fingerprint(sketch: Sketch, control: ControlSet) -> tuple[Any, ...]:
     """Everything that a result depends on, to the last bit."""
-    numbers = (sketch.total, sketch.levels, sketch.cells.keys, sketch.cells.counts)
-    told = json.dumps(audit(sketch, control, name="x").to_dict())
-    return sketch.count, tuple(sketch.skipped.items()), *(array.tobytes() for array in numbers), told
+    result = json.dumps(audit(sketch, control, name="x").to_dict())
+    return sketch.count, tuple(sketch.skipped.items()), *plainshell.numbers(sketch), result
 
 
 def fingerprints(found: Any, control: ControlSet) -> dict[str, tuple[Any, ...]]:
@@ -492,19 +493,21 @@ def test_a_plain_shell_gives_the_same_bits_on_every_engine(tmp_path: Path) -> No
     assert len(set(found.values())) == 1
 
 
+def blocks_sketched(blocks: list[Any], control: ControlSet, **options: int) -> Sketch:
+    scorer = scorer_for(control)
+    return sketch_blocks(blocks, control, scorer, **options).sketches(control, scorer)["collection"]
+
+
 def test_how_sums_are_rounded_depends_on_the_whole_source(
     tmp_path: Path, control: ControlSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files are small, and all of them together large: then strips are precise enough for each."""
-    monkeypatch.setattr(scan, "SINGLE", 2 * ROWS)
+    monkeypatch.setattr(sketch_module, "SINGLE", 2 * ROWS)
     for at in range(3):
         write(tmp_path / f"{at}.npy", matrix(at))
     found = next(iter(sketch_source(open_table(str(tmp_path / "*.npy")), control).sketches.values()))
     known, unknown = (
-        [
-            tabulate_blocks([(matrix(at), None)], control, seen=seen).sketches()["collection"]
-            for at in range(3)
-        ]
+        [blocks_sketched([(matrix(at), None)], control, seen=seen) for at in range(3)]
         for seen in (3 * ROWS, 0)
     )
     assert known[0].total.tobytes() != unknown[0].total.tobytes()
@@ -515,9 +518,8 @@ def test_how_sums_are_rounded_depends_on_the_whole_source(
 
 def test_blocks_in_threads_are_folded_in_their_order(control: ControlSet) -> None:
     blocks = [(matrix(at), None) for at in range(9)]
-    alone = tabulate_blocks(blocks, control).sketches()
-    shared = tabulate_blocks(blocks, control, workers=4).sketches()
-    assert fingerprint(alone["collection"], control) == fingerprint(shared["collection"], control)
+    alone, shared = (blocks_sketched(blocks, control, workers=workers) for workers in (1, 4))
+    assert fingerprint(alone, control) == fingerprint(shared, control)
 
 
 # Bad files

@@ -18,11 +18,10 @@ from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray, unit_rows
 from divscore.errors import InputError, MismatchError
 from divscore.sketch import scorer as scorer_module
-from divscore.sketch.codes import CellCounts, CodeRows
-from divscore.sketch.many import Sketches
-from divscore.sketch.scan import scan
-from divscore.sketch.scorer import LEVELS, REPLICATES, Grid
-from divscore.sketch.sketch import JOINT_ITEMS, REPLICATE_ITEMS, SKIPS, Sketch
+from divscore.sketch.many import sketch_blocks
+from divscore.sketch.sample import ITEMS, Sampled
+from divscore.sketch.scorer import Grid, scorer_for
+from divscore.sketch.sketch import JOINT_ITEMS, SKIPS, Sketch
 
 SEEDS = st.integers(0, 2**32 - 1)
 GROUPS = st.sampled_from([2, 3, 4])
@@ -73,20 +72,30 @@ def merged(sketches: Iterable[Sketch]) -> Sketch:
     return first
 
 
-def assert_same_cells(left: CellCounts | CodeRows, right: CellCounts | CodeRows) -> None:
-    assert (left.cells, left.floor) == (right.cells, right.floor)
-    np.testing.assert_array_equal(left.keys, right.keys)
-    np.testing.assert_array_equal(left.counts, right.counts)
+def assert_same_sample(left: Sampled, right: Sampled) -> None:
+    """To the last byte."""
+    assert left.limit == right.limit
+    for name in ("hash", "rows", "step", "copies"):
+        np.testing.assert_array_equal(getattr(left, name), getattr(right, name))
 
 
 def assert_same_state(left: Sketch, right: Sketch, tolerance: float = 1e-9) -> None:
     assert left.count == right.count
     assert left.skipped == right.skipped
-    np.testing.assert_array_equal(left.levels, right.levels)
-    assert_same_cells(left.cells, right.cells)
-    assert_same_cells(left.replicate_cells, right.replicate_cells)
+    for mine, other in zip(left.scores(), right.scores(), strict=True):
+        np.testing.assert_array_equal(mine, other)
+    assert_same_sample(left.sample, right.sample)
     np.testing.assert_allclose(left.total, right.total, rtol=0, atol=tolerance)
     np.testing.assert_allclose(left.similarity_total, right.similarity_total, rtol=0, atol=tolerance)
+
+
+def lowered(sketch: Sketch, other: Sketch) -> Sketch:
+    """A copy of a sketch with the limits of another: they stay low when items are removed."""
+    sketch, at = sketch.copy(), np.zeros(1, dtype=np.intp)
+    sketch.table.sample.lower(other.table.sample.limit, at)
+    if sketch.table.joint is not None and other.table.joint is not None:
+        sketch.table.joint.lower(other.table.joint.limit, at)
+    return sketch
 
 
 def assert_same_audit(left: Audit, right: Audit, tolerance: float = 1e-9) -> None:
@@ -237,7 +246,7 @@ def test_a_seed_reproduces_the_interval_to_the_bit(monkeypatch: pytest.MonkeyPat
     rows = items(5, 300)
     vectors, names = draw_groups(6, [15, 15])
     first = audit(rows, ControlSet(vectors, names, attribute="letter"), seed=7)
-    monkeypatch.setattr(scorer_module, "_FITTED", {})  # nothing remembered: all is fitted anew
+    monkeypatch.setattr(scorer_module, "_SCORERS", {})  # nothing is cached: all is fitted again
     again = audit(rows, ControlSet(vectors, names, attribute="letter"), seed=7)
     other = audit(rows, ControlSet(vectors, names, attribute="letter"), seed=8)
     assert (again.disparity, again.interval) == (first.disparity, first.interval)
@@ -314,19 +323,18 @@ def test_several_sketches_in_one_pass(groups: int, owners: int, dtype: type) -> 
     assert sum(sketch.count for sketch in together) == sketch_of(control, rows).count
     together[0].remove(rows[:6000][owner[:6000] == 0])
     rest = sketch_of(control, rows[6000:][owner[6000:] == 0])
-    rest.replicate_cells.raise_floor(together[0].replicate_cells.floor)  # what was given up stays so
-    assert_same_state(together[0], rest)
+    assert_same_state(together[0], lowered(rest, together[0]))
 
 
 def by_collection(
     control: ControlSet, owners: int, blocks: list[tuple[NDArray[Any], NDArray[np.intp], int]]
 ) -> list[Sketch]:
-    table, seen = Sketches(control), 0
-    at = table.positions([str(number) for number in range(owners)])
-    for rows, owner, workers in blocks:
-        table.fold(at, rows, owner, scan(rows, table.scorer, owner, owners, workers=workers, seen=seen))
-        seen += len(rows)
-    return list(table.sketches().values())
+    names, scorer = [str(number) for number in range(owners)], scorer_for(control)
+    stream = [(rows, (names, owner)) for rows, owner, _ in blocks]
+    table = sketch_blocks(stream, control, scorer, workers=max(workers for *_, workers in blocks))
+    table.positions(names)  # those without rows too
+    sketches = table.sketches(control, scorer)
+    return [sketches[name] for name in names]
 
 
 def test_several_sketches_of_a_large_block_in_single_precision() -> None:
@@ -352,8 +360,8 @@ def test_after_a_large_removal_the_right_reason_is_given(groups: int, left: int)
     assert math.isnan(told.disparity)
     assert told.trust == "poor"
     said = " ".join(told.warnings)
-    assert "many items were taken out of this sketch" in said
-    assert f"of the {left} that are left only {sketch.replicate_cells.items} are in the sample" in said
+    assert "many items were removed from this sketch" in said
+    assert f"of the {left} that remain only {len(sketch.sample)} are in the sample" in said
     assert "copies" not in said
     copies = sketch_of(control, np.repeat(rest[:1], 20_000, axis=0))
     assert not copies.thinned
@@ -403,7 +411,7 @@ def test_a_similarity_that_fails_leaves_the_sketch_unchanged() -> None:
     control = ControlSet(positive, ["a", "b"] * 10, attribute="letter", similarity=dot)
     sketch = sketch_of(control, rng.uniform(size=(30, D)))
     kept = sketch.copy()
-    with pytest.raises(InputError, match="must be a number ≥ 0"):
+    with pytest.raises(InputError, match="expected numbers ≥ 0"):
         sketch.add(-positive)
     assert_same_state(sketch, kept, tolerance=0)
 
@@ -444,7 +452,7 @@ def test_extreme_rows_are_scaled_and_bad_ones_counted(dtype: type, huge: float, 
     expected = 3 * np.ones(D) / np.sqrt(D) + np.eye(D)[0]
     np.testing.assert_allclose(sketch.total, expected, rtol=0, atol=1e-9)
     # Ones, huge and tiny ones point the same way and fall into the same cell.
-    assert sorted(sketch.cells.counts.tolist()) == [1, 3]
+    assert sorted(sketch.scores()[1].tolist()) == [1, 3]
     sketch.remove(rows)
     assert_same_state(sketch, Sketch(control), tolerance=0)
 
@@ -474,15 +482,9 @@ def test_bounded_samples_of_large_collections(groups: int) -> None:
     whole = sketch_of(control, np.concatenate([left, right]))
     apart = merged([sketch_of(control, left), sketch_of(control, right)])
     batched = sketch_of(control, *np.array_split(np.concatenate([right, left]), 4))
-    # A level is half of what is left, so a bounded sample is between about half its bound and its bound.
-    assert whole.replicate_cells.floor > 0
-    assert REPLICATE_ITEMS / 3 < whole.replicate_cells.items <= REPLICATE_ITEMS
-    if groups == 2:
-        assert whole.cells.floor == 0
-        assert whole.cells.counts.sum() == 90_000
-    else:
-        assert whole.cells.floor == 1
-        assert JOINT_ITEMS / 3 < whole.cells.counts.sum() <= JOINT_ITEMS
+    assert len(whole.sample) == ITEMS
+    assert not whole.sample.complete
+    assert whole.scores()[1].sum() == (90_000 if groups == 2 else JOINT_ITEMS)
     for other in (apart, batched):
         assert_same_state(other, whole, tolerance=1e-9 * whole.count)
         assert_same_audit(audit(other, control), audit(whole, control))
@@ -495,19 +497,15 @@ def test_a_bounded_sample_after_removal() -> None:
     sketch.remove(gone)
     fresh = sketch_of(control, kept)
     assert sketch.count == fresh.count
-    np.testing.assert_array_equal(sketch.levels, fresh.levels)
-    # What was given up stays given up; what is left is what `kept` alone leaves at that level.
-    assert sketch.cells.floor > fresh.cells.floor
-    fresh.cells.raise_floor(sketch.cells.floor)
-    fresh.replicate_cells.raise_floor(sketch.replicate_cells.floor)
-    assert_same_state(sketch, fresh, tolerance=1e-9 * sketch.count)
+    # The limit stays; what is left is what `kept` alone leaves below it.
+    assert len(sketch.scores()[0]) < len(fresh.scores()[0])
+    assert_same_state(sketch, lowered(fresh, sketch), tolerance=1e-9 * sketch.count)
     # Half of 50,000 items estimates a share to within 5 σ = 5 · ½ / √25,000, rounded up.
     assert audit(sketch, control).shares == pytest.approx(audit(kept, control).shares, abs=0.025)
 
 
 @pytest.mark.parametrize("groups", [2, 3])
 def test_many_copies_of_few_items_claim_no_certainty(groups: int) -> None:
-    # Copies share one hash, so that a bounded sample may keep hardly any of a few items, or none.
     control, few = control_of(groups), items(4, 30, groups)
     once = audit(few, control).interval
     often = audit(np.repeat(few, 3000, axis=0), control).interval
@@ -516,41 +514,46 @@ def test_many_copies_of_few_items_claim_no_certainty(groups: int) -> None:
 
 
 @pytest.mark.parametrize("groups", [2, 3])
-def test_many_copies_of_one_item(groups: int) -> None:
-    control = control_of(groups)
-    for item in items(4, 7, groups)[:, None]:  # seven hashes, most of which a bounded sample would leave out
-        result = audit(np.repeat(item, JOINT_ITEMS + 1, axis=0), control)
-        if np.isnan(result.disparity):
-            assert result.trust == "poor"
-            assert result.interval.method == "cannot tell"
-        else:
-            assert result.shares == pytest.approx(audit(item, control).shares, abs=1e-9)
-            assert result.interval.low <= result.disparity <= result.interval.high
+@pytest.mark.parametrize("different", [1, 2, 4])
+@pytest.mark.parametrize("copies", [10, 20_000])
+def test_nothing_is_said_about_copies_of_fewer_than_five_items(
+    groups: int, different: int, copies: int
+) -> None:
+    control, few = control_of(groups), items(4, different, groups)
+    result = audit(np.repeat(few, copies, axis=0), control)
+    assert math.isnan(result.disparity)
+    assert math.isnan(result.divscore)
+    assert result.trust == "poor"
+    assert result.interval.method == "cannot tell"
+    if different * copies >= 20:
+        assert "many copies of very few different items" in " ".join(result.warnings)
 
 
-@pytest.mark.parametrize(("scores", "half"), [(1, 1024), (2, 32), (7, 32), (11, 7), (11, 11)])
-def test_cells_stand_for_scores(scores: int, half: int) -> None:
+@pytest.mark.parametrize("groups", [2, 3])
+def test_one_item_that_is_most_of_a_large_collection(groups: int) -> None:
+    control, rest = control_of(groups), items(1, 5_000, groups)
+    for one in items(2, 4, groups)[:, None]:  # four hashes, most of which are not in the sample
+        sketch = sketch_of(control, rest, np.repeat(one, 20_000, axis=0))
+        assert sketch.few_distinct
+        result = audit(sketch, control)
+        assert math.isnan(result.disparity)
+        assert "many copies of very few different items" in " ".join(result.warnings)
+    twice = sketch_of(control, rest, rest, rest[:500])
+    assert not twice.few_distinct
+
+
+@pytest.mark.parametrize(("scores", "half"), [(1, 1024), (2, 32), (11, 7)])
+def test_steps_stand_for_scores(scores: int, half: int) -> None:
     rng = np.random.default_rng(0)
     grid = Grid(rng.uniform(0.5, 2, size=scores), half)
-    # Keys are (level · rows + row) · cells + cell and must stay within 63 bits.
-    assert grid.cells * (REPLICATES + 1) * LEVELS < 2**63
     values = rng.uniform(-1, 1, size=(500, scores)) * grid.reach
-    cells = grid.encode(values)
-    assert cells.min() >= 0
-    assert cells.max() < grid.cells
-    assert np.abs(grid.decode(cells) - values).max() <= (grid.reach / half).max() / 2 + 1e-12
-    np.testing.assert_array_equal(grid.encode(grid.decode(cells)), cells)
-    np.testing.assert_array_equal(grid.encode(1e6 * values), grid.encode(np.sign(values) * grid.reach))
-    np.testing.assert_allclose(grid.decode(grid.encode(-values)), -grid.decode(cells))
-
-
-def test_every_level_halves_what_is_left() -> None:
-    scores = np.random.default_rng(0).normal(size=(200_000, 2)).astype(np.float32)
-    levels = np.bincount(scorer_module.Scorer.level(scores), minlength=LEVELS)
-    deeper = np.cumsum(levels[::-1])[::-1]
-    for level in range(10):
-        expected = len(scores) / 2**level
-        assert abs(deeper[level] - expected) <= 5 * np.sqrt(expected)  # binomial, five standard errors
+    steps = grid.steps(values)
+    assert steps.min() >= 0
+    assert steps.max() < grid.side
+    assert np.abs(grid.scores(steps) - values).max() <= (grid.reach / half).max() / 2 + 1e-12
+    np.testing.assert_array_equal(grid.steps(grid.scores(steps)), steps)
+    np.testing.assert_array_equal(grid.steps(1e6 * values), grid.steps(np.sign(values) * grid.reach))
+    np.testing.assert_allclose(grid.rounded(-values), -grid.rounded(values))
 
 
 def test_skips_are_known_kinds() -> None:

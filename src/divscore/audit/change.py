@@ -181,10 +181,10 @@ def change_between(before: Entry, after: Entry, groups: tuple[str, ...], *, pair
 
 
 def _identical(before: Entry, after: Entry) -> bool:
-    """Whether nothing was added or removed: counts and estimates agree to the last digit, and so do two hundred refits.
+    """Whether nothing was added or removed: counts and estimates agree to the last digit, and so does the mean vector.
 
-    Refits on a sample that many collections share change with the others; then the DivScore, which follows from the
-    mean vector, has to agree as far as sums in single precision can.
+    The mean vector shows in the DivScore, which agrees as far as sums in single precision can. Refits may differ: the
+    size of a sample depends on how many collections share the memory.
     """
     b, a = before.refits, after.refits
     if (
@@ -193,10 +193,7 @@ def _identical(before: Entry, after: Entry) -> bool:
         or (before.count, before.disparity, b.own) != (after.count, after.disparity, a.own)
     ):
         return False
-    if before.on_shared_sample or after.on_shared_sample:
-        near = SAME_MEAN * max(1.0, abs(before.divscore))
-        return abs(before.divscore - after.divscore) <= near
-    return np.array_equal(b.disparity, a.disparity, equal_nan=True)
+    return abs(before.divscore - after.divscore) <= SAME_MEAN * max(1.0, abs(before.divscore))
 
 
 def _series(before: Refits, after: Refits) -> Iterator[tuple[FloatArray, FloatArray]]:
@@ -301,10 +298,10 @@ def compare_documents(before: AuditDocument, after: AuditDocument) -> AuditDiff:
             "the JSON of some collections has no replicates, so their two intervals are added up, which makes them "
             "wider. Only 'likelihood' writes replicates, and a JSON saved from a report has none"
         )
-    if any(b.on_shared_sample != a.on_shared_sample for b, a in pairs):
+    if any(b.small_sample != a.small_sample for b, a in pairs):
         notes.append(
-            "some intervals rest on a sample that many collections shared in one audit, and on their own in the other: "
-            "part of the width of a change comes of that; make both with '--samples own' to be rid of it"
+            "some intervals of one audit are based on small samples, because many collections shared the memory: part "
+            "of the width of a change comes from that; audit fewer collections at a time to avoid it"
         )
     changes = tuple(change_between(b, a, after.groups, paired=not unlike) for b, a in pairs)
     matched = {id(entry) for pair in pairs for entry in pair}

@@ -17,7 +17,7 @@ from msgspec import Meta
 from divscore.audit.result import Audit
 from divscore.audit.trust import control_facts
 from divscore.errors import FileError
-from divscore.estimators.interval import SHARED_BOOTSTRAP, Interval, Refits, bounds
+from divscore.estimators.interval import SMALL_SAMPLE, Interval, Refits, bounds
 from divscore.files import check_json, read_json, unreadable
 from divscore.sketch.missing import Missing, Rows
 from divscore.text import printable
@@ -104,9 +104,9 @@ class Entry:
     missing_parts: int | None = None
 
     @property
-    def on_shared_sample(self) -> bool:
+    def small_sample(self) -> bool:
         """Whether the interval rests on a sample that many collections shared."""
-        return self.interval.method == SHARED_BOOTSTRAP
+        return self.interval.method == SMALL_SAMPLE
 
     @property
     def conclusive(self) -> bool:

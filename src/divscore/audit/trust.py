@@ -205,9 +205,9 @@ def _about_fit(sketch: Sketch, checks: Diagnostics) -> list[str]:
         warnings.append(f"cannot tell: {sketch.count} items are too few; at least {FEW_ITEMS} are needed")
     if sketch.thinned:
         warnings.append(
-            f"cannot tell: many items were taken out of this sketch, and of the {sketch.count:,} that are left only "
-            f"{sketch.replicate_cells.items:,} are in the sample that the interval rests on; make the sketch anew from "
-            "the items that are left"
+            f"cannot tell: many items were removed from this sketch, and of the {sketch.count:,} that remain only "
+            f"{int(sketch.sample.copies.sum()):,} are in the sample that the interval is based on; sketch the "
+            "remaining items again"
         )
     elif sketch.few_distinct or (sketch.individual and sketch.count >= FEW_ITEMS):
         warnings.append("cannot tell: the collection consists of many copies of very few different items")

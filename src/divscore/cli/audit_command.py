@@ -33,7 +33,6 @@ from divscore.errors import InputError
 from divscore.files import check_writable, sha256
 from divscore.jobs.auditing import audit_source
 from divscore.jobs.encode import Encoding
-from divscore.jobs.sketching import SAMPLES
 from divscore.report.caveats import notices
 from divscore.report.examples import find_examples
 from divscore.report.page import check_target, write_report
@@ -95,14 +94,6 @@ Examples:
     "--show-examples",
     is_flag=True,
     help="Show the representatives in the report, if C is the labelled images or texts themselves.",
-)
-@click.option(
-    "--samples",
-    type=click.Choice(SAMPLES),
-    default="auto",
-    show_default=True,
-    help="With --by: a sample of items for the intervals of each collection, or one that all share, which is faster "
-    "where there are thousands; 'auto' shares where that saves much.",
 )
 @strict_option
 @workers_option

@@ -164,6 +164,13 @@ class ControlSet:
             state.update(np.ascontiguousarray(array).tobytes())
         return state.hexdigest()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Send the fingerprint along; the unit vectors are quickly computed again."""
+        return {
+            **{name: value for name, value in self.__dict__.items() if name != "units"},
+            "digest": self.digest,
+        }
+
     def group_of(self, name: str) -> int:
         """Position of a group in `groups`."""
         if name not in self.groups:

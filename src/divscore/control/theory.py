@@ -147,20 +147,20 @@ def mean_similarity(state: FloatArray, control: ControlSet) -> FloatArray:
     """Mean similarity sim(S, T_i) with each group, from a collection's mean (Algorithm 1, lines 4 and 6).
 
     Cosine: `state` is the mean unit vector of S, and sim(S, T_i) = 1 + mean(Ŝ)·mean(T̂_i). Any other similarity: the
-    mean similarity of S with each labelled example, in the order of the pool.
+    mean similarity of S with each representative, in the order of the pool.
 
     >>> control = ControlSet([[1, 0], [1, 0], [0, 1], [0, 1]], ["a", "a", "b", "b"], attribute="letter")
     >>> mean_similarity(np.array([0.75, 0.25]), control)
     array([1.75, 1.25])
     """
-    expected = control.dimension if control.similarity.collapses else len(control)
+    expected = control.dimension if control.similarity.collapses else int(control.representative.sum())
     if state.shape != (expected,):
         raise VectorError(f"a mean of shape {state.shape}, expected {(expected,)}")
     if control.similarity.collapses:
         similarity: FloatArray = 1.0 + np.vecdot(_group_means(control), state)
         return similarity
-    groups = range(len(control.groups))
-    return np.array([state[control.rows(g, representatives=True)].mean() for g in groups])
+    labels = control.labels[control.representative]
+    return np.array([state[labels == g].mean() for g in range(len(control.groups))])
 
 
 def item_similarity(vectors: Any, control: ControlSet) -> FloatArray:

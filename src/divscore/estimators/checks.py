@@ -7,7 +7,6 @@ means, up to sampling noise of both. The squared distance off it, over its expec
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray
 from divscore.estimators.mixture import MixtureFit, mixture_fit, mixture_shares
-from divscore.sketch.scorer import PENALTIES, Scorer, features, fit_calibration, preference
+from divscore.sketch.scorer import PENALTIES, Grid, Scorer, features, fit_calibration, preference
 from divscore.sketch.sketch import Sketch
 
 __all__ = [
@@ -148,7 +147,7 @@ def _trace_of_product(a: FloatArray, b: FloatArray, same: bool) -> float:
 # Score fit: do the collection's scores look like a mixture of the groups' own scores?
 
 SIMULATIONS = 199
-SHARE_STEPS = 32
+COARSE_STEPS = 32  # on each side of zero
 
 
 @dataclass(frozen=True)
@@ -165,48 +164,27 @@ def score_fit(sketch: Sketch, found: MixtureFit | None = None) -> ScoreFit:
     The statistic is ``√n_eff · sup |F_S − Σ_g p_g F_g|`` with ``1/n_eff = 1/N + Σ_g p_g²/n_g``, the largest over
     the k − 1 scores. Its distribution under the assumption is simulated: labelled scores drawn again from each
     group, calibrated anew, a collection drawn from their mixture, shares estimated anew. `found` is the best
-    mixture, where it is known already. Collections that share their sample share simulations as well.
+    mixture, where it is known already.
     """
     scorer = sketch.scorer
     found = found or mixture_fit(sketch)
     p = found.shares
-    # The collection's scores are known by their cells only, so the pool's are put on the same grid: with three
-    # groups or more its steps alone would look like a misfit.
-    pool = _on_grid(scorer)
+    # Both are put on one grid, or its steps alone would look like a misfit. With three groups or more it is a coarse
+    # one: scores of a group without a direction of its own hardly vary, and leave-one-out noise would be a misfit.
+    grid = scorer.grid if scorer.groups == 2 else Grid(scorer.grid.reach, COARSE_STEPS)
+    pool = grid.rounded(scorer.fit.loo)
     sizes = np.bincount(scorer.labels)
     scale = _scale(sketch.count, p, sizes)
-    scores = np.concatenate([found.scores, pool])
+    scores = np.concatenate([grid.rounded(found.scores), pool])
     seen = np.concatenate([found.counts / found.counts.sum(), np.zeros(len(pool))])
     fitted = np.concatenate([np.zeros(len(found.counts)), (p / sizes)[scorer.labels]])
     statistic = scale * float(_distance(scores, (seen - fitted)[None])[0])
-    if sketch.shared:
-        simulated = _simulated_nearby(scorer, *_nearby(p, sketch.count))
-    else:
-        simulated = scale * _simulate(scorer, pool, p, sketch.count)
+    simulated = scale * _simulate(scorer, pool, p, sketch.count)
     return ScoreFit(statistic, float((1 + (simulated >= statistic).sum()) / (1 + SIMULATIONS)))
-
-
-def _on_grid(scorer: Scorer) -> FloatArray:
-    return scorer.grid.decode(scorer.grid.encode(scorer.fit.loo))
 
 
 def _scale(count: float, p: FloatArray, sizes: NDArray[np.intp]) -> float:
     return float(1.0 / np.sqrt(1.0 / count + (p**2 / sizes).sum()))
-
-
-def _nearby(p: FloatArray, count: int) -> tuple[float, int]:
-    """Return a share and a number of items near those of a collection of two groups.
-
-    There are few different ones, so that thousands of collections share their simulations. The scaled statistic hardly
-    depends on either.
-    """
-    return round(float(p[0]) * SHARE_STEPS) / SHARE_STEPS, round(2.0 ** (round(math.log2(count) * 4) / 4))
-
-
-@lru_cache(maxsize=4096)
-def _simulated_nearby(scorer: Scorer, share: float, count: int) -> FloatArray:
-    p = np.array([share, 1.0 - share])
-    return _scale(count, p, np.bincount(scorer.labels)) * _simulate(scorer, _on_grid(scorer), p, count)
 
 
 def _simulate(scorer: Scorer, pool: FloatArray, p: FloatArray, count: int) -> FloatArray:

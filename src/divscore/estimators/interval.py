@@ -11,11 +11,11 @@ import numpy as np
 
 from divscore.control.similarity import FloatArray
 
-__all__ = ["BOOTSTRAP", "SHARED_BOOTSTRAP", "Estimate", "Interval", "Refits", "disparity", "from_replicates"]
+__all__ = ["BOOTSTRAP", "SMALL_SAMPLE", "Estimate", "Interval", "Refits", "disparity", "from_replicates"]
 
-# How intervals are made; the second where many collections share one sample.
+# How intervals are made; the second where so many collections share the memory that their samples are small.
 BOOTSTRAP = "bayesian bootstrap"
-SHARED_BOOTSTRAP = "bayesian bootstrap, shared sample"
+SMALL_SAMPLE = "bayesian bootstrap, small sample"
 
 
 @dataclass(frozen=True)

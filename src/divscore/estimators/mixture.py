@@ -124,8 +124,7 @@ class MixtureFit:
 def mixture_fit(sketch: Sketch) -> MixtureFit:
     """Fit the shares to a sketch's scores."""
     scorer = sketch.scorer
-    cells, items = sketch.cells.table()
-    scores, counts = scorer.grid.decode(cells), items.astype(float)
+    scores, counts = sketch.scores()
     likelihoods = scorer.calibration.likelihoods(scores)
     shares = mixture_shares(likelihoods, counts)
     return MixtureFit(scores, counts, likelihoods, shares, shares[np.argsort(scorer.order)])

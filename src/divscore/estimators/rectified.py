@@ -62,7 +62,7 @@ def _posteriors(sketch: Sketch, sample: LabelledSample) -> tuple[FloatArray, Flo
     found = mixture_fit(sketch)
     shares = np.maximum(found.shares, 1e-3)
     exact = sample.units @ scorer.fit.weights[:-1] + scorer.fit.weights[-1]
-    scores = scorer.grid.decode(scorer.grid.encode(exact))  # as the collection's are known
+    scores = scorer.grid.rounded(exact)  # as the collection's are known
     back = np.argsort(scorer.order)
 
     def posterior(values: FloatArray) -> FloatArray:

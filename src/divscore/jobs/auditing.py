@@ -30,16 +30,13 @@ from divscore.jobs.sketching import (
     RowWatch,
     Sketched,
     check_sendable,
-    packed,
     sketch_source,
-    tabulate_blocks,
     tried,
 )
-from divscore.sketch.codes import CodeRows
-from divscore.sketch.many import SharedSample
+from divscore.sketch.many import Sketches, sketch_blocks
 from divscore.sketch.missing import Missing, MissingPart
-from divscore.sketch.scorer import Scorer, keep_scorer, scorer_for
-from divscore.sketch.sketch import Sketch, SketchState
+from divscore.sketch.scorer import Scorer, scorer_for, shared_scorer
+from divscore.sketch.sketch import Sketch
 from divscore.sketch.sketchfile import is_sketch, open_sketches
 from divscore.sources.cuts import divisible
 from divscore.sources.items import Items, is_picture
@@ -69,17 +66,16 @@ class _Order:
     """What is the same for all sketches."""
 
     scorer: Scorer
-    sampled: CodeRows | None  # the sample that they share, if they do
     estimator: str
     confidence: float
 
 
 @dataclass(frozen=True)
 class _Batch:
-    states: dict[str, SketchState]
+    sketches: Sketches
 
     def __str__(self) -> str:
-        return f"the audits of {len(self.states)} collections"
+        return f"the audits of {len(self.sketches)} collections"
 
 
 def audit_many(
@@ -102,8 +98,9 @@ def audit_many(
         _check_alike(name, sketch, first, control)
     if not engine.local and not engine.inline:
         check_sendable(control)
-    sampled = first.shared.sampled if first.shared is not None else None
-    order = _Order(packed(scorer_for(control, first.seed)), sampled, estimator, confidence)
+    scorer = scorer_for(control, first.seed)
+    _ = scorer.replicates  # fitted here, once, and sent to all workers
+    order = _Order(scorer, estimator, confidence)
     for _, found in engine.run(partial(_audit_batch, order), _batches(sketches)):
         for each in found:
             yield replace(each, control=control)
@@ -115,41 +112,23 @@ def _check_alike(name: str, sketch: Sketch, first: Sketch, control: ControlSet) 
             f"the sketch of {named(name)} was made with another control set; audit it with that one, or make it "
             "anew"
         )
-    if sketch.seed != first.seed or sketch.shared is not first.shared:
+    if sketch.seed != first.seed:
         raise MismatchError(
-            f"the sketch of {named(name)} has another seed or sample than the first; audit those of one pass "
-            "together"
+            f"the sketch of {named(name)} has another seed than the first; audit sketches of one seed together"
         )
 
 
 def _batches(sketches: Mapping[str, Sketch]) -> Iterator[_Batch]:
     rest = iter(sketches.items())
     while some := dict(islice(rest, BATCH)):
-        yield _Batch({name: _state(sketch) for name, sketch in some.items()})
-
-
-def _state(sketch: Sketch) -> SketchState:
-    """The numbers of a sketch alone. Stand-ins from a shared sample are made again where they are needed."""
-    state = SketchState()
-    kept = set(SketchState.__annotations__) - ({"replicate_cells", "shared"} if sketch.shared else set())
-    state.__dict__.update({name: value for name, value in sketch.__dict__.items() if name in kept})
-    return state
+        yield _Batch(Sketches.of(some))
 
 
 def _audit_batch(order: _Order, batch: _Batch) -> list[Audit]:
-    keep_scorer(order.scorer)  # the first that comes to a process stays, with all that was made from it
-    scorer = scorer_for(order.scorer.control, order.scorer.seed)
-    blank = Sketch(scorer.control, seed=scorer.seed)
-    shared = None if order.sampled is None else SharedSample(scorer, order.sampled)
-    found = []
-    for name, state in batch.states.items():
-        sketch = blank.holding(state)
-        if shared is not None:
-            shared.lend(sketch)
-        found.append(
-            audit(sketch, scorer.control, name=name, estimator=order.estimator, confidence=order.confidence)
-        )
-    return found
+    scorer = shared_scorer(order.scorer)  # the first that reaches a process stays, with what follows from it
+    how: dict[str, Any] = {"estimator": order.estimator, "confidence": order.confidence}
+    sketches = batch.sketches.sketches(scorer.control, scorer)
+    return [audit(sketch, scorer.control, name=name, **how) for name, sketch in sketches.items()]
 
 
 # audit_source: what the command line, Python and the web app call.
@@ -184,7 +163,6 @@ def audit_source(
     cache: str | os.PathLike[str] | bool = True,
     workers: int = 1,
     cluster: str | None = None,
-    samples: str = "auto",
     strict: bool = False,
     verbose: bool = False,
     progress: Progress = no_progress,
@@ -233,10 +211,6 @@ def audit_source(
         raise InputError(
             "a labelled sample belongs to one collection; audit one collection at a time with it"
         )
-    if samples == "shared" and not by:
-        made = any(_is_path(each) and is_sketch(each) for each in things)
-        why = "sketches have samples of their own" if made else "give --by COLUMN, or leave it out"
-        raise InputError(f"--samples shared is for the many collections of one pass; {why}")
     with ExitStack() as stack:
         if not isinstance(encoder, Encoding):
             folder = default_cache() if cache is True else None if cache is False else cache
@@ -244,7 +218,7 @@ def audit_source(
                 Encoding(encoder, model=model, options=options, pca=pca, cache=folder, workers=workers)
             )
         engines = stack.enter_context(Engines(workers, cluster, warn))
-        job = _Job(encoder, engines, by, column, form, seed, samples, strict, verbose, progress, warn)
+        job = _Job(encoder, engines, by, column, form, seed, strict, verbose, progress, warn)
         _check_paths(things, control)
         # Opened before the labelled examples are encoded, which may take minutes: a wrong name is an error at once.
         opened = [job.open(thing) if _is_path(thing) and not is_sketch(thing) else None for thing in things]
@@ -302,7 +276,7 @@ def sketch_collection(
 ) -> Sketched:
     """Sketch a collection, or one for each value of the column `by`; the parameters are those of `audit_source`."""
     with Engines(workers, cluster, warn) as engines:
-        job = _Job(encoding, engines, by, column, form, seed, "own", strict, verbose, progress, warn)
+        job = _Job(encoding, engines, by, column, form, seed, strict, verbose, progress, warn)
         source = job.open(collection)
         labelled = read_control(control, encoding, attribute=attribute, progress=progress, warn=warn)
         engines.lend(encoding)
@@ -319,7 +293,6 @@ class _Job:
     column: str | None
     form: str
     seed: int
-    samples: str
     strict: bool
     verbose: bool
     progress: Progress
@@ -413,7 +386,9 @@ class _Job:
         sketches = file.sketches
         if list(sketches) == [""]:  # made without --by
             sketches = {_stem(path): sketches[""]}
-        return [_with_missing(each, file.gaps) for each in self.audit_each(sketches, control, how)], file.gaps
+        return [
+            _with_missing(each, file.missing) for each in self.audit_each(sketches, control, how)
+        ], file.missing
 
     def audit_each(
         self, sketches: Mapping[str, Sketch], control: ControlSet, how: dict[str, Any]
@@ -433,10 +408,6 @@ class _Job:
         """Sketch a source in one pass, and count what was skipped."""
         with _watched(source, self.verbose, self.progress, self.warn) as advance:
             if isinstance(source, EncodedSource):
-                if self.samples == "shared":
-                    raise InputError(
-                        "--samples shared is for vectors; embed the items first ('divscore embed'), or leave it out"
-                    )
                 done = self._sketch_items(source, control)
             else:
                 done = sketch_source(
@@ -445,7 +416,6 @@ class _Job:
                     by=self.by,
                     seed=self.seed,
                     engine=self.engines.suiting(source),
-                    samples=self.samples,
                     strict=self.strict,
                     verbose=self.verbose,
                     progress=advance,
@@ -465,9 +435,17 @@ class _Job:
         rows = RowWatch(source, self.strict, self.verbose)
         threads = min(self.engines.suiting(source).workers, 4)
         blocks = rows.blocks(self.by)
-        table = tabulate_blocks(blocks, control, name=source.name, seed=self.seed, workers=threads)
+        scorer = scorer_for(control, self.seed)
+        sketches = sketch_blocks(blocks, control, scorer, name=source.name, workers=threads)
         problems = [*source.problems, *rows.problems][:LISTED]
-        return Sketched(table.sketches(), 1, rows.rows, source.unreadable, tuple(problems), source.missing)
+        return Sketched(
+            sketches.sketches(control, scorer),
+            1,
+            rows.rows,
+            source.unreadable,
+            tuple(problems),
+            source.missing,
+        )
 
     def _count_skipped(self, source: Table, done: Sketched) -> None:
         """Add the items without a vector to the counts of their collections."""

@@ -4,142 +4,41 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import nullcontext
-from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from divscore.control.controlset import ControlSet
 from divscore.errors import DivscoreError, FileError, InputError
 from divscore.jobs.engine import Engine
-from divscore.sketch.many import Sketches, SketchTable
+from divscore.sketch.many import Coded, Sketches, sketch_blocks
 from divscore.sketch.missing import Missing, MissingPart
-from divscore.sketch.scan import Scan, scan
-from divscore.sketch.scorer import Scorer, keep_scorer, scorer_for
-from divscore.sketch.sketch import REPLICATE_ITEMS, Sketch
-from divscore.sources.places import WHOLE, UnseenError
+from divscore.sketch.scorer import Scorer, scorer_for, shared_scorer
+from divscore.sketch.sketch import Origin, Sketch
+from divscore.sources.places import UnseenError
 from divscore.sources.table import PROBLEMS_KEPT, Partition, Table, Texts, partitions_of
 
 __all__ = [
-    "SAMPLES",
     "Assignment",
-    "Coded",
     "Partial",
     "RowWatch",
     "Sketched",
     "check_sendable",
     "coded",
-    "packed",
-    "share_one",
     "sketch_partition",
     "sketch_source",
-    "tabulate_blocks",
     "tried",
 ]
 
 
-# Blocks in, sketches out, in this thread or several.
-#
-# Blocks are folded in their order, so the answer does not depend on who computed what.
-
-Coded = tuple[Sequence[str], NDArray[np.intp]]
-
-
-@dataclass(frozen=True)
-class _Job:
-    rows: NDArray[Any]
-    owner: NDArray[np.intp] | None
-    at: NDArray[np.intp]
-    scan: Future[Scan]
-
-
-def tabulate_blocks(
-    blocks: Iterable[tuple[Any, Coded | None]],
-    control: ControlSet,
-    *,
-    name: str = "collection",
-    seed: int = 0,
-    workers: int = 1,
-    seen: int = 0,
-    shared: bool = False,
-    progress: Callable[[int], None] | None = None,
-) -> Sketches:
-    """Sketch every collection of a stream of blocks in one pass.
-
-    A block is (vectors, (names, codes)): row i belongs to the collection ``names[codes[i]]``; or (vectors, None) if
-    all rows belong to `name`. `seen` rows of the same collections came before, in other passes. With `shared`,
-    one sample of items serves the intervals of all collections.
-    At most `workers` + 1 blocks are held at a time; one worker means this thread.
-    """
-    sketches = Sketches(control, seed=seed, shared=shared)
-    waiting: deque[_Job] = deque()
-    with ThreadPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
-        for job in _jobs(blocks, name, seen, sketches, pool):
-            waiting.append(job)
-            if pool is None or len(waiting) > workers:
-                _finish(sketches, waiting.popleft(), progress)
-        while waiting:
-            _finish(sketches, waiting.popleft(), progress)
-    return sketches
-
-
-def _jobs(
-    blocks: Iterable[tuple[Any, Coded | None]],
-    name: str,
-    seen: int,
-    sketches: Sketches,
-    pool: ThreadPoolExecutor | None,
-) -> Iterator[_Job]:
-    for vectors, coded in blocks:
-        names: Sequence[str] = [name]
-        owner = None
-        if coded is not None:
-            present, owner = _numbered(coded[1])
-            names = coded[0] if len(present) == len(coded[0]) else [coded[0][at] for at in present.tolist()]
-            if len(set(names)) < len(names):  # a dictionary may hold a text twice
-                places = {each: at for at, each in enumerate(dict.fromkeys(names))}
-                owner = np.array([places[each] for each in names], dtype=np.intp)[owner]
-                names = list(places)
-        if not names:
-            continue
-        rows = sketches.checked(vectors)
-        owner = owner if len(names) > 1 else None
-        task = partial(scan, rows, sketches.scorer, owner, len(names), seen=seen, shared=sketches.shared)
-        future = pool.submit(task) if pool is not None else _done(task())
-        seen += len(rows)
-        yield _Job(rows, owner, sketches.positions(names), future)
-
-
-def _numbered(codes: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Codes that occur, in order, and the position of each row's among them."""
-    present = np.flatnonzero(np.bincount(codes))
-    places = np.empty(int(codes.max(initial=-1)) + 1, dtype=np.intp)
-    places[present] = np.arange(len(present))
-    return present, places[codes]
-
-
-def _done(found: Scan) -> Future[Scan]:
-    future: Future[Scan] = Future()
-    future.set_result(found)
-    return future
-
-
-def _finish(sketches: Sketches, job: _Job, progress: Callable[[int], None] | None) -> None:
-    sketches.fold(job.at, job.rows, job.owner, job.scan.result())
-    if progress is not None:
-        progress(len(job.rows))
-
-
 # Partial: what one partition gives, small enough to be sent home.
 
-LARGE_BLOCK = 96 << 20  # with thousands of collections, so that a block has several rows of each
+LARGE_BLOCK = 64 << 20  # with many collections: a block should have several rows of each
 TRIES = 3  # of a remote file, which may fail for a moment
 WAIT_SECONDS = 0.5
 
@@ -155,18 +54,17 @@ class Assignment:
     by: str | None = None
     strict: bool = False
     verbose: bool = False
-    shared: bool = False  # one sample for the intervals of all collections
     seen: int = 0  # rows of the whole source, where that is known: decides how sums are rounded
 
 
 @dataclass(frozen=True)
 class Partial:
-    """The numbers of the collections that a partition has rows of, and what could not be read.
+    """The sketches of the collections that a partition has rows of, and what could not be read.
 
-    A partition that failed has a reason and no table; where it is `fatal` the whole pass is wrongly set up.
+    A partition that failed has a reason and no sketches; where it is `fatal` the whole pass is wrongly set up.
     """
 
-    table: SketchTable | None = None
+    sketches: Sketches | None = None
     rows: int = 0
     unreadable: int = 0
     problems: tuple[str, ...] = ()
@@ -176,7 +74,7 @@ class Partial:
     @property
     def nbytes(self) -> int:
         """Bytes that it takes on its way home."""
-        return 0 if self.table is None else self.table.nbytes
+        return 0 if self.sketches is None else self.sketches.nbytes
 
 
 def sketch_partition(
@@ -211,22 +109,22 @@ def tried(partition: Partition, read: Callable[[], Read]) -> Read:
 def _sketched(
     assignment: Assignment, partition: Partition, workers: int, progress: Callable[[int], None] | None
 ) -> Partial:
-    scorer = assignment.scorer
-    keep_scorer(scorer)  # the first that comes to a process stays, with all that was made from it
-    source = partition.open(LARGE_BLOCK if assignment.shared else 0)
+    scorer = shared_scorer(
+        assignment.scorer
+    )  # the first that reaches a process stays, with what follows from it
+    source = partition.open(LARGE_BLOCK if assignment.by is not None else 0)
     watch = RowWatch(source, assignment.strict, assignment.verbose)
-    sketches = tabulate_blocks(
+    sketches = sketch_blocks(
         watch.blocks(assignment.by),
         scorer.control,
+        scorer,
         name=assignment.name,
-        seed=scorer.seed,
         workers=workers,
         seen=assignment.seen,
-        shared=assignment.shared,
         progress=progress,
     )
     problems = tuple([*source.problems, *watch.problems][:PROBLEMS_KEPT])
-    return Partial(sketches.table, watch.rows, source.unreadable, problems)
+    return Partial(sketches, watch.rows, source.unreadable, problems)
 
 
 def coded(values: Sequence[str]) -> Coded:
@@ -267,45 +165,6 @@ class RowWatch:
                 self.problems.append(message)
 
 
-# Whether the collections of a pass have a sample of their own for their intervals, or share one.
-
-SAMPLES = ("auto", "own", "shared")
-FEWEST_ROWS = 200_000  # below, samples of their own cost two seconds at most
-LOOKED_AT = 3  # parts of which the first may be unreadable
-
-
-def share_one(samples: str, by: str | None, scorer: Scorer, partitions: Sequence[Partition]) -> bool:
-    """Decide it from the files alone, before the work begins.
-
-    "auto" shares where samples would spare nothing: in many rows, with fewer of a collection in the first block than
-    its sample may have.
-    """
-    if samples not in SAMPLES:
-        raise InputError(f"samples must be one of {', '.join(SAMPLES)}, not {samples!r}")
-    if by is None or samples == "own":
-        return False
-    if scorer.groups > 2:
-        if samples == "shared":
-            raise InputError(f"collections can share a sample with two groups only, not {scorer.groups}")
-        return False
-    if samples == "shared":
-        return True
-    # Rows of text are not counted: to parse them takes far longer than samples do.
-    if sum(each.rows or 0 for each in partitions if each.location.suffix not in WHOLE) < FEWEST_ROWS:
-        return False
-    for partition in partitions[:LOOKED_AT]:
-        try:
-            block = next(iter(partition.open()), None)
-        except DivscoreError:
-            continue  # it will be named when it is its turn
-        finally:
-            partition.location.release()
-        if block is not None and len(block.vectors):
-            present = len(np.unique(coded(block.values[by])[1]))
-            return len(block.vectors) < REPLICATE_ITEMS * present
-    return False
-
-
 @dataclass(frozen=True)
 class Sketched:
     """The sketches of a pass, and the parts of the source that are missing from them."""
@@ -332,7 +191,6 @@ def sketch_source(
     workers: int = 1,
     executor: Executor | None = None,
     engine: Engine | None = None,
-    samples: str = "own",
     strict: bool = False,
     verbose: bool = False,
     progress: Callable[[int], None] = lambda rows: None,
@@ -356,10 +214,6 @@ def sketch_source(
         Other workers: a process pool, or ``client.get_executor(pure=False)`` of a Dask client.
     engine : Engine, optional
         An engine that is used more than once, in place of `workers` and `executor`.
-    samples : {"own", "shared", "auto"}
-        What the intervals of collections rest on: a sample of each one's items, which costs time where they are many;
-        one sample of all items together, with which sketches can be audited but not merged or saved; or whichever
-        suits the source. Two groups only.
     strict : bool
         Make the first bad row, and the first bad file of several, an error.
     progress : callable
@@ -368,10 +222,9 @@ def sketch_source(
         Called with each file or part that has to be left out, when that is known.
     """
     scorer, partitions = scorer_for(control, seed), list(partitions_of(source))
-    shared = share_one(samples, by, scorer, partitions)
     known = sum(part.rows or 0 for part in source.parts)
-    assignment = Assignment(packed(scorer), source.name, by, strict, verbose, shared, known)
-    reduction = _Reduction(source, Sketches(control, seed=seed, shared=shared), strict, on_failure)
+    assignment = Assignment(scorer, source.name, by, strict, verbose, known)
+    reduction = _Reduction(source, control, scorer, strict, on_failure)
     used = nullcontext(engine) if engine is not None else Engine(workers, executor=executor)
     with used as at_work:
         if not at_work.local:
@@ -407,16 +260,6 @@ def _killed(partition: Partition, reason: str) -> Partial:
     return Partial(failed=reason)
 
 
-def packed(scorer: Scorer) -> Scorer:
-    """The fitted scorer, so that no worker fits anything; what follows from it is left out, to keep it small."""
-    control = copy(scorer.control)
-    control.__dict__["digest"] = scorer.control.digest
-    control.__dict__.pop("units", None)
-    light = replace(scorer, control=control)
-    light.__dict__["replicates"] = replace(scorer.replicates)
-    return light
-
-
 def check_sendable(control: ControlSet) -> None:
     """Refuse a similarity that other processes could not find by its name."""
     function = control.similarity.function
@@ -436,11 +279,13 @@ class _Reduction:
     def __init__(
         self,
         source: Table,
-        sketches: Sketches,
+        control: ControlSet,
+        scorer: Scorer,
         strict: bool,
         on_failure: Callable[[MissingPart], None],
     ) -> None:
-        self.source, self.sketches, self.strict = source, sketches, strict
+        self.source, self.control, self.scorer, self.strict = source, control, scorer, strict
+        self.sketches = Sketches(Origin.of(control, scorer.seed))
         self.on_failure = on_failure
         self.partitions = self.rows = self.unreadable = 0
         self.problems: list[str] = []
@@ -458,14 +303,14 @@ class _Reduction:
         self.rows += found.rows
         self.unreadable += found.unreadable
         self.problems = [*self.problems, *found.problems][:PROBLEMS_KEPT]
-        if found.table is not None:
-            self.sketches.merge(found.table)
+        if found.sketches is not None:
+            self.sketches.merge(found.sketches)
 
     def result(self) -> Sketched:
         if self.missing and not self.rows and not self.unreadable:
             raise FileError(f"nothing of {self.source.path} could be read; {self.missing[0].reason}")
         return Sketched(
-            self.sketches.sketches(),
+            self.sketches.sketches(self.control, self.scorer),
             self.partitions,
             self.rows,
             self.unreadable,

@@ -1,403 +1,278 @@
-"""One pass over a block of vectors: sums of unit vectors, and counts of score cells, by collection.
+"""The hot loop: one pass over a chunk of vectors gives sums, score cells and candidates for the sample.
 
-The arithmetic is arranged around three facts. Reading the vectors from memory is the cost that cannot be
-avoided, so all three products (norm, score, sum) run on pieces that stay in the cache. A row gets the same
-score wherever it stands, so that removing an item finds the cell in which adding it was counted. And short sums
-in single precision, added up in double precision, leave an error of about 1e-10 in a mean over the tens of
-thousands of rows for which they are used (5e-9 was the worst found, on vectors that nearly coincide, and 2e-9 in
-small collections that share a large block); smaller inputs are summed in double precision.
+Reading the vectors from memory is the cost that cannot be avoided, so all products (norm, score, hash, sum) run on
+pieces of about 2,000 rows that stay in the cache. Two rules keep results independent of how the rows are split:
+
+- A row gets the same score and hash wherever it stands, so removing an item finds the cell that counted it.
+- Single precision is used only within short sums, which are added in double precision. That leaves an error of about
+  1e-10 in a mean over tens of thousands of rows (5e-9 at most, for vectors that nearly coincide, and 1e-7/√n for a
+  collection of n items among many). Smaller inputs are summed in double precision throughout.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from divscore.control.similarity import FloatArray
-from divscore.sketch.codes import tally
-from divscore.sketch.scorer import LARGEST, LEVELS, SMALLEST, Scorer
+from divscore.sketch.sample import Hashes, Owners
+from divscore.sketch.scorer import Scorer
 
-__all__ = [
-    "ZERO",
-    "Owners",
-    "Scan",
-    "add_by_owner",
-    "row_dots",
-    "scan",
-    "strip_rows",
-    "sums_of_many",
-    "weighted_sum",
-]
+__all__ = ["SINGLE", "Candidates", "Limits", "Scan", "chunk_rows", "in_order", "scan"]
 
+CHUNK = 20 << 20  # numbers in one scan
+PIECE = 2_048  # rows that are expected to stay in the cache
+SINGLE = 32_768  # float32 rows from which short sums in single precision are precise enough
+TOGETHER = 16  # rows of one collection among many that are summed in single precision, about
+RUNS = 4  # collections that follow each other in a window and are summed one by one
+SMALLEST, LARGEST = np.float32(1e-30), np.float32(1e30)  # squared lengths that are safe in single precision
+FULL = np.float32(127)
 
-# Products over short strips of rows: fast, in one thread, and the same for a row wherever it stands.
-
-# Numbers in a strip. From 9,216 on OpenBLAS starts threads of its own for a product with a vector, which costs more
-# than it brings. The same everywhere: sums over strips of another length are rounded otherwise, and a worker that has
-# one thread must give the bits that a process with several gives.
-STRIP = 9_000
+T = TypeVar("T")
+R = TypeVar("R")
 
 
-@lru_cache(maxsize=64)
-def strip_rows(dimension: int) -> int:
-    """Rows in a strip of vectors of this dimension, a multiple of four."""
-    return max(8, min(64, STRIP // dimension // 4 * 4))
+@dataclass(frozen=True)
+class Limits:
+    """Which rows are candidates: those whose hash is below the limit of their owner."""
+
+    sample: Hashes  # (owners,)
+    joint: Hashes | None  # (owners,); with three groups or more
+    k: int  # items of a sample
 
 
-def row_dots(block: NDArray[np.float32], weights: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Dot product of every row with `weights`.
+@dataclass(frozen=True)
+class Candidates:
+    """Rows for a bottom-k sample, as bytes in units of `step`."""
 
-    A row's result must not depend on its neighbours, or removing an item would miss the cell that adding it was
-    counted in. A product of a whole block with a vector does not promise that: rows left over from its inner
-    loop are summed in another order. Strips of full length do it on the BLAS at hand, or `np.vecdot` does.
-    """
-    n, d = block.shape
-    if not _steady(d):
-        return np.asarray(np.vecdot(block, weights))
-    rows = strip_rows(d)
-    whole = n // rows * rows
-    dots: NDArray[np.float32] = np.matmul(block[:whole].reshape(-1, rows, d), weights).reshape(-1)
-    if whole == n:
-        return dots
-    last = np.zeros((rows, d), dtype=np.float32)
-    last[: n - whole] = block[whole:]
-    return np.concatenate([dots, np.matmul(last, weights)[: n - whole]], dtype=np.float32)
-
-
-def weighted_sum(block: NDArray[Any], weights: NDArray[Any]) -> FloatArray:
-    """Sum of the rows times their weights: single precision within a strip, double between strips."""
-    n, d = block.shape
-    rows = strip_rows(d)
-    whole = n // rows * rows
-    strips = weights[:whole].reshape(-1, 1, rows) @ block[:whole].reshape(-1, rows, d)
-    total: FloatArray = strips.sum(axis=(0, 1), dtype=np.float64)
-    if whole < n:
-        total += weights[whole:] @ block[whole:]
-    return total
-
-
-@lru_cache(maxsize=64)
-def _steady(dimension: int) -> bool:
-    """Whether strips give every row the same result in every place; tried on random rows."""
-    rows = strip_rows(dimension)
-    if rows * dimension > STRIP:
-        return False
-    rng = np.random.default_rng(dimension)
-    block = rng.standard_normal((rows, dimension), dtype=np.float32)
-    weights = rng.standard_normal(dimension, dtype=np.float32)
-    dots = block @ weights
-    shifts = range(1, rows)
-    return all(np.array_equal(np.roll(block, s, axis=0) @ weights, np.roll(dots, s)) for s in shifts)
-
-
-# Sums of rows by the collection that each belongs to.
-
-FEW_OWNERS = 64  # collections among the rows up to which each is summed by a product of its own
-TOGETHER = 32  # rows of one collection that are summed before they are added in double precision
-
-Owners = NDArray[np.intp]
-_HELD = threading.local()
-
-
-def add_by_owner(total: FloatArray, block: NDArray[Any], inverse: NDArray[Any], owner: Owners) -> None:
-    """Add rows, each times its inverse length, to the totals of their owners."""
-    if (owner[1:] < owner[:-1]).any():
-        order = _by_owner(owner, len(total))
-        owner, inverse = owner[order], inverse[order]
-        block = np.take(block, order, axis=0, out=_buffer(block), mode="clip")
-    starts = _starts(owner)
-    edges = np.append(starts, len(owner))
-    if len(starts) <= FEW_OWNERS:
-        for at, start in enumerate(starts):
-            run = slice(start, edges[at + 1])
-            total[owner[start]] += weighted_sum(block[run], inverse[run])
-    else:
-        columns = np.arange(len(owner))
-        total[owner[starts]] += _picked(block.astype(np.float64), inverse, columns, edges)
-
-
-def sums_of_many(
-    block: NDArray[Any], inverse: NDArray[Any], owner: Owners, owners: int
-) -> NDArray[np.floating]:
-    """Sum rows, each times its inverse length, for thousands of owners.
-
-    A few at a time in the precision of the rows, which is the result's where none has more: in single precision the
-    mean of some dozen unit vectors errs by 3e-8 at most.
-    """
-    if np.bincount(owner).max() <= TOGETHER:
-        return _handed_out(block, inverse, owner, owners)
-    order = _by_owner(owner, owners)
-    ordered = owner[order]
-    starts = _starts(ordered)
-    lengths = np.diff(starts, append=len(owner))
-    if lengths.max() > TOGETHER:
-        within = np.arange(len(owner)) - np.repeat(starts, lengths)
-        starts = np.flatnonzero(within % TOGETHER == 0)
-    sums = _picked(block, inverse[order], order, np.append(starts, len(owner)))
-    whose = ordered[starts]
-    first = np.concatenate([[True], whose[1:] != whose[:-1]])
-    if first.all() and len(whose) == owners:
-        return sums
-    total = np.zeros((owners, block.shape[1]))
-    total[whose[first]] = sums[first]
-    more = np.flatnonzero(~first)
-    if more.size:
-        runs = _starts(whose[more])
-        rest = _picked(
-            sums[more].astype(np.float64),
-            np.ones(len(more)),
-            np.arange(len(more)),
-            np.append(runs, len(more)),
-        )
-        total[whose[more[runs]]] += rest
-    return total
-
-
-def _handed_out(
-    block: NDArray[Any], weights: NDArray[Any], owner: Owners, owners: int
-) -> NDArray[np.floating]:
-    """Weighted sums of a block's rows by owner: read in their order, which is faster than by owner."""
-    from scipy.sparse import csc_array
-
-    rows = np.arange(len(block) + 1, dtype=np.int32)
-    giver = csc_array((weights.astype(block.dtype), owner.astype(np.int32), rows), shape=(owners, len(block)))
-    return np.asarray(giver @ block)
-
-
-def _picked(
-    block: NDArray[Any], weights: NDArray[Any], columns: NDArray[np.intp], edges: NDArray[np.intp]
-) -> NDArray[Any]:
-    """Weighted sums of the rows `columns` of a block, from one edge to the next."""
-    from scipy.sparse import csr_array
-
-    picker = csr_array((weights.astype(block.dtype), columns, edges), shape=(len(edges) - 1, len(block)))
-    return np.asarray(picker @ block)
-
-
-def _by_owner(owner: Owners, owners: int) -> NDArray[np.intp]:
-    narrow = owner.astype(np.uint16) if owners <= 65_536 else owner  # numpy sorts 16 bits by radix
-    return np.argsort(narrow, kind="stable")
-
-
-def _starts(owner: Owners) -> NDArray[np.intp]:
-    return np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]]))
-
-
-def _buffer(block: NDArray[Any]) -> NDArray[Any]:
-    """Memory of the shape of `block`, the thread's own and used again: fresh pages cost more than the copy."""
-    held = getattr(_HELD, "block", None)
-    if held is None or held.dtype != block.dtype or held.shape[1] != block.shape[1] or len(held) < len(block):
-        held = _HELD.block = np.empty_like(block)
-    return np.asarray(held[: len(block)])
-
-
-CHUNK = 65_536  # rows handed to one thread; fixed, so that the answer does not depend on their number
-PIECE = 2_048  # rows whose vectors are expected to stay in the cache
-WINDOW = 2  # pieces whose rows are summed by collection at once
-SINGLE = 32_768  # from this many float32 rows on, strips are precise enough
-ZERO, NONFINITE = np.uint8(254), np.uint8(255)  # in place of a level: why a row was skipped
-
-Levels = NDArray[np.uint8]
+    owner: Owners
+    hash: Hashes
+    rows: NDArray[np.uint8]
+    step: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Scan:
-    """What one pass found, for each of several collections."""
+    """Result of a pass over some rows, for each of several owners."""
 
     totals: NDArray[np.floating]  # (owners, d): sums of unit vectors
-    levels: NDArray[np.int64]  # (owners, LEVELS): usable items by level
-    zero: NDArray[np.int64]  # (owners,): items skipped for being zero
-    nonfinite: NDArray[np.int64]  # (owners,): items skipped for not being finite
-    keys: NDArray[np.int64]  # owner · stride + level · cells + cell, the occupied ones in order
-    counts: NDArray[np.int64]  # items at each key
-    level: Levels  # (rows,): level of each row; ZERO and above for skipped ones
+    usable: NDArray[np.int64]  # (owners,)
+    zero: NDArray[np.int64]  # (owners,): rows that are zero
+    nonfinite: NDArray[np.int64]  # (owners,): rows with numbers that are not finite
+    keys: NDArray[np.int64] | None  # owner · side + cell of each usable row; two groups
+    joint: Candidates | None  # steps of all scores; three groups or more
+    sample: Candidates
+    skipped: NDArray[np.intp]  # rows that are not usable
+
+
+def in_order(task: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:
+    """Run a task on threads and yield the results in the order of the items, at most a few ahead."""
+    if workers <= 1:
+        yield from map(task, items)
+        return
+    waiting: deque[Future[R]] = deque()
+    with ThreadPoolExecutor(workers) as pool:
+        for item in items:
+            waiting.append(pool.submit(task, item))
+            if len(waiting) > workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def chunk_rows(dimension: int) -> int:
+    """Rows of one scan. Fixed, so that sums do not depend on the number of threads."""
+    return max(PIECE, min(65_536, CHUNK // dimension))
 
 
 def scan(
     rows: NDArray[Any],
     scorer: Scorer,
+    limits: Limits,
     owner: Owners | None = None,
-    owners: int = 1,
     *,
-    workers: int = 1,
-    seen: int = 0,
-    shared: bool = False,
+    single: bool = False,
 ) -> Scan:
-    """Pass over `rows` once, after `seen` others; `owner` says to which collection each row belongs.
+    """Pass over one chunk of rows; `owner` is the collection of each row, if they are several.
 
-    `shared` is for thousands of collections, of which a block has few rows each: their sums are less precise.
+    `single` allows single precision in short sums of float32 rows.
     """
-    n = len(rows)
-    level = np.empty(n, dtype=np.uint8)
-    single = rows.dtype == np.float32 and n + seen >= SINGLE
-
-    def chunk(start: int) -> _Part:
-        part = slice(start, min(start + CHUNK, n))
-        mine = None if owner is None else owner[part]
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            return _scan_chunk(rows[part], scorer, single, level[part], mine, owners, shared)
-
-    parts = iter(_in_order(chunk, range(0, n, CHUNK), workers))
-    # The first chunk's arrays are added to: with thousands of collections they are large.
-    totals, table, keys, counts = next(parts, None) or _nothing(owners, rows.shape[1])
-    rest = list[tuple[NDArray[np.int64], NDArray[np.int64]]]()
-    for total, by_level, *found in parts:
-        totals = totals.astype(np.float64, copy=False)
-        totals += total
-        table += by_level
-        rest.append((found[0], found[1]))
-    if rest:
-        keys, counts = tally(
-            np.concatenate([keys, *(each for each, _ in rest)]),
-            np.concatenate([counts, *(each for _, each in rest)]),
-        )
-    return Scan(totals, table[:, :LEVELS], table[:, LEVELS], table[:, LEVELS + 1], keys, counts, level)
+    single = single and rows.dtype == np.float32
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        block: NDArray[np.float32] = np.ascontiguousarray(rows, dtype=np.float32)
+        why = None
+        products = _Products(block, scorer, owner, len(limits.sample), single)
+        products.run(rows, None)
+        if not (products.square.min(initial=1) > SMALLEST and products.square.max(initial=1) < LARGEST):
+            # Rare, so found out at the end: two comparisons of every piece would cost more.
+            block, why = _cleaned(rows, block, products.square)
+            products = _Products(block, scorer, owner, len(limits.sample), single)
+            products.run(rows, why)
+        return _result(products, block, why, scorer, limits, owner)
 
 
-_Part = tuple[NDArray[np.floating], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+class _Products:
+    """Lengths, scores and hashed words of rows, and sums of unit vectors; every piece is read from memory once."""
+
+    def __init__(
+        self, block: NDArray[np.float32], scorer: Scorer, owner: Owners | None, owners: int, single: bool
+    ) -> None:
+        self.block, self.scorer, self.owner, self.owners, self.single = block, scorer, owner, owners, single
+        self.square = np.empty(len(block), dtype=np.float32)
+        self.inverse = np.empty(len(block), dtype=np.float32)
+        self.scores = np.empty((len(block), scorer.scores), dtype=np.float32)
+        self.words = np.empty((len(block), len(scorer.row_hash.factors)), dtype=np.float32)
+        self.total: NDArray[np.floating] = np.zeros((owners, block.shape[1]), dtype=np.float32)
+
+    def run(self, rows: NDArray[Any], why: NDArray[np.uint8] | None) -> None:
+        n, scorer, many = len(self.block), self.scorer, self.owner is not None
+        size = max(scorer.strip, PIECE // scorer.strip * scorer.strip)
+        # A window writes one sum for every owner, so many owners need large windows.
+        most = max(1, (len(self.block) if self.single else 8 * PIECE) // size)
+        window = size * min(max(self.owners * 4 * TOGETHER // size, 1), most) if many else size
+        for start in range(0, n, window):
+            for at in range(start, min(start + window, n), size):
+                piece = slice(at, at + size)
+                block, inverse = self.block[piece], self.inverse[piece]
+                np.vecdot(block, block, out=self.square[piece])
+                np.reciprocal(np.sqrt(self.square[piece], out=inverse), out=inverse)
+                if why is not None:
+                    inverse[why[piece] > 0] = 0.0
+                for j, weights in enumerate(scorer.weights32):
+                    self.scores[piece, j] = scorer.row_dots(block, weights)
+                self.words[piece] = scorer.row_hash.words(block)
+            part = slice(start, start + window)
+            if self.single:
+                self._sum(self.block[part], self.inverse[part], part, start == 0)
+            else:
+                self._sum(*_double(rows[part], None if why is None else why[part]), part, start == 0)
+
+    def _sum(self, block: NDArray[Any], inverse: NDArray[Any], part: slice, first: bool) -> None:
+        if self.owner is None:
+            summed: NDArray[np.floating] = self.scorer.weighted_sum(block, inverse)[None]
+        else:
+            owner = self.owner[part]
+            edges = np.flatnonzero(owner[1:] != owner[:-1]) + 1
+            if len(edges) < RUNS:  # a file that is sorted by collection
+                summed = np.zeros((self.owners, block.shape[1]))
+                for start, stop in pairwise([0, *edges.tolist(), len(owner)]):
+                    summed[owner[start]] += self.scorer.weighted_sum(block[start:stop], inverse[start:stop])
+            else:
+                summed = _by_owner(block, inverse, owner, self.owners)
+        # The first sum may be the only one, and large: it stays in its own precision until another is added.
+        self.total = summed if first else self.total.astype(np.float64, copy=False)
+        if not first:
+            self.total += summed
 
 
-def _nothing(owners: int, dimension: int) -> _Part:
-    empty = np.empty(0, dtype=np.int64)
-    return np.zeros((owners, dimension)), np.zeros((owners, LEVELS + 2), dtype=np.int64), empty, empty
+def _cleaned(
+    rows: NDArray[Any], block: NDArray[np.float32], square: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
+    """Rescale rows whose squares leave the range of single precision, and blank those that cannot be used.
 
-
-def _in_order(task: Callable[[int], _Part], items: range, workers: int) -> Iterable[_Part]:
-    if workers <= 1 or len(items) <= 1:
-        return map(task, items)
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(task, items))
-
-
-def _scan_chunk(
-    rows: NDArray[Any],
-    scorer: Scorer,
-    single: bool,
-    level: Levels,
-    owner: Owners | None,
-    owners: int,
-    shared: bool,
-) -> _Part:
-    scores = np.empty((len(rows), scorer.scores), dtype=np.float32)
-    skipped: list[tuple[int, Levels]] = []
-    total = None
-    if single and rows.flags.c_contiguous:
-        total = _hurry(rows, scorer, scores, owner, owners, shared)
-    if total is None:
-        total = np.zeros((owners, rows.shape[1]))
-        for at in range(0, len(rows), PIECE):
-            piece = slice(at, at + PIECE)
-            block, inverse, why = _score(rows[piece], scorer, single, scores[piece])
-            _add(total, block, inverse, None if owner is None else owner[piece])
-            if why is not None:
-                skipped.append((at, why))
-    _assign_levels(scores, scorer, level, skipped)
-    kinds = LEVELS + 2
-    # The two marks of skipped rows are the largest numbers there are; here they follow the levels.
-    kind = np.where(level < ZERO, level, level - (ZERO - LEVELS)).astype(np.intp)
-    by_level = np.bincount(kind if owner is None else kind + owner * kinds, minlength=owners * kinds)
-    return total, by_level.reshape(owners, kinds), *_cells(scores, scorer, owner, owners, level)
-
-
-def _hurry(
-    rows: NDArray[Any],
-    scorer: Scorer,
-    scores: NDArray[np.float32],
-    owner: Owners | None,
-    owners: int,
-    shared: bool,
-) -> NDArray[np.floating] | None:
-    """Score and sum rows as if all were usable; whether they were is found out at the end.
-
-    The same numbers as `_score` gives, with as few calls as possible.
+    Also return for every row why it is skipped: 0 not at all, 1 zero, 2 not finite.
     """
-    later = shared and owner is not None
-    total = np.zeros((0 if later else owners, rows.shape[1]))
-    square = np.empty(len(rows), dtype=np.float32)
-    inverse = np.empty(len(rows), dtype=np.float32)
-    size = PIECE // strip_rows(rows.shape[1]) * strip_rows(rows.shape[1])
-    # Rows of mixed collections are summed less often, so that there are more of each collection at a time.
-    window = size if owner is None or later else WINDOW * size
-    for start in range(0, len(rows), window):
-        for at in range(start, min(start + window, len(rows)), size):
-            piece = slice(at, at + size)
-            block = rows[piece]
-            np.reciprocal(np.sqrt(np.vecdot(block, block, out=square[piece])), out=inverse[piece])
-            for j, w in enumerate(scorer.weights32):
-                np.multiply(row_dots(block, w), inverse[piece], out=scores[piece, j])
-        whole = slice(start, start + window)
-        if not later:
-            _add(total, rows[whole], inverse[whole], None if owner is None else owner[whole])
-    if not (square.min() > SMALLEST and square.max() < LARGEST):
-        return None
-    return total if owner is None or not shared else sums_of_many(rows, inverse, owner, owners)
-
-
-def _assign_levels(
-    scores: NDArray[np.float32], scorer: Scorer, level: Levels, skipped: list[tuple[int, Levels]]
-) -> None:
-    scores += scorer.intercept32
-    level[:] = scorer.level(scores)
-    for at, why in skipped:
-        here = level[at : at + len(why)]
-        here[why > 0] = why[why > 0]
-
-
-def _cells(
-    scores: NDArray[np.float32], scorer: Scorer, owner: Owners | None, owners: int, level: Levels
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    keys = scorer.grid.encode(scores)
-    # With two groups all items are counted, so their level does not matter and would only spread them out.
-    if scorer.groups > 2:
-        keys += level * np.int64(scorer.grid.cells)
-    if owner is not None:
-        keys += owner * np.int64(scorer.stride)
-    if level.max() >= ZERO:
-        keys = keys[level < ZERO]
-    return tally(keys, space=scorer.stride * owners)
-
-
-def _score(
-    rows: NDArray[Any], scorer: Scorer, single: bool, scores: NDArray[np.float32]
-) -> tuple[NDArray[Any], NDArray[Any], Levels | None]:
-    """Score rows; return them with their inverse norms, ready to be summed, and why some were skipped."""
-    block, inverse, why = _normalise(rows)
-    for j, w in enumerate(scorer.weights32):
-        np.multiply(row_dots(block, w), inverse, out=scores[:, j])
-    return (block, inverse, why) if single else (*_double(rows, why), why)
-
-
-def _normalise(rows: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32], Levels | None]:
-    """Rows in single precision with their inverse norms; those that cannot be used are blanked and marked."""
-    block = np.ascontiguousarray(rows, dtype=np.float32)
-    square = np.vecdot(block, block)
-    if square.min() > SMALLEST and square.max() < LARGEST:
-        return block, np.reciprocal(np.sqrt(square)), None
     odd = np.flatnonzero(~((square > SMALLEST) & (square < LARGEST)))
-    block, why = block.copy(), np.zeros(len(rows), dtype=np.uint8)
-    block[odd], why[odd] = _mend(rows[odd])
-    square[odd] = np.where(why[odd] == 0, np.vecdot(block[odd], block[odd]), 1.0)
-    return block, np.reciprocal(np.sqrt(square)), why
-
-
-def _mend(rows: NDArray[Any]) -> tuple[FloatArray, Levels]:
-    """Rescale rows whose squares leave the range of single precision; blank the useless ones."""
-    wide = rows.astype(np.float64)
+    wide = rows[odd].astype(np.float64)
     finite = np.isfinite(wide).all(axis=1)
     wide[~finite] = 0.0
     largest = np.abs(wide).max(axis=1)
-    why = np.where(finite, np.where(largest > 0, np.uint8(0), ZERO), NONFINITE)
-    return wide / np.where(largest > 0, largest, 1.0)[:, None], why
+    why = np.zeros(len(rows), dtype=np.uint8)
+    why[odd] = np.where(finite, largest == 0, 2)
+    block = block.copy()
+    block[odd] = wide / np.where(largest > 0, largest, 1.0)[:, None]
+    return block, why
 
 
-def _double(rows: NDArray[Any], why: Levels | None) -> tuple[FloatArray, FloatArray]:
+def _result(
+    products: _Products,
+    block: NDArray[np.float32],
+    why: NDArray[np.uint8] | None,
+    scorer: Scorer,
+    limits: Limits,
+    owner: Owners | None,
+) -> Scan:
+    owners, scores = len(limits.sample), products.scores
+    scores *= products.inverse[:, None]
+    scores += scorer.intercept32
+    hashes = scorer.row_hash.mixed(products.words)
+    rows, skipped = np.arange(len(block)), np.empty(0, dtype=np.intp)
+    usable, zero, nonfinite = (
+        _tally(None if why is None else why == kind, owner, owners, len(block), kind) for kind in range(3)
+    )
+    if why is not None:
+        skipped, rows = np.flatnonzero(why), np.flatnonzero(why == 0)
+        hashes, scores = hashes[rows], scores[rows]
+    mine = np.zeros(len(rows), dtype=np.intp) if owner is None else owner[rows] if len(skipped) else owner
+    keys, joint = None, None
+    if limits.joint is None:
+        keys = scorer.grid.steps(scores)[:, 0].astype(np.int64)
+        if owner is not None:
+            keys += mine * np.int64(scorer.grid.side)
+    else:
+        below = np.flatnonzero(hashes < (limits.joint[0] if owner is None else limits.joint[mine]))
+        steps = np.ascontiguousarray(scorer.grid.steps(scores[below]), dtype=np.int16)
+        ones = np.ones(len(below), dtype=np.float32)
+        joint = Candidates(mine[below], hashes[below], steps.view(np.uint8), ones)
+    chosen = np.flatnonzero(hashes < (limits.sample[0] if owner is None else limits.sample[mine]))
+    if len(chosen) > 4 * limits.k * owners:  # limits are still at their top
+        chosen = chosen[_least(mine[chosen], hashes[chosen], limits.k)]
+    units, step = _encoded(block, products.inverse, rows[chosen])
+    sample = Candidates(mine[chosen], hashes[chosen], units, step)
+    return Scan(products.total, usable, zero, nonfinite, keys, joint, sample, skipped)
+
+
+def _least(owner: Owners, hashes: Hashes, k: int) -> NDArray[np.bool_]:
+    """Return which items have one of the k + 1 smallest different hashes of their owner.
+
+    One more than k, so that the fold lowers its limit to the same hash as it would with all of them.
+    """
+    order = np.lexsort((hashes, owner))
+    mine, ordered = owner[order], hashes[order]
+    first = np.concatenate([[True], mine[1:] != mine[:-1]])
+    different = np.cumsum(first | np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    starts = np.flatnonzero(first)
+    rank = different - np.repeat(different[starts], np.diff(starts, append=len(order)))
+    kept = np.empty(len(order), dtype=bool)
+    kept[order] = rank <= k
+    return kept
+
+
+def _tally(
+    here: NDArray[np.bool_] | None, owner: Owners | None, owners: int, rows: int, kind: int
+) -> NDArray[np.int64]:
+    """Count rows of a kind by owner; without `here` all rows are usable."""
+    if owner is None or (here is None and kind):
+        members = here.sum() if here is not None else 0 if kind else rows
+        return np.full(owners, members, dtype=np.int64)
+    return np.bincount(owner if here is None else owner[here], minlength=owners).astype(np.int64, copy=False)
+
+
+def _encoded(
+    block: NDArray[np.float32], inverse: NDArray[np.float32], chosen: NDArray[np.intp]
+) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """Unit vectors of some rows, a byte a component: half the room of float16, and five times as fast."""
+    units = np.empty((len(chosen), block.shape[1]), dtype=np.int8)
+    step = np.empty(len(chosen), dtype=np.float32)
+    for start in range(0, len(chosen), PIECE):
+        piece = slice(start, start + PIECE)
+        some = block[chosen[piece]]
+        largest = np.abs(some).max(axis=1)
+        step[piece] = largest * inverse[chosen[piece]] / FULL
+        some *= (FULL / largest)[:, None]
+        units[piece] = np.rint(some, out=some)
+    return units.view(np.uint8), step
+
+
+def _double(rows: NDArray[Any], why: NDArray[np.uint8] | None) -> tuple[FloatArray, FloatArray]:
+    """Rows in double precision, and their inverse lengths."""
     wide = rows.astype(np.float64)
     if why is not None:
         wide[why > 0] = 0.0
@@ -407,8 +282,33 @@ def _double(rows: NDArray[Any], why: Levels | None) -> tuple[FloatArray, FloatAr
     return wide, 1.0 / np.sqrt(np.where(square > 0, square, 1.0))
 
 
-def _add(total: FloatArray, block: NDArray[Any], inverse: NDArray[Any], owner: Owners | None) -> None:
-    if owner is None:
-        total[0] += weighted_sum(block, inverse)
-    else:
-        add_by_owner(total, block, inverse, owner)
+def _by_owner(block: NDArray[Any], inverse: NDArray[Any], owner: Owners, owners: int) -> NDArray[np.floating]:
+    """Sum rows times their inverse lengths by owner.
+
+    Long sums in single precision are cut into lanes of about `TOGETHER` rows, which are added in double precision.
+    """
+    n = len(block)
+    lanes = np.ones(owners, dtype=np.intp)
+    if block.dtype == np.float32:
+        lanes = np.maximum(-(-np.bincount(owner, minlength=owners) // TOGETHER), 1)
+    most = int(lanes.max())
+    if most == 1:
+        return _product(inverse, owner, owners, block)
+    row = np.arange(n)
+    if most * owners <= 4 * lanes.sum():
+        sums = _product(inverse, owner + row * most // n * owners, most * owners, block)
+        return np.asarray(sums.reshape(most, owners, -1).sum(axis=0, dtype=np.float64))
+    first = np.cumsum(lanes) - lanes
+    sums = _product(inverse, first[owner] + row * lanes[owner] // n, int(lanes.sum()), block)
+    whose = np.repeat(np.arange(owners), lanes)
+    return _product(np.ones(len(whose)), whose, owners, sums.astype(np.float64))
+
+
+def _product(weights: NDArray[Any], place: Owners, places: int, block: NDArray[Any]) -> NDArray[np.floating]:
+    """Add every row times its weight to its place: a sparse product that reads the rows in their order."""
+    from scipy.sparse import csc_array
+
+    columns = np.arange(len(block) + 1, dtype=np.int32)
+    return np.asarray(
+        csc_array((weights, place.astype(np.int32), columns), shape=(places, len(block))) @ block
+    )

@@ -1,49 +1,273 @@
 """Scorer: what a control set makes of a vector, fitted once and shared by every sketch.
 
-It turns a vector into *cells*: coarse, fixed steps on its score, the only form in which scores of items are
-ever kept. Two kinds: fine cells of the fitted directions for the estimate, and coarse cells of the directions
-refitted under Bayesian-bootstrap weights for the interval.
+1. *Directions* along which the groups differ: balanced ridge regression with leave-one-out scores, on the features
+   ``φ(x) = (x̂, 1)``. Their inner product ``1 + x̂·ŷ`` is the paper's own similarity (Eq. 2). With k groups there are
+   k − 1 targets: +1 for an item's own group and −1/(k − 1) for the others; the k-th score is minus the sum of these.
+2. *Calibration* from a score to likelihood ratios: balanced multinomial logistic regression on leave-one-out scores.
+3. *Grid*: fixed steps on a score, the only form in which a sketch counts scores.
+4. *Replicates*: directions and calibrations fitted again under Bayesian-bootstrap weights. They take most of the time,
+   and only an interval needs them, so they are fitted when the first audit asks for them.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import combinations
+from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from divscore.control.controlset import ControlSet
-from divscore.control.similarity import FloatArray, unit_rows
+from divscore.control.similarity import FloatArray
+from divscore.sketch.sample import RowHash
 
 __all__ = [
     "REPLICATES",
     "Calibration",
     "Directions",
     "Grid",
+    "Replicates",
     "Scorer",
     "balanced_weights",
-    "coarse_half",
     "features",
-    "fine_half",
     "fit_calibration",
     "fit_directions",
-    "keep_scorer",
     "preference",
     "refit_directions",
     "scorer_for",
+    "shared_scorer",
     "targets",
 ]
 
+REPLICATES = 200
+FINE, COARSE = 1024, 64  # steps on each side of zero, for the estimate and for the interval
+SCORERS = 8  # scorers that a process keeps
+# Numbers in a strip of rows. From 9,216 on OpenBLAS starts threads of its own for a product with a vector, which costs
+# more than it brings. The same everywhere: sums over strips of another length are rounded otherwise, and a worker with
+# one thread must give the same bits as a process with several.
+STRIP = 9_000
 
-# Directions along which the groups differ: balanced ridge regression with leave-one-out scores.
-#
-# Everything here works on the features ``φ(x) = (x̂, 1)``, whose inner product ``1 + x̂·ŷ`` is the paper's own
-# similarity (Eq. 2), and on k groups through k − 1 targets: +1 for an item's own group and −1/(k − 1) for the
-# others. The k-th score is minus the sum of these, so it is not kept.
+
+@dataclass(frozen=True)
+class Grid:
+    """Equal steps on each of q scores, symmetric about zero; the outermost take everything outside."""
+
+    reach: FloatArray  # (…, q): the score at the outermost step
+    half: int  # steps on each side of zero
+
+    @property
+    def side(self) -> int:
+        """Number of steps on one score."""
+        return 2 * self.half + 1
+
+    def steps(self, scores: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return the steps (…, q) of scores (…, q), whole numbers from 0."""
+        steps = scores * (self.half / self.reach).astype(scores.dtype)
+        np.rint(steps, out=steps)
+        np.minimum(steps, self.half, out=steps)
+        np.maximum(steps, -self.half, out=steps)
+        steps += self.half
+        return steps
+
+    def scores(self, steps: NDArray[Any]) -> FloatArray:
+        """Return the scores (…, q) at the centres of steps (…, q)."""
+        return np.asarray((steps - np.float64(self.half)) * (self.reach / self.half))
+
+    def rounded(self, scores: FloatArray) -> FloatArray:
+        """Return scores as a sketch knows them."""
+        return self.scores(self.steps(scores))
+
+
+@dataclass(frozen=True)
+class Replicates:
+    """Refitted directions and calibrations, R of them; number 0 is the fit itself."""
+
+    weights: FloatArray  # (R, d + 1, q)
+    calibration: Calibration  # of R
+    grid: Grid  # reach (R, q)
+
+    @property
+    def count(self) -> int:
+        """R."""
+        return len(self.weights)
+
+    @cached_property
+    def grid_likelihoods(self) -> FloatArray:
+        """Likelihoods (R, side, 2) at every step of every direction; two groups only."""
+        steps = np.arange(self.grid.side, dtype=np.float64)[:, None, None]
+        return self.calibration.likelihoods(np.swapaxes(self.grid.scores(steps), 0, 1))
+
+    def __getstate__(self) -> Mapping[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True, eq=False)
+class Scorer:
+    """Directions, calibration, grid and row hash of a control set; immutable.
+
+    Groups are in the order of their first example (`order` maps back to the control set's own), so that swapping the
+    names of two groups mirrors every later number exactly.
+    """
+
+    control: ControlSet
+    seed: int
+    order: NDArray[np.intp]
+    labels: NDArray[np.intp]
+    fit: Directions
+    calibration: Calibration
+    grid: Grid
+    row_hash: RowHash
+
+    @property
+    def groups(self) -> int:
+        """Number of groups."""
+        return len(self.order)
+
+    @property
+    def scores(self) -> int:
+        """Number of scores of a vector: one fewer than groups."""
+        return self.groups - 1
+
+    @cached_property
+    def weights32(self) -> NDArray[np.float32]:
+        """Directions in single precision, one a row: steps never need more."""
+        return np.ascontiguousarray(self.fit.weights[:-1].T, dtype=np.float32)
+
+    @cached_property
+    def intercept32(self) -> NDArray[np.float32]:
+        """What the constant feature adds to each score."""
+        return np.asarray(self.fit.weights[-1], dtype=np.float32)
+
+    @cached_property
+    def replicates(self) -> Replicates:
+        """The same fit under `REPLICATES` sets of exponential weights on the labelled items."""
+        return _replicates(self)
+
+    @property
+    def strip(self) -> int:
+        """Rows of a strip, a multiple of four."""
+        return max(8, min(64, STRIP // self.control.dimension // 4 * 4))
+
+    def row_dots(self, block: NDArray[np.float32], weights: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Dot product of every row with `weights`, independent of the other rows.
+
+        Removing an item must find the cell that counted it. A product of a whole block with a vector does not promise
+        that: BLAS sums the rows left over from its inner loop in another order. Strips of full length promise it on
+        most machines, and `np.vecdot`, which is slower, on all.
+        """
+        if not self._steady:
+            return np.asarray(np.vecdot(block, weights))
+        (n, d), rows = block.shape, self.strip
+        whole = n // rows * rows
+        dots: NDArray[np.float32] = np.matmul(block[:whole].reshape(-1, rows, d), weights).reshape(-1)
+        if whole == n:
+            return dots
+        last = np.zeros((rows, d), dtype=np.float32)
+        last[: n - whole] = block[whole:]
+        return np.concatenate([dots, np.matmul(last, weights)[: n - whole]], dtype=np.float32)
+
+    def weighted_sum(self, block: NDArray[Any], weights: NDArray[Any]) -> FloatArray:
+        """Sum of rows times their weights: in the rows' own precision within a strip, in double between strips."""
+        (n, d), rows = block.shape, self.strip
+        whole = n // rows * rows
+        strips = weights[:whole].reshape(-1, 1, rows) @ block[:whole].reshape(-1, rows, d)
+        total: FloatArray = strips.sum(axis=(0, 1), dtype=np.float64)
+        if whole < n:
+            total += weights[whole:] @ block[whole:]
+        return total
+
+    @cached_property
+    def _steady(self) -> bool:
+        """Whether BLAS gives a row of a strip the same result in every place; measured on random rows."""
+        rows, d = self.strip, self.control.dimension
+        if rows * d > STRIP:
+            return False
+        rng = np.random.default_rng(d)
+        block = rng.standard_normal((rows, d), dtype=np.float32)
+        weights = rng.standard_normal(d, dtype=np.float32)
+        dots = block @ weights
+        return all(
+            np.array_equal(np.roll(block, s, axis=0) @ weights, np.roll(dots, s)) for s in range(1, rows)
+        )
+
+    def __getstate__(self) -> Mapping[str, Any]:
+        """Send the fit, and the replicates if they exist; the rest follows from them, or from the machine."""
+        state = {field.name: getattr(self, field.name) for field in fields(self)}
+        if "replicates" in self.__dict__:
+            state["replicates"] = self.replicates
+        return state
+
+
+# The one cache of the package: fitted scorers by digest of the control set and seed, the oldest first.
+_SCORERS: dict[tuple[str, int], Scorer] = {}
+_LOCK = Lock()
+
+
+def scorer_for(control: ControlSet, seed: int = 0) -> Scorer:
+    """Fit a scorer, or return the one that this process has for the same control set and seed."""
+    known = _SCORERS.get((control.digest, seed))
+    return known if known is not None else shared_scorer(_fit(control, seed))
+
+
+def shared_scorer(scorer: Scorer) -> Scorer:
+    """Return this process's scorer for the same control set and seed: this one, if it has none."""
+    with _LOCK:
+        known = _SCORERS.setdefault((scorer.control.digest, scorer.seed), scorer)
+        while len(_SCORERS) > SCORERS:
+            del _SCORERS[next(iter(_SCORERS))]
+    return known
+
+
+def _fit(control: ControlSet, seed: int) -> Scorer:
+    _, first = np.unique(control.labels, return_index=True)
+    order = np.argsort(first)
+    labels = np.argsort(order)[control.labels].astype(np.intp)
+    k = len(order)
+    fit = fit_directions(control.units, labels, k)
+    calibration = fit_calibration(fit.loo[None], labels, k, np.ones((1, len(labels))))[0]
+    grid = Grid(2.0 * np.abs(fit.loo).max(axis=0), FINE)
+    return Scorer(control, seed, order, labels, fit, calibration, grid, RowHash.of(control.vectors))
+
+
+def _replicates(scorer: Scorer) -> Replicates:
+    control, fit, k = scorer.control, scorer.fit, scorer.groups
+    n = len(control)
+    rng = np.random.default_rng([scorer.seed, 1])
+    weights = _exponential_weights(rng, REPLICATES, n)
+    at_once = max(1, 400_000 // (n * (k - 1)))
+    directions, scores, calibrations = [fit.weights[None]], [fit.loo[None]], []
+    for start in range(0, REPLICATES, at_once):
+        some = weights[start : start + at_once]
+        refitted, loo = refit_directions(control.units, scorer.labels, k, some, fit.penalty)
+        directions.append(refitted)
+        scores.append(loo)
+        calibrations.append(fit_calibration(loo, scorer.labels, k, some))
+    point = scorer.calibration
+    calibration = Calibration(
+        np.concatenate([point.intercept[None], *(c.intercept for c in calibrations)]),
+        np.concatenate([point.slope[None], *(c.slope for c in calibrations)]),
+        np.concatenate([point.informative[None], *(c.informative for c in calibrations)]),
+    )
+    reach = np.concatenate([1.5 * np.abs(loo).max(axis=1) for loo in scores])
+    return Replicates(np.concatenate(directions), calibration, Grid(reach, COARSE))
+
+
+def _exponential_weights(rng: np.random.Generator, replicates: int, items: int) -> FloatArray:
+    """Weights (replicates, items): each item's go through the exponential distribution evenly, in random order.
+
+    A single odd example often makes the tail of the interval. Drawn freely, chance would decide whether it weighs much
+    in two of a hundred replicates or in six, and with it the interval.
+    """
+    order = rng.permuted(np.tile(np.arange(replicates)[:, None], items), axis=0)
+    even = (order + rng.random((replicates, items))) / replicates
+    return np.maximum(-np.log1p(-even), 1e-6)
+
+
+# --------------------------------------------------------------------------------------------------- directions
 
 PENALTIES: FloatArray = 10.0 ** np.arange(-3.0, 2.01, 0.25)
 # With few labels the criterion's own noise would choose: on 60 splits of PPB with 50 labels, free choice covered 0.91
@@ -126,10 +350,10 @@ def refit_directions(
     v = balanced_weights(labels, groups, weights)
     solve = _dual if phi.shape[0] <= phi.shape[1] else _primal
     kernel = phi @ phi.T if solve is _dual else phi
-    found = [solve(kernel, y, row, penalty) for row in v]
-    coefficients = np.stack([c for c, _ in found])
+    solved = [solve(kernel, y, row, penalty) for row in v]
+    coefficients = np.stack([c for c, _ in solved])
     directions = phi.T @ coefficients if solve is _dual else coefficients
-    return directions, np.stack([loo for _, loo in found])
+    return directions, np.stack([loo for _, loo in solved])
 
 
 def _dual(kernel: FloatArray, y: FloatArray, v: FloatArray, penalty: float) -> tuple[FloatArray, FloatArray]:
@@ -156,7 +380,7 @@ def _log_spread(loo: FloatArray, labels: NDArray[np.intp], groups: int) -> float
     return float(np.log(within + 1e-300) - 2 * np.log(aligned)) if aligned > 0 else np.inf
 
 
-# From a score to a likelihood ratio: balanced multinomial logistic regression on leave-one-out scores.
+# -------------------------------------------------------------------------------------------------- calibration
 
 # Of the mean loss. Ten times as much shrinks the slope enough to bias disparities by 0.06.
 SLOPE_PENALTY = 1e-3
@@ -253,276 +477,3 @@ def _informative(
     for g, h in combinations(range(groups), 2):
         verdict &= own[:, g] - mean[:, g, h] > mean[:, h, g] - own[:, h]
     return verdict
-
-
-# Grid: fixed steps on scores, the only form in which scores of items are ever kept.
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Equal steps on each of several scores, symmetric about zero; the outermost take everything beyond."""
-
-    reach: FloatArray  # (…, q): the score at the outermost step
-    half: int  # steps on each side of zero
-
-    @property
-    def side(self) -> int:
-        """Steps on one score."""
-        return 2 * self.half + 1
-
-    @property
-    def cells(self) -> int:
-        """Cells altogether, over the q scores jointly."""
-        return int(self.side ** self.reach.shape[-1])
-
-    def encode(self, scores: NDArray[np.floating]) -> NDArray[np.int64]:
-        """Cell numbers (…) of scores (…, q)."""
-        steps = scores * (self.half / self.reach).astype(scores.dtype)
-        np.rint(steps, out=steps)
-        np.minimum(steps, self.half, out=steps)
-        np.maximum(steps, -self.half, out=steps)
-        cell = steps[..., 0].astype(np.int64)
-        cell += self.half
-        for axis in range(1, steps.shape[-1]):
-            cell = cell * self.side + steps[..., axis].astype(np.int64) + self.half
-        return cell
-
-    def decode(self, cells: NDArray[np.int64]) -> FloatArray:
-        """Scores (m, q) at the centres of cells; only for a grid of one reach."""
-        steps = []
-        for _ in range(self.reach.shape[-1]):
-            cells, step = np.divmod(cells, self.side)
-            steps.append(step)
-        return (np.stack(steps[::-1], axis=-1) - self.half) * (self.reach / self.half)
-
-
-def fine_half(groups: int) -> int:
-    """Steps on each side of zero for the estimate."""
-    return 1024 if groups == 2 else min(32, int(2.0 ** (44 / (groups - 1)) / 2) - 1)
-
-
-def coarse_half(groups: int) -> int:
-    """Steps on each side of zero for the interval.
-
-    Cell, replicate and level together must fit into 63 bits, also with twelve groups.
-    """
-    return 64 if groups == 2 else min(12, int((2.0 ** (50 / (groups - 1)) - 1) / 2))
-
-
-REPLICATES = 200
-LEVELS = 25  # leading zeros of 24 bits
-AT_ONCE = 256  # rows whose scores by all refitted directions stay in the cache
-SMALLEST, LARGEST = np.float32(1e-30), np.float32(1e30)  # squared lengths that single precision can bear
-
-
-@dataclass(frozen=True, eq=False)
-class Scorer:
-    """Directions, calibrations and grids fitted on a control set; immutable.
-
-    Groups are held in the order of their first example (`order` maps back to the control set's own), so that
-    swapping the names of two groups mirrors every later number exactly.
-    """
-
-    control: ControlSet
-    seed: int
-    order: NDArray[np.intp]
-    labels: NDArray[np.intp]
-    fit: Directions
-    calibration: Calibration
-    grid: Grid
-
-    @property
-    def groups(self) -> int:
-        """How many groups."""
-        return len(self.order)
-
-    @property
-    def scores(self) -> int:
-        """How many scores a vector gets: one fewer than groups."""
-        return self.groups - 1
-
-    @property
-    def stride(self) -> int:
-        """Keys that one collection takes in a scan: levels of cells, where levels matter."""
-        return self.grid.cells * (LEVELS if self.groups > 2 else 1)
-
-    @cached_property
-    def weights32(self) -> NDArray[np.float32]:
-        """Directions in single precision, one a row: cells never need more."""
-        return np.ascontiguousarray(self.fit.weights[:-1].T, dtype=np.float32)
-
-    @cached_property
-    def intercept32(self) -> NDArray[np.float32]:
-        """What the constant feature adds to each score."""
-        return np.asarray(self.fit.weights[-1], dtype=np.float32)
-
-    @cached_property
-    def replicates(self) -> Replicates:
-        """The same fit under `REPLICATES` sets of exponential weights on the labelled items."""
-        return _replicates(self)
-
-    @staticmethod
-    def level(scores: NDArray[np.float32]) -> NDArray[np.uint8]:
-        """A random-looking level that depends on the vector alone; half of all vectors have level 0, a quarter 1, ….
-
-        It decides which vectors enter a bounded sample, so that adding, removing and merging agree on it.
-        """
-        bits = np.ascontiguousarray(scores).view(np.uint32)
-        mixed = bits[:, 0] * np.uint32(0x9E3779B1)
-        for column in range(1, bits.shape[1]):
-            mixed = (mixed ^ bits[:, column]) * np.uint32(0x9E3779B1)
-        mixed ^= mixed >> np.uint32(15)
-        mixed *= np.uint32(0x85EBCA6B)
-        # Leading zeros of the upper 24 bits, read off the exponent of the exact float; zero has exponent zero.
-        mixed >>= np.uint32(8)
-        exponent = mixed.astype(np.float32).view(np.int32) >> 23
-        return np.asarray(np.minimum(127 + 23 - exponent, LEVELS - 1), dtype=np.uint8)
-
-
-@dataclass(frozen=True)
-class Replicates:
-    """Refitted directions, calibrations and grids; number 0 is the fit itself, on the coarse grid."""
-
-    weights: FloatArray  # (d + 1, R · q)
-    calibration: Calibration  # of R
-    grid: Grid  # reach (R, q)
-    count: int
-
-    @cached_property
-    def steps(self) -> FloatArray:
-        """Weights (R · q, d + 1) that give a score in steps of its grid, one direction a row."""
-        return np.ascontiguousarray((self.weights * (self.grid.half / self.grid.reach).ravel()).T)
-
-    @cached_property
-    def steps32(self) -> NDArray[np.float32]:
-        """The same in single precision, without the constant, one direction a column."""
-        return np.ascontiguousarray(self.steps[:, :-1].T, dtype=np.float32)
-
-    @cached_property
-    def grid_likelihoods(self) -> FloatArray:
-        """Likelihoods (R, side, 2) at every cell of every direction; two groups only."""
-        cells = np.arange(self.grid.side)
-        scores = np.stack([self.scores(at, cells) for at in range(self.count)])
-        return self.calibration.likelihoods(scores)
-
-    def codes(self, rows: NDArray[Any]) -> NDArray[np.uint8]:
-        """Steps (m, R · q) of usable vectors (m, d) on the grids, from 0; as double precision would give them.
-
-        Single precision does nearly all of the work. Where it comes too near to the edge between two steps to be
-        sure, the step is found anew in double precision. Its error is at most about √d · 2⁻²⁴ · (‖w‖ + half) steps
-        if roundings are independent and sums as large as they can be; a third of that was the most found.
-        """
-        half, dimension = np.float32(self.grid.half), rows.shape[1]
-        near = 2.0 * math.sqrt(dimension) * 2.0**-24 * (np.linalg.norm(self.steps[:, :-1], axis=1) + half)
-        sure = (0.5 - near).astype(np.float32)
-        constant = self.steps[:, -1].astype(np.float32)
-        found = np.empty((len(rows), len(self.steps)), dtype=np.uint8)
-        score = np.empty((AT_ONCE, len(self.steps)), dtype=np.float32)
-        step = np.empty_like(score)
-        for start in range(0, len(rows), AT_ONCE):
-            block, inverse = _single(rows[start : start + AT_ONCE])
-            s, t = score[: len(block)], step[: len(block)]
-            np.matmul(block, self.steps32, out=s)
-            s *= inverse[:, None]
-            s += constant
-            np.rint(s, out=t)
-            s -= t
-            np.abs(s, out=s)
-            unsure = np.flatnonzero((s > sure).ravel())
-            if unsure.size:
-                row, column = np.divmod(unsure, s.shape[1])
-                t[row, column] = self._exact(rows[start + row], column)
-            np.clip(t, -half, half, out=t)
-            t += half
-            found[start : start + len(block)] = t
-        return found
-
-    def _exact(self, rows: NDArray[Any], column: NDArray[np.intp]) -> FloatArray:
-        """Step of each row on one grid, in double precision."""
-        weights = self.steps[column]
-        return np.asarray(np.rint(np.vecdot(unit_rows(rows), weights[:, :-1]) + weights[:, -1]))
-
-    def scores(self, replicate: int, cells: NDArray[np.int64]) -> FloatArray:
-        """Scores (m, q) at the centres of one replicate's cells."""
-        return Grid(self.grid.reach[replicate], self.grid.half).decode(cells)
-
-
-def _single(rows: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Rows in single precision and their inverse lengths; those too long or short for it have length one."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        block = np.ascontiguousarray(rows, dtype=np.float32)
-        square = np.vecdot(block, block)
-    odd = ~((square > SMALLEST) & (square < LARGEST))
-    if odd.any():
-        block = block.copy()
-        block[odd], square[odd] = unit_rows(rows[odd]), 1.0
-    return block, np.reciprocal(np.sqrt(square))
-
-
-_FITTED: dict[tuple[str, int], Scorer] = {}
-
-
-def scorer_for(control: ControlSet, seed: int = 0) -> Scorer:
-    """Fit a scorer, or return the one fitted before for the same control set."""
-    key = control.digest, seed
-    fitted = _FITTED.get(key)
-    if fitted is None:
-        fitted = _fit(control, seed)
-        keep_scorer(fitted)
-    return fitted
-
-
-def keep_scorer(scorer: Scorer) -> None:
-    """Make `scorer_for` return this one, which was perhaps fitted by another process."""
-    key = scorer.control.digest, scorer.seed
-    if key not in _FITTED:
-        if len(_FITTED) >= 8:
-            _FITTED.pop(next(iter(_FITTED)), None)
-        _FITTED[key] = scorer
-
-
-def _fit(control: ControlSet, seed: int) -> Scorer:
-    _, first = np.unique(control.labels, return_index=True)
-    order = np.argsort(first)
-    labels = np.argsort(order)[control.labels].astype(np.intp)
-    k = len(order)
-    fit = fit_directions(control.units, labels, k)
-    calibration = fit_calibration(fit.loo[None], labels, k, np.ones((1, len(labels))))[0]
-    grid = Grid(2.0 * np.abs(fit.loo).max(axis=0), fine_half(k))
-    return Scorer(control, seed, order, labels, fit, calibration, grid)
-
-
-def _exponential_weights(rng: np.random.Generator, replicates: int, items: int) -> FloatArray:
-    """Weights (replicates, items): each item's go through the exponential distribution evenly, in random order.
-
-    A single odd example often makes the tail of the interval; drawn freely, whether it weighs much in two of a hundred
-    replicates or in six would be chance, and so would be the interval.
-    """
-    order = rng.permuted(np.tile(np.arange(replicates)[:, None], items), axis=0)
-    even = (order + rng.random((replicates, items))) / replicates
-    return np.maximum(-np.log1p(-even), 1e-6)
-
-
-def _replicates(scorer: Scorer) -> Replicates:
-    control, fit, k = scorer.control, scorer.fit, scorer.groups
-    n = len(control)
-    rng = np.random.default_rng([scorer.seed, 1])
-    weights = _exponential_weights(rng, REPLICATES, n)
-    at_once = max(1, 400_000 // (n * (k - 1)))
-    directions, loos, calibrations = [fit.weights[None]], [fit.loo[None]], []
-    for start in range(0, REPLICATES, at_once):
-        some = weights[start : start + at_once]
-        found, loo = refit_directions(control.units, scorer.labels, k, some, fit.penalty)
-        directions.append(found)
-        loos.append(loo)
-        calibrations.append(fit_calibration(loo, scorer.labels, k, some))
-    point = scorer.calibration
-    calibration = Calibration(
-        np.concatenate([point.intercept[None], *(c.intercept for c in calibrations)]),
-        np.concatenate([point.slope[None], *(c.slope for c in calibrations)]),
-        np.concatenate([point.informative[None], *(c.informative for c in calibrations)]),
-    )
-    stacked = np.concatenate(directions)
-    reach = np.stack([1.5 * np.abs(loo).max(axis=0) for block in loos for loo in block])
-    flat = np.ascontiguousarray(np.moveaxis(stacked, 0, 1).reshape(stacked.shape[1], -1))
-    return Replicates(flat, calibration, Grid(reach, coarse_half(k)), REPLICATES + 1)

@@ -1,129 +1,239 @@
-"""Sketch: everything an audit needs to know of a collection, in about 100 kilobytes.
+"""Sketch: everything that an audit needs to know about a collection, in about 200 kilobytes.
 
-The state (count, Σ x̂, counts of cells) is a commutative group: adding, removing and merging are exact, which is
-the paper's "variable-sized collections" and also what lets batches, threads and machines share one pass.
+State: count, Σ x̂, counts of scores, and a bottom-k sample of unit vectors. Adding, removing and merging are exact,
+which is the paper's "variable-sized collections" and lets batches, threads and machines share one pass.
+
+A sketch contains vectors of up to 512 items, a byte a component. Share it only where you could share those.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray, as_matrix
 from divscore.errors import InputError, MismatchError, VectorError
-from divscore.sketch.codes import CellCounts, CodeRows
-from divscore.sketch.scan import ZERO, scan
-from divscore.sketch.scorer import LEVELS, scorer_for
+from divscore.sketch.sample import LEAST_ITEMS, Owners, Sample, Sampled
+from divscore.sketch.scan import SINGLE, Limits, Scan, chunk_rows, in_order, scan
+from divscore.sketch.scorer import FINE, Scorer, scorer_for
 
-if TYPE_CHECKING:
-    from divscore.sketch.many import SharedSample
+__all__ = ["SKIPS", "Origin", "Sketch", "SketchTable"]
 
-__all__ = ["SHARED", "SKIPS", "Sketch", "SketchState", "floors", "similarity_sum"]
-
-
-# SketchState: the numbers of a sketch, without the control set that gives them meaning.
-
-# zero and nonfinite vectors; items that could not be read; items with nothing to encode (no face, no known word).
+# Zero and nonfinite vectors; items that could not be read; items with nothing to encode (no face, no known word).
 SKIPS = ("zero", "nonfinite", "unreadable", "empty")
-# At most this many items are scored by every refitted direction. Only differences between directions on the same
-# items matter, so few will do: against 5,000 items, 300 widened the interval by 2 % (PPB skin tone) and 7 % (gender).
-REPLICATE_ITEMS = 512
-SHARED_ITEMS = 1_024  # in the sample that many collections share
-FEWEST_KEPT = 64
-JOINT_ITEMS = 65_536  # with three groups or more: at most this many items in the joint histogram
-
-
-class SketchState:
-    """Count, Σ x̂ and counts of cells: a commutative group as long as no level of a sample is given up.
-
-    Two groups: every item is in `cells`. The items in `replicate_cells`, and with three groups or more those in
-    `cells`, are a sample that a hash of the vector decides, in levels; when the sample grows too large its
-    lowest level is given up for good. What is kept depends only on which items were added, never on their
-    order or on how they were split, unless items are removed after a level was given up: the estimate is
-    then still exact (two groups) and the interval rests on the smaller sample.
-    """
-
-    count: int
-    groups: int
-    total: FloatArray
-    similarity_total: FloatArray
-    skipped: dict[str, int]
-    levels: NDArray[np.int64]
-    cells: CellCounts
-    replicate_cells: CodeRows
-    shared: SharedSample | None = (
-        None  # whose stand-ins `replicate_cells` are, in a pass over many collections
-    )
-
-    def absorb(self, other: SketchState) -> None:
-        """Add the numbers of another state."""
-        self._combine(other, 1)
-        self.cells.merge(other.cells)
-        self.replicate_cells.merge(other.replicate_cells)
-        self.raise_floors()
-
-    def release(self, other: SketchState) -> None:
-        """Take away the numbers of another state, all of whose items must be in this one.
-
-        Nothing is changed if they are not.
-        """
-        cells, replicate_cells = self.cells.copy(), self.replicate_cells.copy()
-        cells.merge(other.cells, -1)
-        replicate_cells.merge(other.replicate_cells, -1)
-        lacking = [kind for kind in SKIPS if self.skipped[kind] < other.skipped[kind]]
-        if self.count < other.count or (self.levels < other.levels).any() or lacking:
-            raise InputError("more items to remove than were added to this sketch; nothing was removed")
-        self._combine(other, -1)
-        self.cells, self.replicate_cells = cells, replicate_cells
-        self.clear_rounding()
-
-    def clear_rounding(self) -> None:
-        """Without any item the sums are zero, not what rounding left of them."""
-        if not self.count:
-            self.total, self.similarity_total = (
-                np.zeros_like(self.total),
-                np.zeros_like(self.similarity_total),
-            )
-
-    def raise_floors(self) -> None:
-        """Give up the levels that would make a sample too large."""
-        if self.groups > 2:
-            self.cells.raise_floor(int(floors(self.levels, JOINT_ITEMS)))
-        self.replicate_cells.raise_floor(int(floors(self.levels, REPLICATE_ITEMS)))
-
-    def _combine(self, other: SketchState, sign: int) -> None:
-        self.count += sign * other.count
-        self.total = self.total + sign * other.total
-        self.similarity_total = self.similarity_total + sign * other.similarity_total
-        self.levels = self.levels + sign * other.levels
-        self.skipped = {kind: self.skipped[kind] + sign * other.skipped[kind] for kind in SKIPS}
-
-
-def floors(levels: NDArray[np.int64], most: int) -> NDArray[np.intp]:
-    """First level (…) of items by level (…, LEVELS) from which on at most `most` are left, unless hardly any are.
-
-    Copies of an item share its level, so a collection of many copies can lose nearly everything at one step;
-    the level before is then kept, however many items it has.
-    """
-    deeper = np.cumsum(levels[..., ::-1], axis=-1)[..., ::-1]
-    floor = np.minimum((deeper > most).sum(axis=-1), levels.shape[-1] - 1)
-    few = np.take_along_axis(deeper, floor[..., None], axis=-1)[..., 0] < FEWEST_KEPT
-    return np.asarray(np.where((floor > 0) & few, floor - 1, floor))
-
-
+ZERO, NONFINITE = SKIPS.index("zero"), SKIPS.index("nonfinite")
+SIDE = 2 * FINE + 1
 SMALLEST_SET = 5
-SHARED = (
-    "the sketch was made in a pass whose collections share one sample for their intervals: it can be audited, but not "
-    "changed, merged or written; make it with samples of its own (samples='own')"
-)
-FEWEST_LEVELS = 5  # levels of a sample that are not empty; hundreds of different items fill eight or more
+EVEN = 32  # items that must carry the weight of a sample
+SMALL_SAMPLE = 128  # sampled items below which an interval is noticeably wider
+JOINT_ITEMS, LEAST_JOINT_ITEMS = 65_536, 4_096  # score tuples of a collection, with three groups or more
+BUDGET = 400 << 20  # bytes of sampled vectors of all collections of a table
+JOINT_BUDGET = 100 << 20
+WAITING = 1 << 21  # keys
+DENSE = 1 << 17  # cells up to which a full table is counted: it stays in the cache
+REFUSED = "more items to remove than were added to this sketch; nothing was removed"
+
+Counts = NDArray[np.int64]
 
 
-class Sketch(SketchState):
+@dataclass(frozen=True)
+class Origin:
+    """What sketches must have in common to be merged."""
+
+    control: str  # digest
+    attribute: str
+    seed: Annotated[int, msgspec.Meta(ge=0)]
+    groups: Annotated[int, msgspec.Meta(ge=2, le=64)]
+    dimension: Annotated[int, msgspec.Meta(ge=1, le=2**24)]
+    similarities: Annotated[int, msgspec.Meta(ge=0, le=2**24)]  # for any similarity but the cosine
+
+    @classmethod
+    def of(cls, control: ControlSet, seed: int) -> Origin:
+        """Describe the sketches of a control set."""
+        general = 0 if control.similarity.collapses else int(control.representative.sum())
+        return cls(control.digest, control.attribute, seed, len(control.groups), control.dimension, general)
+
+
+class Cells:
+    """Counts of score cells of one or many collections: sorted keys ``owner · SIDE + cell``, sparse."""
+
+    def __init__(self) -> None:
+        self._keys: Counts = np.empty(0, dtype=np.int64)
+        self._counts: Counts = np.empty(0, dtype=np.int64)
+        self._waiting: list[tuple[Counts, Counts | None]] = []
+        self._wait = 0
+
+    def add(self, keys: Counts, counts: Counts | None = None) -> None:
+        """Count keys, in any order. They wait until they are many, or until the counts are read."""
+        self._waiting.append((keys, counts))
+        self._wait += len(keys)
+        if self._wait > WAITING:
+            self.table()
+
+    def remove(self, keys: Counts, counts: Counts | None = None) -> None:
+        """Take counts away. After an error the counts must not be used any more."""
+        self.add(keys, -(np.ones_like(keys) if counts is None else counts))
+        if self.table()[1].min(initial=0) < 0:
+            raise InputError("items to remove were never added to this sketch; nothing was removed")
+
+    def table(self) -> tuple[Counts, Counts]:
+        """Return occupied keys in order, and their counts. Do not change them."""
+        if self._waiting:
+            single = [keys for keys, counts in self._waiting if counts is None]
+            pairs = [(keys, counts) for keys, counts in self._waiting if counts is not None]
+            if single:
+                # Numbers alone sort several times as fast as pairs.
+                pairs.append(_runs(np.sort(np.concatenate(single)), None))
+            keys, counts = (
+                np.concatenate(column) for column in zip((self._keys, self._counts), *pairs, strict=True)
+            )
+            order = np.argsort(keys, kind="stable")
+            keys, counts = _runs(keys[order], counts[order])
+            self._keys, self._counts = keys[counts != 0], counts[counts != 0]
+            self._waiting, self._wait = [], 0
+        return self._keys, self._counts
+
+    def of(self, owner: int) -> tuple[Counts, Counts]:
+        """Return the occupied cells of a collection, and their counts."""
+        keys, counts = self.table()
+        first, last = np.searchsorted(keys, [owner * SIDE, (owner + 1) * SIDE])
+        return keys[first:last] - owner * SIDE, counts[first:last]
+
+    def moved(self, at: Owners) -> tuple[Counts, Counts]:
+        """Return keys and counts with owner c renamed to ``at[c]``."""
+        keys, counts = self.table()
+        owner, cell = np.divmod(keys, SIDE)
+        return at[owner] * SIDE + cell, counts
+
+    def take(self, at: Owners) -> Cells:
+        """Return the cells of some owners, in this order."""
+        taken = Cells()
+        parts = [self.of(owner) for owner in at.tolist()]
+        taken._keys = np.concatenate([cells + SIDE * new for new, (cells, _) in enumerate(parts)])
+        taken._counts = np.concatenate([counts for _, counts in parts])
+        return taken
+
+
+def _runs(ordered: Counts, counts: Counts | None) -> tuple[Counts, Counts]:
+    if not len(ordered):
+        return ordered, np.empty(0, dtype=np.int64)
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    summed = np.diff(starts, append=len(ordered)) if counts is None else np.add.reduceat(counts, starts)
+    return ordered[starts], summed.astype(np.int64, copy=False)
+
+
+class SketchTable:
+    """The numbers of one or many sketches in columns, without the control set that gives them meaning.
+
+    Two groups: the scores of all items are counted in `cells`. More: steps of all scores of at most `JOINT_ITEMS`
+    items are in `joint`. `sample` has unit vectors for what depends on refitted directions.
+    Memory, with d dimensions: about 8 d bytes a collection and d bytes a sampled item. Samples share `BUDGET`: their k
+    is lowered to `LEAST_ITEMS` where necessary, so a collection never costs more than 64 d bytes above it.
+    """
+
+    def __init__(self, origin: Origin, owners: int = 1) -> None:
+        self.origin = origin
+        self.count: Counts = np.zeros(owners, dtype=np.int64)
+        self.total: FloatArray = np.zeros((owners, origin.dimension))
+        self.similarity: FloatArray = np.zeros((owners, origin.similarities))
+        self.skipped: Counts = np.zeros((owners, len(SKIPS)), dtype=np.int64)
+        self.cells = Cells()
+        self.sample = Sample(origin.dimension, owners, room=BUDGET // (origin.dimension + 24))
+        self.joint: Sample | None = None
+        if origin.groups > 2:
+            width = 2 * (origin.groups - 1)
+            room = JOINT_BUDGET // (width + 24)
+            self.joint = Sample(width, owners, k=JOINT_ITEMS, least=LEAST_JOINT_ITEMS, room=room)
+
+    def __len__(self) -> int:
+        return len(self.count)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all numbers."""
+        arrays = self.total.nbytes + self.similarity.nbytes + self.skipped.nbytes + self.count.nbytes
+        joint = 0 if self.joint is None else self.joint.nbytes
+        return int(arrays + 16 * len(self.cells.table()[0]) + self.sample.nbytes + joint)
+
+    def grow(self, owners: int) -> None:
+        """Make room for more collections."""
+        more = owners - len(self)
+        self.count = np.concatenate([self.count, np.zeros(more, dtype=np.int64)])
+        self.total = np.concatenate([self.total, np.zeros((more, self.total.shape[1]))])
+        self.similarity = np.concatenate([self.similarity, np.zeros((more, self.similarity.shape[1]))])
+        self.skipped = np.concatenate([self.skipped, np.zeros((more, len(SKIPS)), dtype=np.int64)])
+        for sample in self._samples():
+            sample.grow(owners)
+
+    def limits(self, at: Owners) -> Limits:
+        """Return what a scan for the collections `at` must know. An older limit is higher, which does no harm."""
+        joint = None if self.joint is None else self.joint.limit[at]
+        return Limits(self.sample.limit[at], joint, self.sample.k)
+
+    def fold(self, at: Owners, part: Scan, similarity: FloatArray, sign: int = 1) -> None:
+        """Count (or take away) the result of a scan for the collections `at`."""
+        self.count[at] += sign * part.usable
+        self.total[at] += sign * part.totals
+        self.similarity[at] += sign * similarity
+        self.skipped[at, ZERO] += sign * part.zero
+        self.skipped[at, NONFINITE] += sign * part.nonfinite
+        if part.keys is not None:
+            keys, counts = part.keys, None
+            if len(at) * SIDE <= DENSE:
+                dense = np.bincount(keys)
+                keys = np.flatnonzero(dense)
+                counts = dense[keys].astype(np.int64, copy=False)
+            if not np.array_equal(at, np.arange(len(at))):
+                owner, cell = np.divmod(keys, SIDE)
+                keys = at[owner] * SIDE + cell
+            (self.cells.add if sign > 0 else self.cells.remove)(keys, counts)
+        for sample, new in ((self.sample, part.sample), (self.joint, part.joint)):
+            if sample is not None and new is not None and len(new.hash):
+                change = sample.add if sign > 0 else sample.remove
+                change(at[new.owner], new.hash, new.rows, new.step)
+        if sign < 0:
+            self._check_removed(at)
+
+    def merge(self, other: SketchTable, at: Owners, sign: int = 1) -> None:
+        """Count (or take away) everything in another table, whose collections are those `at` of this one."""
+        self.count[at] += sign * other.count
+        self.total[at] += sign * other.total
+        self.similarity[at] += sign * other.similarity
+        self.skipped[at] += sign * other.skipped
+        (self.cells.add if sign > 0 else self.cells.remove)(*other.cells.moved(at))
+        for sample, others in zip(self._samples(), other._samples(), strict=True):
+            sample.merge(others, at, sign)
+        if sign < 0:
+            self._check_removed(at)
+
+    def take(self, at: Owners) -> SketchTable:
+        """Return a table of some collections, in this order; it shares nothing with this one."""
+        taken = SketchTable(self.origin, 0)
+        taken.count, taken.total = self.count[at], self.total[at]
+        taken.similarity, taken.skipped = self.similarity[at], self.skipped[at]
+        taken.cells, taken.sample = self.cells.take(at), self.sample.take(at)
+        taken.joint = None if self.joint is None else self.joint.take(at)
+        return taken
+
+    def _samples(self) -> list[Sample]:
+        return [self.sample] if self.joint is None else [self.sample, self.joint]
+
+    def _check_removed(self, at: Owners) -> None:
+        if self.count[at].min(initial=0) < 0 or self.skipped[at].min(initial=0) < 0:
+            raise InputError(REFUSED)
+        # Without any item the sums are zero, not what rounding left of them.
+        empty = at[self.count[at] == 0]
+        self.total[empty], self.similarity[empty] = 0.0, 0.0
+
+
+class Sketch:
     """A summary of a collection, as seen from one control set.
 
     >>> import numpy as np
@@ -138,104 +248,128 @@ class Sketch(SketchState):
 
     def __init__(self, control: ControlSet, *, seed: int = 0) -> None:
         self.control = control
-        self.seed = seed
         self.scorer = scorer_for(control, seed)
-        self.count = 0
-        self.groups = len(control.groups)
-        self.total = np.zeros(control.dimension)
-        self.similarity_total = np.zeros(_general(control))
-        self.skipped = dict.fromkeys(SKIPS, 0)
-        self.levels = np.zeros(LEVELS, dtype=np.int64)
-        self.cells = CellCounts(self.scorer.grid.cells)
-        replicates = self.scorer.replicates
-        self.replicate_cells = CodeRows(replicates.count, self.groups - 1, replicates.grid.side)
+        self.table, self.at = SketchTable(Origin.of(control, seed)), 0
+
+    @classmethod
+    def row(cls, control: ControlSet, scorer: Scorer, table: SketchTable, at: int) -> Sketch:
+        """Return the sketch of collection `at` of a table. It leaves the table as it is when you change it."""
+        sketch = cls.__new__(cls)
+        sketch.control, sketch.scorer, sketch.table, sketch.at = control, scorer, table, at
+        return sketch
+
+    @property
+    def seed(self) -> int:
+        """Seed of the intervals."""
+        return self.table.origin.seed
+
+    @property
+    def count(self) -> int:
+        """Number of items with a usable vector."""
+        return int(self.table.count[self.at])
+
+    @property
+    def total(self) -> FloatArray:
+        """Sum of the unit vectors."""
+        return np.array(self.table.total[self.at])
 
     @property
     def mean(self) -> FloatArray:
         """Mean of the unit vectors."""
         if not self.count:
             raise InputError("the sketch is empty: no item with a usable vector was added")
-        return self.total / self.count
+        return np.asarray(self.table.total[self.at] / self.count)
+
+    @property
+    def similarity_total(self) -> FloatArray:
+        """Sum of the similarities with every representative; empty for the cosine."""
+        return np.array(self.table.similarity[self.at])
+
+    @property
+    def skipped(self) -> dict[str, int]:
+        """Number of skipped items by kind."""
+        return dict(zip(SKIPS, self.table.skipped[self.at].tolist(), strict=True))
+
+    @property
+    def sample(self) -> Sampled:
+        """The sampled items."""
+        return self.table.sample.of(self.at)
+
+    def units(self) -> tuple[FloatArray, Counts]:
+        """Return the unit vectors (m, d) of the sampled items, and the number of copies of each."""
+        sample = self.sample
+        return np.multiply(sample.rows.view(np.int8), sample.step[:, None], dtype=np.float64), sample.copies
+
+    def scores(self) -> tuple[FloatArray, FloatArray]:
+        """Return scores (m, groups − 1) that occur, and how many items have them."""
+        joint, grid = self.table.joint, self.scorer.grid
+        if joint is None:
+            cells, counts = self.table.cells.of(self.at)
+            return grid.scores(cells[:, None]), counts.astype(np.float64)
+        items = joint.of(self.at)
+        return grid.scores(items.rows.view(np.int16)), items.copies.astype(np.float64)
 
     @property
     def individual(self) -> bool:
-        """Whether a statement about this set would be one about single items."""
-        return self.count < SMALLEST_SET or len(self.cells.keys) < 2
-
-    @property
-    def few_distinct(self) -> bool:
-        """Whether the items are copies of so few that the sample of them cannot stand for the rest.
-
-        Copies share one hash and enter the sample together, or not at all.
-        """
-        return self._badly_sampled and not self.thinned
+        """Whether a statement about this set would be one about single items: fewer than five different ones."""
+        if self.count < SMALLEST_SET:
+            return True
+        sample, scores = self.sample, self.scores()[0]
+        return (sample.complete and len(sample) < SMALLEST_SET) or not (scores != scores[0]).any()
 
     @property
     def thinned(self) -> bool:
-        """Whether so many items were removed that too few of the rest are in the sample: given-up levels stay so."""
-        return self._badly_sampled and self._floor > int(floors(self.levels, REPLICATE_ITEMS))
+        """Whether so many items were removed that too few of the rest are in the sample: a limit stays low."""
+        sample = self.sample
+        return not sample.complete and len(sample) < LEAST_ITEMS
 
     @property
-    def _badly_sampled(self) -> bool:
-        return self._floor > 0 and int((self.levels[self._floor :] > 0).sum()) < FEWEST_LEVELS
+    def few_distinct(self) -> bool:
+        """Whether most of the items are copies of so few that a sample of different items cannot represent them.
+
+        Copies share one hash, so they are in the sample together or not at all: either a few items carry its weight,
+        or it represents less than half of the collection.
+        """
+        sample = self.sample
+        if sample.complete or self.thinned:
+            return False
+        return sample.effective < EVEN or sample.represented < self.count / 2
 
     @property
-    def _floor(self) -> int:
-        """Level from which on items are in its sample, or would be if it had one of its own."""
-        if self.shared:
-            return int(floors(self.levels, REPLICATE_ITEMS))
-        return max(self.replicate_cells.floor, self.cells.floor)
+    def small_sample(self) -> bool:
+        """Whether the interval is based on fewer items than usual, because very many collections share the memory."""
+        sample = self.sample
+        return not sample.complete and len(sample) < SMALL_SAMPLE
 
     def add(self, batch: Any, *, workers: int = 1) -> None:
-        """Count a batch of vectors in; zero and non-finite ones are skipped and counted."""
-        self._own_sample()
-        self._count(self.checked(batch), workers, 1)
+        """Count a batch of vectors; zero and non-finite ones are skipped and counted."""
+        self._change(self.checked(batch), workers, 1)
 
     def remove(self, batch: Any, *, workers: int = 1) -> None:
         """Take a batch out again; it must have been added before."""
-        self._own_sample()
-        backup = self.copy()
-        try:
-            self._count(self.checked(batch), workers, -1)
-            if self.count < 0 or min(self.skipped.values()) < 0:
-                raise InputError("more items to remove than were added to this sketch; nothing was removed")
-        except InputError:
-            self.__dict__.update(backup.__dict__)
-            raise
-        self.clear_rounding()
+        self._change(self.checked(batch), workers, -1)
 
     def merge(self, other: Sketch) -> None:
-        """Count in everything that another sketch of the same control set has seen."""
-        self._same_control(other)
-        self.absorb(other)
+        """Count everything that another sketch of the same control set has seen."""
+        self._combine(other, 1)
 
     def subtract(self, other: Sketch) -> None:
-        """Take out everything that another sketch has seen; all of it must have been counted in before."""
-        self._same_control(other)
-        self.release(other)
-
-    def holding(self, state: SketchState) -> Sketch:
-        """Return a sketch of other items for the same control set and seed."""
-        clone = object.__new__(Sketch)
-        clone.__dict__.update(self.__dict__)
-        clone.__dict__.update(state.__dict__)
-        return clone
+        """Take out everything that another sketch has seen; all of it must have been added before."""
+        self._combine(other, -1)
 
     def skip(self, kind: str, count: int = 1) -> None:
         """Record items that could not be turned into vectors."""
-        self.skipped[kind] += count
+        if kind not in SKIPS:
+            raise KeyError(kind)
+        self._own()
+        self.table.skipped[0, SKIPS.index(kind)] += count
 
     def copy(self) -> Sketch:
         """Return an independent copy."""
-        clone = object.__new__(Sketch)
-        clone.__dict__.update(self.__dict__)
-        clone.total, clone.levels = self.total.copy(), self.levels.copy()
-        clone.similarity_total, clone.skipped = self.similarity_total.copy(), dict(self.skipped)
-        clone.cells, clone.replicate_cells = self.cells.copy(), self.replicate_cells.copy()
-        return clone
+        return Sketch.row(self.control, self.scorer, self.table.take(np.array([self.at])), 0)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a file that `Sketch.load` reads back; it appears whole or not at all."""
+        """Write a file that `Sketch.load` reads back; an earlier file is replaced in one step."""
         from divscore.sketch.sketchfile import write_sketches
 
         write_sketches(path, {"": self})
@@ -247,54 +381,32 @@ class Sketch(SketchState):
 
         sketches = read_sketches(path, control)
         if len(sketches) != 1:
-            raise InputError(f"{path} holds {len(sketches)} collections; read them with read_sketches")
+            raise InputError(f"{path} has {len(sketches)} collections; read them with read_sketches")
         return next(iter(sketches.values()))
 
     def __repr__(self) -> str:
         return f"<Sketch of {self.count} items, {self.control.attribute}>"
 
     def checked(self, batch: Any) -> NDArray[Any]:
-        """Return a batch as an array of the right dimension, or say what is wrong with it."""
-        rows = as_matrix(batch, "the collection's vectors")
-        if rows.shape[1] != self.control.dimension:
-            raise VectorError(
-                f"the collection's vectors have {rows.shape[1]} dimensions, the control set's "
-                f"{self.control.dimension}; both must come from the same encoder"
-            )
-        return rows
+        """Return a batch as an array of the right dimension, or raise an error that says what is wrong."""
+        return checked_rows(batch, self.control)
 
-    def _count(self, rows: NDArray[Any], workers: int, sign: int) -> None:
-        found = scan(rows, self.scorer, workers=workers, seen=self.count)
-        if not self.control.similarity.collapses:
-            # First, because a similarity may refuse, and nothing must be half counted then.
-            summed = similarity_sum(self.control, rows, np.flatnonzero(found.level < ZERO))
-            self.similarity_total = self.similarity_total + sign * summed
-        self.skipped["zero"] += sign * int(found.zero[0])
-        self.skipped["nonfinite"] += sign * int(found.nonfinite[0])
-        self.count += sign * int(found.levels[0].sum())
-        self.total = self.total + sign * found.totals[0]
-        self.levels = self.levels + sign * found.levels[0]
-        if sign > 0:
-            self.raise_floors()
-        self.cells.update(found.keys, found.counts, sign)
-        self._count_sampled(rows, found.level, sign)
+    def _own(self) -> None:
+        """Leave a table that other sketches use."""
+        if len(self.table) > 1:
+            self.table, self.at = self.table.take(np.array([self.at])), 0
 
-    def _count_sampled(self, rows: NDArray[Any], level: NDArray[np.uint8], sign: int) -> None:
-        """Count the sampled items' codes under every refitted direction."""
-        held = self.replicate_cells
-        count = held.add if sign > 0 else held.remove
-        sampled = np.flatnonzero((level >= held.floor) & (level < ZERO))
-        for start in range(0, len(sampled), 4096):
-            some = sampled[start : start + 4096]
-            count(level[some], self.scorer.replicates.codes(rows[some]))
+    def _change(self, rows: NDArray[Any], workers: int, sign: int) -> None:
+        self._own()
+        # A removal, or a similarity, may be refused in the middle: change a copy then.
+        safe = sign > 0 and self.control.similarity.collapses
+        table = self.table if safe else self.table.take(np.array([0]))
+        blocks = [(rows, None, np.zeros(1, dtype=np.intp))]
+        for _ in fold_blocks(table, self.control, self.scorer, blocks, self.count, workers, sign):
+            pass
+        self.table = table
 
-    def _own_sample(self) -> None:
-        if self.shared:
-            raise InputError(SHARED)
-
-    def _same_control(self, other: Sketch) -> None:
-        self._own_sample()
-        other._own_sample()
+    def _combine(self, other: Sketch, sign: int) -> None:
         if self.control.digest != other.control.digest:
             raise MismatchError(
                 "the sketches were made with different control sets and cannot be merged; "
@@ -302,17 +414,83 @@ class Sketch(SketchState):
             )
         if self.seed != other.seed:
             raise MismatchError(f"the sketches were made with different seeds ({self.seed} and {other.seed})")
+        table = self.table.take(np.array([self.at]))
+        table.merge(other.table.take(np.array([other.at])), np.zeros(1, dtype=np.intp), sign)
+        self.table, self.at = table, 0
 
 
-def similarity_sum(control: ControlSet, rows: NDArray[Any], members: NDArray[np.intp]) -> FloatArray:
-    """Σ_x sim(x, t_j) for every representative j: the general path, m numbers instead of d."""
+def checked_rows(batch: Any, control: ControlSet) -> NDArray[Any]:
+    """Return a batch as an array of the control set's dimension, or raise an error that says what is wrong."""
+    rows = as_matrix(batch, "the collection's vectors")
+    if rows.shape[1] != control.dimension:
+        raise VectorError(
+            f"the collection's vectors have {rows.shape[1]} dimensions, the control set's "
+            f"{control.dimension}; both must come from the same encoder"
+        )
+    return rows
+
+
+Block = tuple[NDArray[Any], Owners | None, Owners]  # rows, the owner of each among `at`, and `at`
+
+
+def fold_blocks(
+    table: SketchTable,
+    control: ControlSet,
+    scorer: Scorer,
+    blocks: Iterable[Block],
+    seen: int = 0,
+    workers: int = 1,
+    sign: int = 1,
+) -> Iterator[int]:
+    """Scan blocks on threads and fold the results in order; yield the number of rows after each step.
+
+    Chunks have a fixed length and are folded in order, so the answer does not depend on the number of threads. `seen`
+    is the number of rows that came before, in other passes: it decides how precise short sums must be.
+    """
+
+    def chunks() -> Iterator[tuple[NDArray[Any], Owners | None, Owners, bool, Limits]]:
+        nonlocal seen
+        for rows, owner, at in blocks:
+            single = len(rows) + seen >= SINGLE
+            seen += len(rows)
+            size = chunk_rows(control.dimension)
+            for start in range(0, len(rows), size):
+                part = slice(start, start + size)
+                mine, here = (None, at) if owner is None else _present(owner[part], at)
+                yield rows[part], mine, here, single, table.limits(here)
+
+    def task(
+        chunk: tuple[NDArray[Any], Owners | None, Owners, bool, Limits],
+    ) -> tuple[Owners, Scan, FloatArray, int]:
+        rows, owner, at, single, limits = chunk
+        part = scan(rows, scorer, limits, owner, single=single)
+        return at, part, _similarities(control, rows, owner, len(at), part), len(rows)
+
+    for at, part, similarity, rows in in_order(task, chunks(), workers):
+        table.fold(at, part, similarity, sign)
+        yield rows
+
+
+def _present(owner: Owners, at: Owners) -> tuple[Owners | None, Owners]:
+    """Number the owners that occur in a chunk, which may be few of those of a block."""
+    counts = np.bincount(owner, minlength=len(at))
+    present = np.flatnonzero(counts)
+    if len(present) == len(at):
+        return owner, at
+    return (np.cumsum(counts > 0) - 1)[owner] if len(present) > 1 else None, at[present]
+
+
+def _similarities(
+    control: ControlSet, rows: NDArray[Any], owner: Owners | None, owners: int, part: Scan
+) -> FloatArray:
+    """Σ_x sim(x, t_j) for every owner and representative j: m numbers instead of d, for any similarity."""
+    if control.similarity.collapses:
+        return np.zeros((owners, 0))
     chosen = control.vectors[control.representative].astype(np.float64)
-    total = np.zeros(len(chosen))
+    total = np.zeros((owners, len(chosen)))
+    members = np.delete(np.arange(len(rows)), part.skipped)
     for start in range(0, len(members), 4096):
-        block = rows[members[start : start + 4096]].astype(np.float64)
-        total += control.similarity.pairs(block, chosen).sum(axis=0)
+        some = members[start : start + 4096]
+        pairs = control.similarity.pairs(rows[some].astype(np.float64), chosen)
+        np.add.at(total, np.zeros(len(some), dtype=np.intp) if owner is None else owner[some], pairs)
     return total
-
-
-def _general(control: ControlSet) -> int:
-    return 0 if control.similarity.collapses else int(control.representative.sum())

@@ -101,22 +101,21 @@ def _open_tensors(path: Path) -> Iterator[tuple[dict[str, _Tensor], bool]]:
             f"{path} cannot be read ({error}); expected weights as .safetensors or .h5"
         ) from error
     with opened as file:
-        tensors: dict[str, _Tensor] = {}
-        if isinstance(file, h5py.File):
-
-            def add(name: str, item: Any) -> None:
-                if isinstance(item, h5py.Dataset) and not name.startswith("optimizer_weights/"):
-                    tensors[name] = _Tensor(
-                        tuple(item.shape or ()), item.dtype.name, lambda: np.asarray(item[()])
-                    )
-
-            file.visititems(add)
+        if is_hdf5 := isinstance(file, h5py.File):
+            items: list[tuple[str, Any]] = []
+            file.visititems(lambda name, item: items.append((name, item)))
+            tensors = {
+                name: _Tensor(tuple(item.shape or ()), item.dtype.name, partial(item.__getitem__, ()))
+                for name, item in items
+                if isinstance(item, h5py.Dataset) and not name.startswith("optimizer_weights/")
+            }
         else:
-            for name in file.keys():  # noqa: SIM118
-                piece = file.get_slice(name)
-                kind = {"F16": "float16", "F32": "float32"}.get(piece.get_dtype(), piece.get_dtype())
-                tensors[name] = _Tensor(tuple(piece.get_shape()), kind, partial(file.get_tensor, name))
-        yield tensors, isinstance(file, h5py.File)
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            tensors = {
+                name: _Tensor(tuple(part.get_shape()), part.get_dtype(), partial(file.get_tensor, name))
+                for name, part in slices.items()
+            }
+        yield tensors, is_hdf5
 
 
 def read_weights(path: Path) -> tuple[Style, Weights]:
@@ -138,7 +137,7 @@ def read_weights(path: Path) -> tuple[Style, Weights]:
             tensor = tensors[name]
             if tensor.shape != shape:
                 raise FileError(f"{path}: the tensor {name} has the shape {tensor.shape}; expected {shape}")
-            if tensor.type not in ("float32", "float16"):
+            if tensor.type not in ("float32", "float16", "F32", "F16"):
                 raise FileError(
                     f"{path}: the tensor {name} is of type {tensor.type}; expected float32 or float16"
                 )

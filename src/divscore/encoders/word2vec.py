@@ -12,7 +12,8 @@ import tempfile
 import unicodedata
 import zlib
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -126,7 +127,6 @@ class WordVectors:
     def __init__(self, data: mmap.mmap, digest: str, label: str) -> None:
         self.digest = digest
         self._data, self._label = data, label
-        self._starts, self._unsorted = array("q"), array("q")
         first = data[:LONGEST_NUMBER].partition(b"\n")[0].split()
         if data[:1] == b"\x80":
             raise FileError(
@@ -144,11 +144,13 @@ class WordVectors:
         else:
             count, at, self._is_text = None, 0, True
             self.dimension = self._columns()
-        if self._is_text:
-            self._index_text(at, count)
-        else:
-            self._index_binary(at, count or 0)
-        hashes = np.frombuffer(self._unsorted, dtype=np.int64)
+        self._starts, unsorted = array("q"), array("q")
+        for word, start in (
+            self._text_words(at, count) if self._is_text else self._binary_words(at, count or 0)
+        ):
+            self._starts.append(start)
+            unsorted.append(hash(word))
+        hashes = np.frombuffer(unsorted, dtype=np.int64)
         self._order = np.argsort(hashes, kind="stable")
         self._hashes = hashes[self._order]
 
@@ -157,18 +159,17 @@ class WordVectors:
         """Find the words of a file, and keep it open for their vectors."""
         label = os.fspath(path)
         try:
-            with open(label, "rb") as stream, tempfile.NamedTemporaryFile(prefix="divscore-") as copy:
-                name = label
+            with ExitStack() as files:
+                stream: Any = files.enter_context(open(label, "rb"))
                 if stream.read(2) == b"\x1f\x8b":
-                    with gzip.open(label) as packed:
-                        shutil.copyfileobj(packed, copy, 1 << 22)
-                    copy.flush()
-                    name = copy.name  # stays mapped after it is deleted
-                with open(name, "rb") as plain:
-                    if not os.fstat(plain.fileno()).st_size:
-                        raise FileError(f"{label} is empty; create or download it again")
-                    data = mmap.mmap(plain.fileno(), 0, access=mmap.ACCESS_READ)
-                return cls(data, sha256(name), label)
+                    # The unpacked copy stays mapped after it is deleted.
+                    stream = files.enter_context(tempfile.NamedTemporaryFile(prefix="divscore-"))
+                    shutil.copyfileobj(files.enter_context(gzip.open(label)), stream, 1 << 22)
+                    stream.flush()
+                if not os.fstat(stream.fileno()).st_size:
+                    raise FileError(f"{label} is empty; create or download it again")
+                data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+                return cls(data, sha256(stream.name), label)
         except (OSError, EOFError, zlib.error) as error:
             reason = getattr(error, "strerror", None) or error
             raise FileError(
@@ -222,31 +223,27 @@ class WordVectors:
             )
         return fewest
 
-    def _add(self, word: bytes, start: int) -> None:
-        self._unsorted.append(hash(word))
-        self._starts.append(start)
-
-    def _index_text(self, at: int, count: int | None) -> None:
-        data, dimension = self._data, self.dimension
+    def _text_words(self, at: int, count: int | None) -> Iterator[tuple[bytes, int]]:
+        """Each word and where it starts."""
+        data, dimension, number = self._data, self.dimension, 0
         while at < len(data):
             end = data.find(b"\n", at)
             end = len(data) if end < 0 else end
             line = data[at:end].rstrip()
             spaces = line.count(b" ")
-            if spaces == dimension:
-                self._add(line[: line.index(b" ")], at)
-            elif spaces > dimension:
-                self._add(line.rsplit(b" ", dimension)[0], at)
-            elif line:
+            if line and spaces < dimension:
                 raise FileError(
-                    f"{self._label}: word {len(self) + 1} has {spaces} numbers, expected {dimension}; the file is "
+                    f"{self._label}: word {number + 1} has {spaces} numbers, expected {dimension}; the file is "
                     "truncated or damaged: create or download it again"
                 )
+            if line:  # looking for the first space is faster, but a word may have spaces
+                yield line[: line.index(b" ")] if spaces == dimension else line.rsplit(b" ", dimension)[0], at
+                number += 1
             at = end + 1
-        if count is not None and len(self) != count:
-            raise self._miscounted(count, str(len(self)))
+        if count not in (None, number):
+            raise self._miscounted(count or 0, str(number))
 
-    def _index_binary(self, at: int, count: int) -> None:
+    def _binary_words(self, at: int, count: int) -> Iterator[tuple[bytes, int]]:
         data, width = self._data, 4 * self.dimension
         for number in range(count):
             while data[at : at + 1] == b"\n":
@@ -254,7 +251,7 @@ class WordVectors:
             end = data.find(b" ", at, at + LONGEST_WORD)
             if end < 0 or end + 1 + width > len(data):
                 raise self._miscounted(count, f"{number} complete ones")
-            self._add(data[at:end], at)
+            yield data[at:end], at
             at = end + 1 + width
         if data[at : at + LONGEST_NUMBER].strip():
             raise self._miscounted(count, "more")

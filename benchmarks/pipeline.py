@@ -1,8 +1,8 @@
 """What the embedding job costs over the bare encoder loop on the same items.
 
 Both sides take turns in this process, on one worker, with the encoder loaded: the bare loop reads, decodes and encodes
-item after item and keeps the vectors; the job (`divscore.jobs.embed.embed`) also finds the items, keeps its journal and
-writes the finished file. A second look at the same items through the cache is timed beside them.
+item after item and keeps the vectors; the job (`divscore.jobs.embed.embed`) also finds the items, writes
+its parts and joins them to a file. A second look at the same items through the cache is timed beside them.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def texts(
             "texts",
         )
     record.notes.append(
-        f"the job on texts writes {number * 2048 / 1e6:.0f} MB of vectors twice, journal and file, which the bare loop "
+        f"the job on texts writes {number * 2048 / 1e6:.0f} MB of vectors twice, parts and file, which the bare loop "
         "does not; a first version held that to the same target and missed it"
     )
     return lines("texts of 12 names, ngrams", number, times, record, "audit's pass")

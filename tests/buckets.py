@@ -7,13 +7,14 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from urllib.request import Request, urlopen
 
 import pytest
 
 
 class Counting:
     """Passes requests on and adds up the bytes of objects that were sent."""
+
+    address = ""
 
     def __init__(self, app: Any) -> None:
         self.app = app
@@ -43,31 +44,38 @@ class Counting:
 
 
 @contextmanager
-def s3_server() -> Iterator[Counting]:
-    """Start the server on a free port and point this process, and those it starts, to it."""
+def started_server() -> Iterator[Counting]:
+    """Start the server on a free port."""
     server_module = pytest.importorskip("moto.server", reason="moto is not installed")
-    s3fs = pytest.importorskip("s3fs", reason="the extra 's3' is not installed")
+    pytest.importorskip("s3fs", reason="the extra 's3' is not installed")
     from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     app = Counting(server_module.DomainDispatcherApplication(server_module.create_backend_app))
     server = make_server("127.0.0.1", 0, app, threaded=True)
+    app.address = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    # What an earlier server of this process held outlives it.
-    urlopen(
-        Request(f"http://127.0.0.1:{server.server_port}/moto-api/reset", method="POST"), timeout=30
-    ).close()
+    try:
+        yield app
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextmanager
+def pointed_to(server: Counting) -> Iterator[Counting]:
+    """Let this process, and those it starts, take the server for S3."""
+    import s3fs
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        patch.setenv("AWS_ENDPOINT_URL", server.address)
         patch.setenv("AWS_ACCESS_KEY_ID", "tests")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "tests")
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         s3fs.S3FileSystem.clear_instance_cache()
         try:
-            yield app
+            yield server
         finally:
             s3fs.S3FileSystem.clear_instance_cache()
-            server.shutdown()
-            thread.join()
-            server.server_close()

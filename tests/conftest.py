@@ -14,7 +14,7 @@ from hypothesis import settings
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray
 
-pytest_plugins = ["reported"]
+pytest_plugins = ["pictures", "reported"]
 
 # The same examples in every run: a failure is a change, not luck.
 settings.register_profile("divscore", derandomize=True, deadline=None)
@@ -94,3 +94,31 @@ def browser() -> Iterator[Any]:
         opened = driver.chromium.launch(executable_path=chromium, args=flags)
         yield opened
         opened.close()
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[Any]:
+    """Start an S3 server on loopback; `buckets.pointed_to` lets a test use it."""
+    from buckets import started_server
+
+    with started_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Start a Dask cluster of two nodes on loopback; a test that kills a node must add another."""
+    pytest.importorskip("distributed", reason="the extra 'dask' is not installed")
+    from loopback import LoopbackCluster
+
+    with LoopbackCluster(tmp_path_factory.mktemp("cluster")) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def processes() -> Iterator[Any]:
+    """Return an engine of two worker processes that all tests share."""
+    from divscore.jobs.engine import Engine
+
+    with Engine(2, processes=True) as engine:
+        yield engine

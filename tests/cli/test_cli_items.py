@@ -107,7 +107,7 @@ def test_a_table_by_feed_counts_what_each_lost(names: Path) -> None:
         "audit", names / "feeds.csv", "--control", names / "pool.csv", "--attribute", "sex", "--strict"
     )
     assert strict.exit_code == 2
-    assert "feeds.csv, 400: is empty; mend it" in strict.stderr
+    assert "feeds.csv, 400: is empty; fix or remove it" in strict.stderr
 
 
 def test_embedding_first_gives_the_same_audit(names: Path, tmp_path: Path) -> None:
@@ -358,7 +358,7 @@ def test_an_interrupted_job_says_how_to_go_on(
         pictures / "tiny.onnx",
     )
     assert done.exit_code == 130
-    assert "the same command goes on from there" in done.stderr
+    assert "the same command resumes" in done.stderr
 
 
 def test_progress_in_a_log_is_a_line_now_and_then(names: Path, tmp_path: Path) -> None:

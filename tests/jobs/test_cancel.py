@@ -69,7 +69,7 @@ def test_an_engine_that_is_left_by_an_error_ends_its_threads() -> None:
 
     engine = Engine(2)
     with pytest.raises(ValueError, match="the first"), engine:
-        list(engine.run(work, range(2)))
+        list(engine.map(work, range(2)))
     assert ended == ["in the middle"]
-    assert [found for _, found in engine.run(abs, [-1, -2])] == [1, 2]  # and may work again
+    assert [found for _, found in engine.map(abs, [-1, -2])] == [1, 2]  # and may work again
     engine.close()

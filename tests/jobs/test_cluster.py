@@ -27,10 +27,9 @@ from test_engines import CLEAN, FORMATS, fingerprints, letters, matrix, opened, 
 
 from divscore import ControlSet
 from divscore.cli import main
-from divscore.encoders.registry import EncoderSpec
 from divscore.errors import DivscoreError, FileError, InputError, MissingExtraError
 from divscore.jobs.cluster import ClusterEngine
-from divscore.jobs.encode import Pipeline, Task
+from divscore.jobs.encode import Encoding
 from divscore.jobs.sketching import sketch_source
 from divscore.sources import arrays, open_table
 from divscore.sources import arrow as ipc
@@ -45,13 +44,6 @@ FEW = 20_000  # rows of a file where few will do
 MOST_MEMORY = 600  # MB a worker
 DISK, MEMORY = 6, 8  # GB that must be free for the files of two million vectors
 SHARED_MEMORY = Path("/dev/shm")
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackCluster]:
-    """Two nodes; a test that kills one starts another."""
-    with LoopbackCluster(tmp_path_factory.mktemp("cluster")) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -242,14 +234,14 @@ def test_no_cluster_at_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             ClusterEngine(address)
     for name in ("nothere.json", str(tmp_path / "nothere.json"), "nonsense"):
         with pytest.raises(
-            InputError, match=f"^{re.escape(name)} does not exist, and an address would have a port; "
+            InputError, match=f"^{re.escape(name)} does not exist, and it is not an address: it has no port; "
         ):
             ClusterEngine(name)
     with pytest.raises(InputError, match=f"^{re.escape(str(tmp_path))} is a folder"):
         ClusterEngine(str(tmp_path))
     for text in ("{}", "[1]", '{"address": 7}', "no JSON"):
         (tmp_path / "s.json").write_text(text)
-        with pytest.raises(InputError, match=r"s\.json names no scheduler"):
+        with pytest.raises(InputError, match=r"s\.json has no scheduler's address"):
             ClusterEngine(str(tmp_path / "s.json"))
 
 
@@ -262,12 +254,12 @@ def test_somebody_else_answers_at_an_address(
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        with pytest.raises(InputError, match="nobody answers, or somebody else than Dask does"):
+        with pytest.raises(InputError, match="no answer, or the answer of another program than Dask"):
             ClusterEngine(f"tcp://127.0.0.1:{silent.getsockname()[1]}")
     with Client(cluster.address, set_as_default=False) as client:
         client.wait_for_workers(1)
         worker = next(iter(client.scheduler_info()["workers"]))
-    with pytest.raises(InputError, match="answers a Worker, not a scheduler"):
+    with pytest.raises(InputError, match="is the address of a Worker, not of a scheduler"):
         ClusterEngine(worker)
 
 
@@ -280,7 +272,7 @@ def test_an_empty_address_is_an_error(tmp_path: Path) -> None:
 
 def test_the_file_of_a_scheduler_will_do(cluster: LoopbackCluster) -> None:
     with ClusterEngine(str(cluster.file)) as engine:
-        assert [found for _, found in engine.run(abs, [-1, -2])] == [1, 2]
+        assert [found for _, found in engine.map(abs, [-1, -2])] == [1, 2]
 
 
 def test_a_plain_shell_gives_the_same_bits_on_a_cluster(cluster: LoopbackCluster, tmp_path: Path) -> None:
@@ -302,7 +294,7 @@ def test_a_scheduler_that_goes_is_told(tmp_path: Path) -> None:
         engine.patience = 1.0
 
         def run() -> None:
-            for task, _ in engine.run(time.sleep, [0.0, *[0.2] * 1000]):
+            for task, _ in engine.map(time.sleep, [0.0, *[0.2] * 1000]):
                 if task == 0.0:
                     cluster.kill_scheduler()
 
@@ -336,14 +328,15 @@ def test_a_part_that_workers_die_over_is_named_and_left_out(
         vectors = rng.normal(size=(50, 8)).astype(np.float32)
         vectors[7, 2] = 1e7 if at == 1 else 0.0
         np.save(tmp_path / f"{at}.npy", vectors)
-    settings = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0", "PYTHONPATH": str(tmp_path)}
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    settings = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0", "PYTHONPATH": path}
     with LoopbackCluster(tmp_path, nodes=1, **settings) as cluster, ClusterEngine(cluster.address) as engine:
         # Dask blames all that a worker had before it when it died; the others are cleared.
         found = sketch_source(open_table(str(tmp_path / "*.npy")), control, engine=engine)
         assert found.rows == 100
         assert [(each.part, each.rows) for each in found.missing] == [(str(tmp_path / "1.npy"), 50)]
-        assert "1.npy: several workers died over it" in found.missing[0].reason
-        with pytest.raises(FileError, match=r"1\.npy: several workers died over it"):
+        assert "1.npy: several workers died on it" in found.missing[0].reason
+        with pytest.raises(FileError, match=r"1\.npy: several workers died on it"):
             sketch_source(open_table(str(tmp_path / "*.npy")), control, engine=engine, strict=True)
 
 
@@ -373,19 +366,19 @@ def test_pictures_are_encoded_on_the_cluster(cluster: LoopbackCluster, pictures:
 
 
 def test_a_picture_that_a_worker_does_not_see_is_named(engine: ClusterEngine, pictures: Path) -> None:
-    spec = EncoderSpec("onnx", "image", "tiny.onnx")
-    pipeline = Pipeline(Task(spec), engine=engine)
+    encoding = Encoding("onnx", model="tiny.onnx")
+    encoding.use(engine)
     hidden = "/proc/self/fd/987"  # open here and under this number, and not for others
     with open(next((pictures / "photos").rglob("*.png")), "rb") as stream:
         os.dup2(stream.fileno(), 987)
     try:
         with pytest.raises(FileError, match=r"does not exist on .*every worker must see the files"):
-            list(pipeline.run([ItemBatch([hidden], ["a"])]))
+            list(encoding.run([ItemBatch([hidden], ["a"])], "image"))
     finally:
         os.close(987)
     # What is not even here is an item that cannot be read, wherever it is tried.
-    ((_, outcome),) = pipeline.run([ItemBatch(["photos/nothing.png"], ["a"])])
-    assert outcome.reasons == ["does not exist"]
+    ((_, (result,)),) = encoding.run([ItemBatch(["photos/nothing.png"], ["a"])], "image")
+    assert result.reason == "does not exist"
 
 
 def test_texts_are_encoded_on_the_cluster(cluster: LoopbackCluster, tmp_path: Path) -> None:
@@ -409,12 +402,12 @@ def test_a_cluster_without_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         with pytest.raises(
             InputError, match=f"has no workers; start some with 'dask worker {empty.address}'$"
         ):
-            ClusterEngine(empty.address, patience=0.5, tell=told.append)
+            ClusterEngine(empty.address, patience=0.5, notify=told.append)
         assert told == []
-        monkeypatch.setattr("divscore.jobs.cluster.TELL_SECONDS", 0.2)
+        monkeypatch.setattr("divscore.jobs.cluster.NOTIFY_SECONDS", 0.2)
         file = str(empty.file)
         with pytest.raises(InputError, match=f"start some with 'dask worker --scheduler-file {file}'$"):
-            ClusterEngine(file, patience=1.0, tell=told.append)
+            ClusterEngine(file, patience=1.0, notify=told.append)
         assert told[-1] == f"waiting for the first worker of {file} (up to 1 s)"
         assert sum(line.startswith("waiting") for line in told) == 1
         time.sleep(0.5)
@@ -423,7 +416,7 @@ def test_a_cluster_without_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_cluster_that_does_not_answer_is_told_of_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("divscore.jobs.cluster.CONNECT_SECONDS", 1.0)
-    monkeypatch.setattr("divscore.jobs.cluster.TELL_SECONDS", 0.2)
+    monkeypatch.setattr("divscore.jobs.cluster.NOTIFY_SECONDS", 0.2)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -476,7 +469,7 @@ def test_nothing_large_travels(engine: ClusterEngine, wide_control: ControlSet, 
         np.save(tmp_path / f"{at}.npy", rng.standard_normal((FEW, DIMENSION), dtype=np.float32))
     assignment = Assignment(scorer_for(wide_control), "x")
     parts = list(partitions_of(open_table(str(tmp_path / "*.npy"))))
-    results = [found for _, found in engine.run(partial(sketch_partition, assignment), parts)]
+    results = [found for _, found in engine.map(partial(sketch_partition, assignment), parts)]
     vectors = FEW * DIMENSION * 4
     assert len(pickle.dumps(assignment)) < vectors / 10
     assert all(len(pickle.dumps(each)) < vectors / 10 for each in results)

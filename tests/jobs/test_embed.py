@@ -1,3 +1,5 @@
+"""embed: vectors of items in a file or a folder of parts, the same bytes whoever made them, resumed after any stop."""
+
 from __future__ import annotations
 
 import csv
@@ -7,213 +9,538 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tiny
+from buckets import pointed_to
+from click.testing import CliRunner, Result
 from family import alive, children
 
-from divscore.audit.audit import audit
-from divscore.control.controlfile import save_control
-from divscore.control.selection import select_random
-from divscore.encoders.registry import EncoderSpec
-from divscore.errors import ControlError, FileError, InputError, MismatchError
-from divscore.jobs.cache import Cache, Entry
-from divscore.jobs.embed import EmbedResult, Journal, embed
-from divscore.jobs.encode import BATCH, Encoding, Pipeline, Task, chunks, fingerprint
-from divscore.jobs.engine import Engine
-from divscore.jobs.opening import open_any, open_items
-from divscore.jobs.pool import read_control
-from divscore.jobs.projection import Projection
-from divscore.sources.items import ItemBatch
+from divscore import sources
+from divscore.cli import main
+from divscore.errors import FileError
+from divscore.jobs import parts
+from divscore.jobs.embed import LOCK, EmbedResult, embed
+from divscore.jobs.encode import Encoding
+from divscore.jobs.opening import open_items
+from divscore.sources import items as folders
+from divscore.sources.manifest import ABOUT_KEY
+from divscore.sources.places import Location
 
 PYTHON = [sys.executable, "-m", "divscore"]
+WORDS = ("river", "stone", "cloud", "window", "paper", "morning", "letter", "yellow")
+OUT = ("out", "out.arrow")
+SHORTER = {"options": {"dimension": "64"}}
+HIDDEN = ".out.arrow.parts"
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny.image_model(tmp_path_factory.mktemp("model") / "tiny.onnx")
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "RUN", 30)
+    monkeypatch.setitem(parts.ROWS, "text", 20)
 
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny.folder(tmp_path_factory.mktemp("photos"), {"red": 60, "blue": 140}, 1, sub_folders=False)
+    root = tiny.folder(tmp_path_factory.mktemp("photos"), {"red": 40, "blue": 60}, 1)
+    (root / "blue" / "0007.png").write_bytes(b"no picture")
+    return root
 
 
-@pytest.fixture(scope="module")
-def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny.folder(tmp_path_factory.mktemp("labelled"), {"red": 40, "blue": 40}, 2)
+@pytest.fixture
+def posts(tmp_path: Path) -> Path:
+    """Sixty texts in three parts."""
+    return write_posts(tmp_path / "posts.parquet")
 
 
-def encoding(model: Path, **asked: Any) -> Encoding:
-    return Encoding("onnx", model=model, **asked)
+def write_posts(path: Path, seed: int = 0, rows: int = 60, group: int = 20) -> Path:
+    rng = np.random.default_rng(seed)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    texts = [" ".join(rng.choice(WORDS, 6)) for _ in range(rows)]
+    pq.write_table(
+        pa.table({"text": texts, "country": ["SA", "SE"] * (rows // 2)}), path, row_group_size=group
+    )
+    return path
 
 
-def table_of(path: Path) -> pa.Table:
-    with pa.memory_map(str(path)) as mapped:
-        return pa.ipc.open_file(mapped).read_all()
+def run(
+    source: Path | str,
+    out: Path,
+    name: str = "ngrams",
+    model: Path | None = None,
+    workers: int = 1,
+    options: dict[str, str] | None = None,
+    **asked: Any,
+) -> EmbedResult:
+    with Encoding(name, model=model, workers=workers, options=options) as encoding:
+        return embed(open_items(source, extra=None), out, encoding, **asked)
 
 
-def vectors_of(path: Path) -> np.ndarray:
-    column = table_of(path)["embedding"].combine_chunks()
+def contents(out: Path) -> dict[str, bytes]:
+    """Every file below a folder, or the one file, by name."""
+    if out.is_file():
+        return {"": out.read_bytes()}
+    return {
+        str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()
+    }
+
+
+def table_of(out: Path) -> pa.Table:
+    files = sorted(out.glob("*.arrow")) if out.is_dir() else [out]
+    return pa.concat_tables([pa.ipc.open_file(path).read_all().replace_schema_metadata() for path in files])
+
+
+def vectors_of(out: Path) -> np.ndarray:
+    column = table_of(out)["embedding"].combine_chunks()
     return column.flatten().to_numpy().reshape(-1, column.type.list_size)
 
 
-def run_embed(source: Path, out: Path, encoding: Encoding, **asked: Any) -> EmbedResult:
-    return embed(open_items(source, extra=None), out, encoding, **asked)
+def command(*arguments: Any, code: int = 0) -> Result:
+    result = CliRunner().invoke(main, ["embed", *map(str, arguments)])
+    assert result.exit_code == code, result.stderr
+    assert "Traceback" not in result.stderr
+    return result
 
 
-def test_embed_writes_one_vector_an_item_with_its_columns(tmp_path: Path, photos: Path, model: Path) -> None:
-    with encoding(model) as one:
-        done = run_embed(photos, tmp_path / "one.arrow", one)
-        expected = one.encoder("image").encode(
-            [np.asarray(tiny.Image.open(p)) for p in sorted(photos.iterdir())]
-        )
+def refused(*arguments: Any) -> str:
+    return " ".join(command(*arguments, code=2).stderr.split())
+
+
+def stop_after(monkeypatch: pytest.MonkeyPatch, made: int) -> None:
+    """Interrupt the job when so many parts are written."""
+    real, calls = parts._Part.write, []
+
+    def write(self: Any, *arguments: Any) -> None:
+        if len(calls) == made:
+            raise KeyboardInterrupt
+        calls.append(1)
+        real(self, *arguments)
+
+    monkeypatch.setattr(parts._Part, "write", write)
+
+
+def interrupted(source: Path, out: Path, made: int, **asked: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(patch, made)
+        with pytest.raises(KeyboardInterrupt):
+            run(source, out, **asked)
+
+
+# What is written
+
+
+def test_a_file_has_a_vector_an_item_with_its_columns(tmp_path: Path, photos: Path, model: Path) -> None:
+    done = run(photos, tmp_path / "one.arrow", "onnx", model)
+    assert (done.items, done.vectors, done.resumed, done.parts) == (100, 99, 0, None)
     table = table_of(tmp_path / "one.arrow")
-    assert (done.items, done.vectors, done.resumed, done.skipped) == (
-        200,
-        200,
-        0,
-        {"unreadable": 0, "empty": 0},
-    )
-    assert table["id"].to_pylist() == sorted(p.name for p in photos.iterdir())
+    paths = [path for path in sorted(photos.rglob("*.png")) if path.name != "0007.png" or "red" in str(path)]
+    assert table["id"].to_pylist() == [str(path.relative_to(photos)) for path in paths]
     assert table.column_names == ["id", "file", "folder", "embedding"]
     assert not any(field.nullable for field in table.schema)
+    with Encoding("onnx", model=model) as encoding:
+        expected = encoding.encoder("image").encode([np.asarray(tiny.Image.open(path)) for path in paths])
     np.testing.assert_allclose(vectors_of(tmp_path / "one.arrow"), expected.vectors, atol=1e-5)
-    assert sorted(os.listdir(tmp_path)) == ["one.arrow"]
-    with encoding(model, workers=3) as three:
-        run_embed(photos, tmp_path / "three.arrow", three)
-    np.testing.assert_allclose(
-        vectors_of(tmp_path / "three.arrow"), vectors_of(tmp_path / "one.arrow"), atol=1e-6
+    assert sorted(os.listdir(tmp_path)) == ["one.arrow", "one.arrow.skipped.csv"]
+
+
+def test_a_folder_has_a_file_a_part_and_a_manifest(tmp_path: Path, photos: Path, model: Path) -> None:
+    done = run(photos, tmp_path / "out", "onnx", model)
+    assert (done.items, done.vectors, done.parts, done.skipped["unreadable"]) == (100, 99, 4, 1)
+    files = [f"part-0000{at}.arrow" for at in range(4)]
+    assert sorted(contents(tmp_path / "out")) == sorted(
+        [*files, "manifest.json", "part-00000.arrow.skipped.csv"]
     )
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["finished"]
+    assert [part["file"] for part in manifest["parts"]] == files
+    found = sources.open(tmp_path / "out")
+    assert [Path(each.url).name for each in found.locations] == files
 
 
-@pytest.mark.parametrize("keep", [0.0, 0.001, 0.3, 0.5, 0.77, 0.999, 1.0])
-def test_a_job_cut_off_anywhere_goes_on(tmp_path: Path, photos: Path, model: Path, keep: float) -> None:
-    out = tmp_path / "out.arrow"
-    with encoding(model) as one:
-        run_embed(photos, tmp_path / "whole.arrow", one)
-        # Stop when the journal is complete, just before the file is written.
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("divscore.jobs.embed.Layout.write", _stop)
-            with pytest.raises(KeyboardInterrupt):
-                run_embed(photos, out, one)
-        part = tmp_path / "out.arrow.part"
-        data = part.read_bytes()
-        part.write_bytes(data[: int(len(data) * keep)])
-        assert not out.exists()
-        done = run_embed(photos, out, one)
-    assert out.read_bytes() == (tmp_path / "whole.arrow").read_bytes()
-    # At most the record that was cut is made again; all of them if the header is gone.
-    assert done.resumed >= (200 * keep - 16 - 8 if keep > 0.01 else 0)
-    assert not part.exists()
-
-
-def _stop(*_: Any, **__: Any) -> None:
-    raise KeyboardInterrupt
-
-
-def test_a_journal_of_other_items_or_another_encoder_is_not_used(
-    tmp_path: Path, photos: Path, model: Path
+@pytest.mark.parametrize("name", OUT)
+@pytest.mark.parametrize("workers", [2, 5])
+def test_the_bytes_are_the_same_whoever_made_them(
+    tmp_path: Path, photos: Path, model: Path, posts: Path, name: str, workers: int
 ) -> None:
-    out = tmp_path / "out.arrow"
-    copy = tmp_path / "photos"
-    copy.mkdir()
-    for path in photos.iterdir():
-        (copy / path.name).write_bytes(path.read_bytes())
-    names = sorted(os.listdir(copy))
-    with encoding(model) as one, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("divscore.jobs.embed.Layout.write", _stop)
-        with pytest.raises(KeyboardInterrupt):
-            run_embed(copy, out, one)
-    rng = np.random.default_rng(0)
-    (copy / names[100]).write_bytes(tiny.png(tiny.picture(rng, "red")))
-    with encoding(model) as one:
-        done = run_embed(copy, out, one)
-        assert 80 <= done.resumed <= 100  # up to the chunk with the changed picture
-        run_embed(copy, tmp_path / "fresh.arrow", one)
-    assert vectors_of(out).tobytes() == vectors_of(tmp_path / "fresh.arrow").tobytes()
+    for source, encoder, weights in ((photos, "onnx", model), (posts, "ngrams", None)):
+        alone, several = tmp_path / encoder / "1" / name, tmp_path / encoder / "2" / name
+        run(source, alone, encoder, weights)
+        run(source, several, encoder, weights, workers=workers)
+        assert contents(alone) == contents(several)
 
 
-def test_no_more_than_a_batch_is_on_the_way() -> None:
-    for workers in (1, 2, 3, 8):
-        task = Task(EncoderSpec("ngrams", "text"))
-        with Counting(workers) as executor:
-            pipeline = Pipeline(task, engine=Engine(workers, executor=executor))
-            source = [ItemBatch([f"text {i}" for i in range(100_000)], [str(i) for i in range(100_000)])]
-            taken = 0
-            for piece, outcome in pipeline.run(chunks(source, pipeline.chunk)):
-                assert len(piece) == len(outcome)
-                taken += len(piece)
-                assert executor.items - taken <= BATCH["text"]
-            assert taken == 100_000
+def test_a_file_is_the_concatenation_of_the_parts(tmp_path: Path) -> None:
+    for at in range(3):
+        write_posts(tmp_path / "many" / f"{at}.parquet", at)
+    for name in OUT:
+        run(tmp_path / "many", tmp_path / name)
+    assert table_of(tmp_path / "out") == table_of(tmp_path / "out.arrow")
+    assert table_of(tmp_path / "out.arrow")["id"].to_pylist() == [str(row) for row in range(180)]
+    with pa.ipc.open_file(tmp_path / "out.arrow") as file:
+        assert file.num_record_batches == 1  # large ones are faster to read
 
 
-class Counting(ThreadPoolExecutor):
-    items = 0
+def test_a_long_row_group_becomes_several_parts(tmp_path: Path) -> None:
+    source = write_posts(tmp_path / "posts.parquet", rows=90, group=90)
+    done = run(source, tmp_path / "out")
+    assert (done.items, done.parts) == (90, 3)
+    files = ["part-00000.arrow", "part-00000_00001.arrow", "part-00000_00002.arrow"]
+    assert sorted(contents(tmp_path / "out")) == ["manifest.json", *files]
+    assert table_of(tmp_path / "out")["id"].to_pylist() == [str(row) for row in range(90)]
+    before = contents(tmp_path / "out")
+    (tmp_path / "out" / files[1]).unlink()
+    assert run(source, tmp_path / "out").resumed == 40  # the first; the last comes after one that is missing
+    assert contents(tmp_path / "out") == before
 
-    def submit(self, work: Any, *args: Any, **kwargs: Any) -> Future[Any]:
-        self.items += len(args[1])
-        return super().submit(work, *args, **kwargs)
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "txt"])
+def test_a_single_text_file_is_cut_too(tmp_path: Path, form: str) -> None:
+    rng = np.random.default_rng(4)
+    texts = [" ".join(rng.choice(WORDS, 6)) for _ in range(65)]
+    lines = [json.dumps({"text": text}) if form == "jsonl" else text for text in texts]
+    if form in {"csv", "tsv"}:
+        lines[35] = '"a river\nand a ""stone"" here"' if form == "csv" else '"quoted\n"bare"'
+        lines.insert(0, "text")
+    broken = {"csv": "a,b", "tsv": "a\tb", "jsonl": "{oops", "txt": ""}
+    lines[25:25] = ["", broken[form]]
+    source, out = tmp_path / f"posts.{form}", tmp_path / "out"
+    source.write_text("\n".join(lines))
+    done = run(source, out)
+    assert (done.parts, done.vectors, done.skipped["unreadable"]) == (4, 65, form != "txt")
+    items = open_items(source, extra=None)
+    ids = [name for batch in items for name in batch.ids]
+    assert table_of(out)["id"].to_pylist() == ids
+    listed = [
+        line for path in sorted(out.glob("*.skipped.csv")) for line in path.read_text().splitlines()[1:]
+    ]
+    assert len(listed) == len(items.problems)
+    before = contents(out)
+    (out / "part-00002.arrow").unlink()
+    assert run(source, out).resumed == 45 + (form != "txt")
+    assert contents(out) == before
 
 
-def test_killed_by_force_the_same_command_goes_on(tmp_path: Path, model: Path) -> None:
-    photos = tiny.folder(tmp_path / "photos", {"red": 1500}, 3, sub_folders=False)
-    out = tmp_path / "out.arrow"
-    command = [*PYTHON, "embed", str(photos), "-o", str(out), "--encoder", "onnx", "--model", str(model)]
-    command += ["--no-cache", "--json", "--workers", "2"]
-    part = tmp_path / "out.arrow.part"
-    resumed = 0
-    for records in (4, 20):
-        running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def test_standard_input_is_a_source(tmp_path: Path) -> None:
+    texts = "text\n" + "a river\n" * 50
+    for out in OUT:
+        done = CliRunner().invoke(main, ["embed", "-", "-o", str(tmp_path / out)], input=texts)
+        assert done.exit_code == 0, done.stderr
+        assert table_of(tmp_path / out).num_rows == 50
+
+
+def test_columns_of_folders_are_kept(tmp_path: Path) -> None:
+    for at, country in enumerate(("SA", "C%C3%B4te d'Ivoire")):
+        path = write_posts(tmp_path / "hive" / f"region={country}" / "p.parquet", at)
+        assert path.exists()
+    for name in OUT:
+        command(tmp_path / "hive", "-o", tmp_path / name)
+        table = table_of(tmp_path / name)
+        assert set(table["region"].to_pylist()) == {"SA", "Côte d'Ivoire"}
+        assert len(table.column_names) == len({*table.column_names})
+
+
+def test_the_folder_is_audited_like_the_items(tmp_path: Path, photos: Path, model: Path) -> None:
+    labelled = tiny.folder(tmp_path / "labelled", {"red": 30, "blue": 30}, 2)
+    shared = ["--model", str(model), "--no-cache"]
+    command(photos, "-o", tmp_path / "out", "--encoder", "onnx", *shared)
+    select = [
+        "control",
+        "select",
+        str(labelled),
+        "-o",
+        str(tmp_path / "C"),
+        "--size",
+        "20",
+        "--encoder",
+        "onnx",
+    ]
+    assert CliRunner().invoke(main, [*select, *shared]).exit_code == 0
+    results = []
+    for collection in (tmp_path / "out", photos):
+        asked = ["audit", str(collection), "--control", str(tmp_path / "C"), *shared]
+        done = CliRunner().invoke(main, [*asked, "--by", "folder", "--json", "-"])
+        assert done.exit_code == 0, done.stderr
+        results.append({each["name"]: each for each in json.loads(done.stdout)["collections"]})
+    for name in ("red", "blue"):
+        for key in ("count", "skipped"):
+            assert results[0][name][key] == results[1][name][key]
+        assert results[0][name]["disparity"] == pytest.approx(results[1][name]["disparity"], abs=1e-6)
+
+
+def test_progress_counts_items_as_they_are_encoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(parts.ROWS, "text", 16_384)
+    source = write_posts(tmp_path / "posts.parquet", rows=4000, group=4000)
+    for workers, expected in ((1, 8), (2, 8)):
+        steps: list[int] = []
+        run(source, tmp_path / f"out{workers}", workers=workers, progress=steps.append)
+        assert (sum(steps), len(steps)) == (4000, expected)
+    steps.clear()
+    run(source, tmp_path / "out1", progress=steps.append)
+    assert steps == [4000]  # finished before
+
+
+# Skipped items
+
+
+@pytest.mark.parametrize("name", OUT)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_bad_pictures_are_skipped_counted_and_listed(
+    tmp_path: Path, model: Path, hostile_pictures: Path, name: str, workers: int
+) -> None:
+    done = run(hostile_pictures, tmp_path / name, "onnx", model, workers)
+    assert (done.items, done.vectors, done.skipped["unreadable"]) == (37, 31, 6)
+    listed = {}
+    for path in sorted(tmp_path.rglob("*.skipped.csv")):
+        with open(path, encoding="utf-8", newline="") as stream:
+            listed |= {row["id"]: row for row in csv.DictReader(stream)}
+    bad = {"cut.png", "text.jpg", "nothing.png", "bomb.png", "dead.jpg", "pipe.png"}
+    assert {Path(path).name for path in listed} == bad
+    assert listed["blue/pipe.png"]["reason"] == "is not a regular file"
+    assert listed["blue/dead.jpg"]["reason"] == "does not exist"
+    assert "blue/two\nlines 😀.png" in table_of(tmp_path / name)["id"].to_pylist()
+    with pytest.raises(FileError, match=r"blue/dead.jpg: does not exist; fix or remove it"):
+        run(hostile_pictures, tmp_path / "strict.arrow", "onnx", model, workers, strict=True)
+    # What was finished before is checked, too.
+    with pytest.raises(FileError, match=r"blue/dead.jpg: does not exist; fix or remove it"):
+        run(hostile_pictures, tmp_path / name, "onnx", model, workers, strict=True)
+
+
+@pytest.mark.parametrize("name", OUT)
+def test_nothing_to_encode_is_an_error_that_says_why(tmp_path: Path, model: Path, name: str) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.jpg").write_bytes(b"no picture")
+    with pytest.raises(FileError, match=r"none of its 1 item could be encoded; see .*\.skipped\.csv"):
+        run(tmp_path / "photos", tmp_path / name, "onnx", model)
+    (listing,) = [path for path in tmp_path.rglob("*.skipped.csv") if ".parts" not in str(path)]
+    assert "not an image" in listing.read_text()
+
+
+def test_paths_that_cannot_be_paths_are_unreadable_items(tmp_path: Path, model: Path) -> None:
+    (tmp_path / "ok.png").write_bytes(tiny.png(tiny.picture(np.random.default_rng(0), "red")))
+    rows = ['{"image": "a\\u0000b.png"}', '{"image": "\\ud800.png"}', '{"image": "ok.png"}']
+    (tmp_path / "list.jsonl").write_text("\n".join(rows) + "\n")
+    done = run(tmp_path / "list.jsonl", tmp_path / "out.arrow", "onnx", model)
+    assert (done.vectors, done.skipped["unreadable"]) == (1, 2)
+
+
+def test_skipped_items_are_counted_by_the_values_of_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "MOST_VALUES", 3)
+    lines = [
+        "text,feed,user",
+        *(f"{'' if row % 10 == 0 else 'a river'},{row // 30},{row}" for row in range(60)),
+    ]
+    (tmp_path / "posts.csv").write_text("\n".join(lines) + "\n")
+    run(tmp_path / "posts.csv", tmp_path / "out.arrow")
+    about = json.loads(pa.ipc.open_file(tmp_path / "out.arrow").schema.metadata[ABOUT_KEY.encode()])
+    assert about["skipped"] == {"unreadable": 0, "empty": 6}
+    # Not by user: nearly every item has its own.
+    by = {"feed": {"0": {"empty": 3}, "1": {"empty": 3}}, "text": {"": {"empty": 6}}}
+    assert about["skipped_by"] == by
+
+
+# Missing parts
+
+
+@pytest.mark.parametrize("name", OUT)
+def test_a_file_that_cannot_be_opened_is_missing(tmp_path: Path, name: str) -> None:
+    for at in range(3):
+        write_posts(tmp_path / "many" / f"{at}.parquet", at)
+    data = (tmp_path / "many" / "1.parquet").read_bytes()
+    (tmp_path / "many" / "1.parquet").write_bytes(data[:-30])
+    done = command(tmp_path / "many", "-o", tmp_path / name, "--column", "text", "--json")
+    facts = json.loads(done.stdout)
+    assert facts["items"] == 120
+    assert [Path(each["part"]).name for each in facts["missing"]] == ["1.parquet"]
+    assert facts["missing"][0]["reason"]
+    assert "part of the source could not be read and is missing" in done.stderr
+    (tmp_path / "many" / "1.parquet").write_bytes(data)
+    again = run(tmp_path / "many", tmp_path / name)
+    assert (again.items, again.missing) == (180, ())
+
+
+@pytest.mark.parametrize("name", OUT)
+def test_a_part_that_cannot_be_read_is_missing(tmp_path: Path, name: str) -> None:
+    for at in range(3):
+        write_posts(tmp_path / "many" / f"{at}.parquet", at)
+    scarred = tmp_path / "many" / "1.parquet"
+    data = bytearray(scarred.read_bytes())
+    data[100:200] = bytes(100)  # in the first of its three row groups
+    scarred.write_bytes(data)
+    reasons: list[str] = []
+    done = run(tmp_path / "many", tmp_path / name, on_missing=reasons.append)
+    assert (done.items, [each.rows for each in done.missing]) == (160, [20])
+    assert [each.reason for each in done.missing] == reasons
+    assert "1.parquet" in reasons[0]
+    if name == "out":
+        noted = json.loads((tmp_path / name / "manifest.json").read_text())["missing"]
+    else:
+        noted = json.loads(pa.ipc.open_file(tmp_path / name).schema.metadata[ABOUT_KEY.encode()])["missing"]
+    assert [(each["reason"], each["rows"]) for each in noted] == [(reasons[0], 20)]
+    with pytest.raises(FileError, match=r"1\.parquet"):
+        run(tmp_path / "many", tmp_path / f"strict-{name}", strict=True)
+
+
+def test_a_full_disk_is_an_error_and_no_missing_part(
+    tmp_path: Path, posts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise FileError("cannot write out: No space left on device")
+
+    monkeypatch.setattr(parts, "_write_arrow", full)
+    with pytest.raises(FileError, match="No space left"):
+        run(posts, tmp_path / "out")
+
+
+def test_a_text_file_that_changes_meanwhile_is_refused(tmp_path: Path) -> None:
+    source = tmp_path / "posts.csv"
+    source.write_text("text\n" + "a river\n" * 100)
+    found = list(parts.item_partitions(open_items(source)))
+    source.write_text("text\n" + "a\n" * 400)
+    with pytest.raises(FileError, match="bytes 0 to 164 hold 80 rows, not 20"):
+        list(found[0].open())
+    source.write_text("text\n" + "a" * 799 + "\n")
+    with pytest.raises(FileError, match="no row begins at byte 165"):
+        list(found[1].open())
+    source.write_text("text\n")
+    with pytest.raises(FileError, match="had 805 when the work was planned"):
+        found[0].open()
+    source.unlink()
+    with pytest.raises(FileError, match="every worker must see the files under the same path"):
+        found[0].open()
+
+
+# Stopped and resumed
+
+
+@pytest.mark.parametrize("name", OUT)
+@pytest.mark.parametrize("made", [0, 1, 2])
+def test_a_stopped_job_makes_only_the_missing_parts(
+    tmp_path: Path, posts: Path, name: str, made: int
+) -> None:
+    run(posts, tmp_path / "whole" / name)
+    out = tmp_path / name
+    interrupted(posts, out, made)
+    folder = out if name == "out" else tmp_path / HIDDEN
+    if not made:
+        assert not folder.exists()
+    else:
+        assert not (out / "part-00002.arrow").exists()
+        assert not out.is_file()
+        with pytest.raises(FileError, match="divscore embed"):
+            sources.open(folder)
+    kept = {path: path.stat().st_mtime_ns for path in folder.glob("part-*")}
+    assert len(kept) == made
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts._Part, "write", counted(parts._Part.write, calls := []))
+        done = run(posts, out, workers=2)
+    assert (done.resumed, len(calls)) == (20 * made, 3 - made)
+    assert contents(out) == contents(tmp_path / "whole" / name)
+    assert sorted(os.listdir(tmp_path)) == sorted([name, "posts.parquet", "whole"])
+
+
+def counted(function: Callable[..., Any], calls: list[int]) -> Callable[..., Any]:
+    def counting(*arguments: Any) -> Any:
+        calls.append(1)
+        return function(*arguments)
+
+    return counting
+
+
+def test_parts_of_changed_items_are_made_again(
+    tmp_path: Path, posts: Path, photos: Path, model: Path
+) -> None:
+    interrupted(posts, tmp_path / "a.arrow", 2)
+    os.utime(write_posts(posts, 1), (0, 0))
+    assert run(posts, tmp_path / "a.arrow").resumed == 0
+    copy = tiny.folder(tmp_path / "copy", {"red": 90}, 3, sub_folders=False)
+    interrupted(copy, tmp_path / "b.arrow", 2, name="onnx", model=model)
+    changed = sorted(copy.iterdir())[40]
+    changed.write_bytes(tiny.png(tiny.picture(np.random.default_rng(0), "red")))
+    done = run(copy, tmp_path / "b.arrow", "onnx", model)
+    assert done.resumed == 30  # the first part has none of the changed ones
+    run(copy, tmp_path / "fresh.arrow", "onnx", model)
+    assert contents(tmp_path / "b.arrow") == contents(tmp_path / "fresh.arrow")
+
+
+def test_a_damaged_or_forged_part_is_made_again(tmp_path: Path, posts: Path) -> None:
+    out = tmp_path / "out"
+    run(posts, out)
+    before, part = contents(out), out / "part-00001.arrow"
+    part.write_bytes(before[part.name][:100])
+    assert run(posts, out).resumed == 40
+    assert contents(out) == before
+    for about in ("not json", "[1]", '{"items": -1}', None):
+        table = pa.ipc.open_file(part).read_all()
+        known = {key: value for key, value in table.schema.metadata.items() if key != ABOUT_KEY.encode()}
+        forged = table.replace_schema_metadata({**known, **({} if about is None else {ABOUT_KEY: about})})
+        with pa.ipc.new_file(part, forged.schema) as writer:
+            writer.write_table(forged)
+        assert run(posts, out).resumed == 40
+        assert contents(out) == before
+
+
+@pytest.mark.parametrize("name", OUT)
+def test_killed_by_force_the_same_command_makes_the_rest(tmp_path: Path, name: str) -> None:
+    rng = np.random.default_rng(1)
+    texts = [" ".join(words) for words in rng.choice(WORDS, (65_536, 6))]
+    pq.write_table(pa.table({"text": texts}), tmp_path / "posts.parquet", row_group_size=16_384)
+    asked = [*PYTHON, "embed", str(tmp_path / "posts.parquet"), "--workers", "1", "-o", str(tmp_path / name)]
+    folder = tmp_path / (name if name == "out" else HIDDEN)
+    with subprocess.Popen(asked, stderr=subprocess.DEVNULL) as job:
         until = time.monotonic() + 60
-        while _records(part) < resumed / 8 + records and time.monotonic() < until and running.poll() is None:
-            time.sleep(0.002)
-        running.send_signal(signal.SIGKILL)
-        running.wait()
-        assert not out.exists()
-        resumed = 8 * _records(part)
-        assert resumed >= 8 * records
-    finished = subprocess.run(command, capture_output=True, text=True, check=True)
-    facts = json.loads(finished.stdout)
-    assert facts["resumed"] >= resumed > 0
-    assert (facts["items"], facts["vectors"]) == (1500, 1500)
-    with encoding(model) as one:
-        run_embed(photos, tmp_path / "whole.arrow", one)
-    assert table_of(out)["id"].to_pylist() == table_of(tmp_path / "whole.arrow")["id"].to_pylist()
-    np.testing.assert_allclose(vectors_of(out), vectors_of(tmp_path / "whole.arrow"), atol=1e-6)
-    assert not part.exists()
+        while not list(folder.glob("part-*.arrow")) and job.poll() is None:
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        os.kill(job.pid, signal.SIGKILL)
+    finished = len(list(folder.glob("part-*.arrow")))
+    assert 1 <= finished < 4
+    assert not (tmp_path / "out.arrow").exists()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(parts.ROWS, "text", 16_384)
+        done = run(tmp_path / "posts.parquet", tmp_path / name, workers=2)
+        assert (done.items, done.resumed) == (65_536, finished * 16_384)
+        run(tmp_path / "posts.parquet", tmp_path / "whole" / name)
+    assert contents(tmp_path / name) == contents(tmp_path / "whole" / name)
 
 
-def _records(part: Path) -> int:
-    header = Journal.header_of(part)
-    if header is None:
-        return 0
-    copy = part.with_suffix(".copy")
-    copy.write_bytes(part.read_bytes())
-    journal = Journal(copy, header)
-    journal.close()
-    return len(journal.marks)
+@pytest.mark.parametrize(
+    ("workers", "number"), [(1, signal.SIGTERM), (2, signal.SIGTERM), (2, signal.SIGINT)]
+)
+def test_asked_to_stop_it_does_so_at_once(tmp_path: Path, workers: int, number: signal.Signals) -> None:
+    rng = np.random.default_rng(2)
+    for at, rows in enumerate((100, 32_000)):  # the second takes some seconds
+        texts = [" ".join(words) for words in rng.choice(WORDS, (rows, 60))]
+        (tmp_path / "posts").mkdir(exist_ok=True)
+        pq.write_table(pa.table({"text": texts}), tmp_path / "posts" / f"{at}.parquet", row_group_size=rows)
+    out = tmp_path / "out"
+    asked = [*PYTHON, "embed", str(tmp_path / "posts"), "--workers", str(workers), "-o", str(out)]
+    with subprocess.Popen(asked, stderr=subprocess.PIPE, text=True) as job:
+        until = time.monotonic() + 60
+        while not (out / "part-00000.arrow").exists():
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        asked_at = time.monotonic()
+        job.send_signal(number)
+        said = job.communicate(timeout=60)[1].splitlines()
+    assert time.monotonic() - asked_at < 3  # one second, and another process may be slow to end
+    stopped = "stopped; finished parts are kept, and the same command resumes"
+    expected = (130, [stopped]) if number == signal.SIGINT else (128 + number, ["stopped"])
+    assert (job.returncode, said) == expected
+    assert sorted(contents(out)) == ["manifest.json", "part-00000.arrow"]
 
 
 def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:
     photos = tiny.folder(tmp_path / "photos", {"red": 200}, 3, sub_folders=False)
-    command = [
-        *PYTHON,
-        "embed",
-        str(photos),
-        "-o",
-        str(tmp_path / "out.arrow"),
-        "--no-cache",
-        "--workers",
-        "2",
-    ]
-    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    asked = [*PYTHON, "embed", str(photos), "-o", str(tmp_path / "out.arrow"), "--no-cache", "--workers", "2"]
+    running = subprocess.Popen(asked, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     until = time.monotonic() + 60
     while len(children(running.pid)) < 3 and time.monotonic() < until:  # two workers and their tracker
         time.sleep(0.02)
@@ -227,462 +554,270 @@ def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:
     assert not [pid for pid in workers if alive(pid)]
 
 
-HOSTILE = {
-    "cut.png": lambda good: good[: len(good) // 2],
-    "text.jpg": lambda good: b"this is no picture\n" * 10,
-    "nothing.png": lambda good: b"",
-    "bomb.png": lambda good: _bomb(),
-}
-
-
-def _bomb() -> bytes:
-    import struct
-    import zlib
-
-    def part(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    size = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
-    data = zlib.compress(bytes(1 << 20))
-    return b"\x89PNG\r\n\x1a\n" + part(b"IHDR", size) + part(b"IDAT", data) + part(b"IEND", b"")
-
-
-@pytest.fixture
-def mixed(tmp_path: Path) -> Path:
-    """Thirty good pictures among bad ones and odd names."""
-    root = tiny.folder(tmp_path / "mixed", {"red": 10, "blue": 20}, 4)
-    good = (root / "red" / "0000.png").read_bytes()
-    for name, spoil in HOSTILE.items():
-        (root / "red" / name).write_bytes(spoil(good))
-    (root / "blue" / "two\nlines 😀.png").write_bytes(good)
-    (root / "blue" / "folder.png").mkdir()
-    (root / "blue" / "dead.jpg").symlink_to("nowhere.jpg")
-    os.mkfifo(root / "blue" / "pipe.png")
-    (root / "blue" / "loop").symlink_to(root, target_is_directory=True)
-    return root
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_bad_pictures_are_skipped_counted_and_listed(
-    tmp_path: Path, mixed: Path, model: Path, workers: int
+@pytest.mark.parametrize("name", OUT)
+def test_stopped_while_a_file_is_written_no_half_of_it_stays(
+    tmp_path: Path, posts: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    with encoding(model, workers=workers) as some:
-        done = run_embed(mixed, tmp_path / "out.arrow", some)
-    assert (done.items, done.vectors, done.skipped["unreadable"]) == (37, 31, 6)
-    with open(tmp_path / "out.arrow.skipped.csv", encoding="utf-8", newline="") as stream:
-        listed = {row["id"]: row for row in csv.DictReader(stream)}
-    assert {Path(name).name for name in listed} == {*HOSTILE, "dead.jpg", "pipe.png"}
-    assert listed["blue/pipe.png"]["reason"] == "is not a regular file"
-    assert listed["blue/dead.jpg"]["reason"] == "does not exist"
-    assert "blue/two\nlines 😀.png" in table_of(tmp_path / "out.arrow")["id"].to_pylist()
-    with encoding(model) as some, pytest.raises(FileError, match=r"blue/dead.jpg: does not exist; mend it"):
-        run_embed(mixed, tmp_path / "strict.arrow", some, strict=True)
-    assert not (tmp_path / "strict.arrow").exists()
+    seen: list[str] = []
+
+    class Writer:
+        def __init__(self, file: Any) -> None:
+            self.file = file
+
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            self.file.close()
+
+        def write_batch(self, batch: Any) -> None:
+            self.file.write_batch(batch)
+            seen.extend(path.name for path in tmp_path.rglob(".*.part"))
+            raise KeyboardInterrupt
+
+    real = pa.ipc.new_file
+    monkeypatch.setattr(pa.ipc, "new_file", lambda *arguments: Writer(real(*arguments)))
+    with pytest.raises(KeyboardInterrupt):
+        run(posts, tmp_path / name)
+    assert seen  # it had begun
+    assert sorted(os.listdir(tmp_path)) == ["posts.parquet"]
 
 
-def test_nothing_to_encode_is_an_error_that_lists_why(tmp_path: Path, model: Path) -> None:
-    (tmp_path / "a.jpg").write_bytes(b"no picture")
-    with (
-        encoding(model) as some,
-        pytest.raises(FileError, match=r"none of 1 items has a vector; out.arrow.skipped.csv"),
+# Folders and files of others
+
+
+def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path: Path, posts: Path) -> None:
+    out = tmp_path / "mine"
+    out.mkdir()
+    (out / "part-00007.arrow").write_bytes(b"somebody else's")
+    before = contents(out)
+    with pytest.raises(
+        FileError, match=r"files that no embedding job made \(part-00007.arrow\); choose a new"
     ):
-        run_embed(tmp_path, tmp_path / "out.arrow", some)
-    assert "not an image" in (tmp_path / "out.arrow.skipped.csv").read_text()
+        run(posts, out)
+    assert contents(out) == before
+    for manifest in ('{"format": "x/1", "parts": [{"file": "part-00007.arrow"}]}', "[" * 100_000):
+        (out / "manifest.json").write_text(manifest)
+        assert "manifest.json and 1 more" in refused(posts, "-o", out)
+    finished = tmp_path / "out"
+    run(posts, finished)
+    (finished / "part-00099.arrow").write_bytes(b"somebody else's")
+    before = contents(finished)
+    write_posts(posts, 1)
+    with pytest.raises(FileError, match=r"part-00099\.arrow"):
+        run(posts, finished)
+    assert contents(finished) == before
 
 
-def test_targets_that_cannot_be(tmp_path: Path, photos: Path, model: Path) -> None:
-    with encoding(model) as some:
-        with pytest.raises(FileError, match=r"give a name that ends in \.arrow"):
-            run_embed(photos, tmp_path / "out.npy", some)
-        (tmp_path / "dir.arrow").mkdir()
-        with pytest.raises(FileError, match="is a folder"):
-            run_embed(photos, tmp_path / "dir.arrow", some)
+def test_the_source_is_never_written_over(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    for at in range(2):
+        write_posts(source / f"part-0000{at}.parquet", at)
+    before = contents(source)
+    assert "contains the source" in refused(source, "-o", source)
+    assert "is inside the source" in refused(source, "-o", source / "vectors")
+    assert "contains the source" in refused(source / "part-00000.parquet", "-o", tmp_path)
+    with pytest.raises(FileError, match="contains the source"):
+        run(str(source / "*.parquet"), source)
+    assert contents(source) == before
+    # Vectors that still have texts are a source, too.
+    for name in OUT:
+        run(source, tmp_path / name)
+        before = contents(tmp_path / name)
+        for more in ((), ("--overwrite",)):
+            said = refused(tmp_path / name, "--column", "text", "-o", tmp_path / name, *more)
+            assert "contains the source" in said or "is the source itself" in said or "vectors" in said
+        assert contents(tmp_path / name) == before
+
+
+def test_targets_that_cannot_be(tmp_path: Path, posts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "give a name that ends in .arrow" in refused(posts, "-o", tmp_path / "out.npy")
+    (tmp_path / "file").touch()
+    assert "is a file; give a folder" in refused(posts, "-o", tmp_path / "file")
     np.save(tmp_path / "v.npy", np.eye(3))
-    with pytest.raises(FileError, match="has vectors, not items"):
-        open_items(tmp_path / "v.npy")
+    assert "vectors" in refused(tmp_path / "v.npy", "-o", tmp_path / "out.arrow")
+    pq.write_table(pa.table({"text": ["a"], "embedding": ["b"]}), tmp_path / "taken.parquet")
+    said = refused(tmp_path / "taken.parquet", "--column", "text", "-o", tmp_path / "out.arrow")
+    assert "has a column 'embedding'" in said
+    monkeypatch.chdir(tmp_path)
+    before = sorted(os.listdir())
+    for out in ("s3://bucket/vectors/", "s3://bucket/vectors.arrow", "memory://x"):
+        assert "is a URL; vectors can only be written" in refused(posts, "-o", out)
+    assert sorted(os.listdir()) == before
 
 
-def test_cache_by_content_and_encoder(tmp_path: Path, photos: Path, model: Path, monkeypatch: Any) -> None:
-    encoded: list[int] = []
-    folder = tmp_path / "cache"
-
-    def first_time() -> Iterator[Encoding]:
-        with encoding(model, cache=folder) as some:
-            kind = type(some.encoder("image"))
-            monkeypatch.setattr(kind, "encode", _counted(kind.encode, encoded))
-            yield some
-            monkeypatch.undo()
-
-    for expected in (200, 0):
-        encoded.clear()
-        for some in first_time():
-            blocks = list(open_any(photos, some))
-        assert sum(encoded) == expected
-    moved = tmp_path / "moved"
-    moved.mkdir()
-    for number, path in enumerate(sorted(photos.iterdir())):
-        (moved / f"{number}.png").write_bytes(path.read_bytes())
-    encoded.clear()
-    for some in first_time():
-        again = list(open_any(moved, some))
-    assert sum(encoded) == 0
-    assert {tuple(v) for b in again for v in b.vectors} == {tuple(v) for b in blocks for v in b.vectors}
-    assert len(list(folder.glob("onnx-*.sqlite"))) == 1
-    with Encoding("onnx", model=model, cache=folder, options={"normalise": "none"}) as other:
-        list(open_any(photos, other))
-    assert len(list(folder.glob("onnx-*.sqlite"))) == 2
+def test_another_encoder_replaces_part_by_part_and_says_so(tmp_path: Path, posts: Path) -> None:
+    out = tmp_path / "out"
+    assert not run(posts, out).replaced
+    before = contents(out)
+    interrupted(posts, out, 1, overwrite=True, **SHORTER)
+    halfway = contents(out)
+    assert halfway["part-00000.arrow"] != before["part-00000.arrow"]
+    assert halfway["part-00001.arrow"] == before["part-00001.arrow"]
+    done = run(posts, out, **SHORTER)  # nobody has to agree twice
+    assert (done.items, done.resumed) == (60, 20)  # the parts of the other encoder are not taken
+    run(posts, tmp_path / "fresh", **SHORTER)
+    assert contents(out) == contents(tmp_path / "fresh")
+    said = command(posts, "-o", out, "--encoder", "ngrams", "--overwrite").stderr
+    assert "replaced vectors of another source or encoder" in said
 
 
-def _counted(encode: Any, counts: list[int]) -> Any:
-    def counting(self: Any, items: Any) -> Any:
-        counts.append(len(items))
-        return encode(self, items)
-
-    return counting
-
-
-def test_cache_keeps_several_none_and_reasons(tmp_path: Path) -> None:
-    cache = Cache(tmp_path / "deep" / "er", "thing/1 a=b", 3)
-    cache.prepare()
-    rng = np.random.default_rng(0)
-    entries = {
-        b"1" * 16: Entry(rng.normal(size=(1, 3)).astype(np.float32)),
-        b"2" * 16: Entry(rng.normal(size=(4, 3)).astype(np.float32), found=4),
-        b"3" * 16: Entry(np.empty((0, 3), np.float32), 0, "empty", "shows no face"),
-    }
-    cache.add(entries)
-    cache.close()
-    known = Cache(tmp_path / "deep" / "er", "thing/1 a=b", 3).lookup([*entries, b"4" * 16, b""])
-    assert set(known) == set(entries)
-    for key, entry in entries.items():
-        assert known[key].vectors.tobytes() == entry.vectors.tobytes()
-        assert (known[key].found, known[key].kind, known[key].reason) == (
-            entry.found,
-            entry.kind,
-            entry.reason,
-        )
+def test_fewer_parts_than_before_leave_none_of_the_earlier(tmp_path: Path, posts: Path) -> None:
+    out = tmp_path / "out"
+    run(posts, out)
+    (out / ".part-00001.arrow.0123abcd.part").write_bytes(b"left by a worker that was killed")
+    (out / ".mine").write_bytes(b"hidden")
+    other = write_posts(tmp_path / "short.parquet", 3, 20)
+    interrupted(other, out, 0, overwrite=True)
+    assert run(other, out, overwrite=True).items == 20
+    assert sorted(contents(out)) == [".mine", "manifest.json", "part-00000.arrow"]
 
 
-def test_a_cache_that_cannot_be_used_says_so(tmp_path: Path, photos: Path, model: Path) -> None:
-    (tmp_path / "file").write_text("not a folder")
-    with encoding(model, cache=tmp_path / "file") as some, pytest.raises(FileError, match="--no-cache"):
-        list(open_any(photos, some))
-    with encoding(model, cache=tmp_path) as some:
-        list(open_any(photos, some))
-    next(tmp_path.glob("onnx-*.sqlite")).write_bytes(b"no database" * 1000)
-    for rest in (*tmp_path.glob("*-wal"), *tmp_path.glob("*-shm")):
-        rest.unlink()
-    with encoding(model, cache=tmp_path) as some, pytest.raises(FileError, match="cannot be used"):
-        list(open_any(photos, some))
+@pytest.mark.parametrize("name", OUT)
+def test_a_second_job_at_once_is_refused(tmp_path: Path, posts: Path, name: str) -> None:
+    results: list[Result] = []
+
+    def second(_: int) -> None:
+        if not results:
+            results.append(command(posts, "-o", tmp_path / name, code=2))
+
+    assert run(posts, tmp_path / name, progress=second).items == 60
+    assert "is in use by another job" in results[0].stderr
+    assert not list(tmp_path.rglob(LOCK))
 
 
-def test_a_folder_of_pictures_is_audited_from_sub_folders(photos: Path, labelled: Path, model: Path) -> None:
-    with encoding(model) as some:
-        control = read_control(labelled, some, attribute="colour")
-        assert control.counts == {"blue": 40, "red": 40}
-        assert control.attribute == "colour"
-        assert control.encoder.startswith("onnx/1 ")
-        assert control.ids[0] == "blue/0000.png"
-        result = audit((block.vectors for block in open_any(photos, some)), control)
-    assert result.count == 200
-    assert 0.4 in result.interval  # 140 blue, 60 red
-    assert abs(result.disparity - 0.4) < 0.1
+# Vectors of another source or encoder
 
 
-def test_labels_in_a_table_beside_the_pictures(labelled: Path, model: Path, tmp_path: Path) -> None:
-    rows = [
-        f"../{path.relative_to(labelled.parent)},{path.parent.name},{i % 2}x"
-        for i, path in enumerate(sorted(labelled.rglob("*.png")))
-    ]
-    root = labelled.parent / "by-table"
-    root.mkdir(exist_ok=True)
-    (root / "labels.csv").write_text("file,colour,other\n" + "\n".join(rows) + "\n")
-    with encoding(model) as some:
-        folders = read_control(labelled, some, attribute="colour")
-        control = read_control(root, some, attribute="colour")
-        both = read_control(root, some, attribute="colour×other")
-    np.testing.assert_array_equal(control.vectors, folders.vectors)
-    assert control.groups == folders.groups
-    assert control.digest == folders.digest
-    assert both.groups == ("blue × 0x", "blue × 1x", "red × 0x", "red × 1x")
+@pytest.mark.parametrize("name", OUT)
+def test_another_encoder_is_refused(tmp_path: Path, posts: Path, name: str) -> None:
+    out, other = tmp_path / name, ("-E", "dimension=64")
+    command(posts, "-o", out)
+    before = contents(tmp_path)
+    said = refused(posts, "-o", out, "--encoder", "ngrams", *other)
+    assert "posts by ngrams/1 dimension=512, not of posts by ngrams/1 dimension=64; choose another" in said
+    assert "--overwrite to replace them" in said
+    assert contents(tmp_path) == before
+    command(posts, "-o", out, "--encoder", "ngrams", *other, "--overwrite")
+    assert contents(tmp_path) != before
+    command(posts, "-o", out, "--encoder", "ngrams", *other)
+    refused(posts, "-o", out)
 
 
-def test_labelled_examples_that_cannot_be_encoded_are_counted_by_group(mixed: Path, model: Path) -> None:
-    (mixed / "blue" / "loop").unlink()
-    with encoding(model) as some:
-        control = read_control(mixed, some)
-    assert control.counts == {"blue": 21, "red": 10}
-    assert control.skipped == {"blue": 2, "red": 4}
-    assert control.attribute == "group"
-
-
-def test_unevenly_left_out_examples_warn(labelled: Path, model: Path, tmp_path: Path) -> None:
-    with encoding(model) as some:
-        control = read_control(labelled, some)
-        vectors = np.concatenate([control.vectors[:30], control.vectors[40:70]])
-    control.skipped = {"red": 12}
-    warned = [text for text in audit(vectors, control).warnings if "more often than of others" in text]
-    assert warned
-    assert "23% of 'red', 0% of 'blue'" in warned[0]
-    control.skipped = {"red": 2, "blue": 1}
-    assert not [text for text in audit(vectors, control).warnings if "more often than of others" in text]
-    save_control(select_random(control, 20), tmp_path / "C")
-    with encoding(model) as some:
-        assert read_control(tmp_path / "C", some).skipped == {"red": 2, "blue": 1}
-
-
-def test_pools_that_cannot_be(tmp_path: Path, labelled: Path, model: Path) -> None:
-    root = tiny.folder(tmp_path / "flat", {"red": 3}, 1, sub_folders=False)
-    with encoding(model) as some:
-        with pytest.raises(ControlError, match=r"lies beside the sub-folders; .* flat/female and flat/male"):
-            read_control(root, some)
-        with pytest.raises(ControlError, match="names pictures without their groups"):
-            read_control(f"{labelled}/*/*.png", some)
-        one = tiny.folder(tmp_path / "one", {"red": 3}, 1)
-        with pytest.raises(ControlError, match="all 3 labelled examples belong to group 'red'"):
-            read_control(one, some)
-
-
-def test_another_encoder_is_an_error_that_says_so(
-    tmp_path: Path, labelled: Path, photos: Path, model: Path
+@pytest.mark.parametrize("name", OUT)
+def test_another_source_is_refused(
+    tmp_path: Path, posts: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from click.testing import CliRunner
+    out, other = tmp_path / name, write_posts(tmp_path / "names.parquet", 1)
+    command(posts, "-o", out)
+    before = contents(tmp_path)
+    assert "not of names by" in refused(other, "-o", out)
+    elsewhere = write_posts(tmp_path / "june" / "posts.parquet", 1)
+    assert "another source named posts" in refused(elsewhere, "-o", out)
+    elsewhere.unlink()
+    assert contents(tmp_path) == before
+    monkeypatch.chdir(tmp_path)
+    command("posts.parquet", "-o", name)  # the same one, its path written in another way
+    command(other, "-o", out, "--overwrite")
+    run(other, tmp_path / "fresh" / name)
+    assert contents(out) == contents(tmp_path / "fresh" / name)
 
-    from divscore.cli import main
 
-    common = ["--no-cache", "--model", str(model), "--workers", "1"]
-    run = CliRunner().invoke
-    made = run(
-        main,
-        [
-            "control",
-            "select",
-            str(labelled),
-            "-o",
-            str(tmp_path / "C"),
-            "--size",
-            "20",
-            "--encoder",
-            "onnx",
-            *common[:3],
-        ],
+@pytest.mark.parametrize("name", OUT)
+def test_an_unfinished_job_of_another_encoder_is_refused(tmp_path: Path, posts: Path, name: str) -> None:
+    interrupted(posts, tmp_path / name, 2)
+    before = contents(tmp_path)
+    assert "2 parts with vectors of posts by ngrams/1 dimension=512" in refused(
+        posts, "-o", tmp_path / name, "--encoder", "ngrams", "-E", "dimension=64"
     )
-    assert made.exit_code == 0, made.output
-    # The control set says which encoder with which settings; only the model's place has to be told.
-    fine = run(main, ["audit", str(photos), "--control", str(tmp_path / "C"), "--json", "-", *common])
-    assert fine.exit_code == 0, fine.output
-    assert json.loads(fine.stdout)["encoder"].startswith("onnx/1 ")
-    other = run(
-        main, ["audit", str(photos), "--control", str(tmp_path / "C"), "-E", "normalise=none", *common]
+    assert contents(tmp_path) == before
+    said = command(posts, "-o", tmp_path / name).stderr
+    assert "(40 of the items were finished before)" in said
+
+
+@pytest.mark.parametrize("content", [b"not Arrow", b""])
+def test_a_file_by_somebody_else_is_refused(tmp_path: Path, posts: Path, content: bytes) -> None:
+    out = tmp_path / "out.arrow"
+    out.write_bytes(content)
+    if not content:
+        table = pa.table({"text": ["mine"]})
+        with pa.OSFile(str(out), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+    before = out.read_bytes()
+    assert "was not written by 'divscore embed'; choose another name, or --overwrite" in refused(
+        posts, "-o", out
     )
-    assert other.exit_code == 2
-    assert "was encoded by 'onnx/1" in other.stderr
-    assert "use the same encoder for both" in other.stderr
-    missing = run(main, ["audit", str(photos), "--control", str(tmp_path / "C"), "--no-cache"])
-    assert missing.exit_code == 2
-    assert "the encoder 'onnx' needs --model" in missing.stderr
+    assert out.read_bytes() == before
+    command(posts, "-o", out, "--overwrite")
+    out.write_bytes(b"")
+    command(posts, "-o", out)  # nothing is lost with an empty one
 
 
-def test_projection_is_shared_by_control_set_and_collection(
-    tmp_path: Path, labelled: Path, photos: Path, model: Path
+def test_a_projection_is_kept_with_the_vectors(tmp_path: Path, posts: Path) -> None:
+    out, other = tmp_path / "out", write_posts(tmp_path / "names.parquet", 1)
+    assert f"wrote {out}.pca.npz" in command(posts, "-o", out, "--pca", 4).stderr
+    before = contents(tmp_path)
+    refused(other, "-o", out, "--pca", 4)
+    refused(posts, "-o", out, "--pca", 3)
+    assert contents(tmp_path) == before
+    command(posts, "-o", out, "--pca", 4)
+    assert contents(tmp_path) == before
+    command(other, "-o", out, "--pca", 4, "--overwrite")
+    command(other, "-o", tmp_path / "fresh", "--pca", 4)
+    assert (tmp_path / "out.pca.npz").read_bytes() == (tmp_path / "fresh.pca.npz").read_bytes()
+    assert contents(out) == contents(tmp_path / "fresh")
+
+
+def test_what_a_manifest_says_is_shown_short_and_plain(tmp_path: Path, posts: Path) -> None:
+    out = tmp_path / "out"
+    run(posts, out)
+    manifest = json.loads((out / "manifest.json").read_text())
+    for source in ("\x1b[31m" + "x" * 5000, None, ["a"]):
+        (out / "manifest.json").write_text(json.dumps({**manifest, "source": source}))
+        said = refused(posts, "-o", out)
+        assert "\x1b" not in said
+        assert len(said) < 1500
+
+
+# Elsewhere
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", OUT)
+def test_a_cluster_makes_the_same_bytes(
+    tmp_path: Path, photos: Path, posts: Path, model: Path, cluster: Any, name: str
 ) -> None:
-    with encoding(model, pca=4) as some:
-        control = read_control(labelled, some)
-        assert control.dimension == 4
-        assert some.projection is not None
-        some.projection.save(tmp_path / "p.npz")
-        source = open_any(photos, some)
-        assert source.metadata["divscore.encoder"] == control.encoder
-        result = audit((block.vectors for block in source), control)
-    assert 0.4 in result.interval
-    loaded = Projection.load(tmp_path / "p.npz")
-    assert loaded.digest == some.projection.digest
-    assert f"pca=4:{loaded.digest[:16]}" in str(control.encoder)
-    with encoding(model, pca=tmp_path / "p.npz") as again:
-        assert read_control(labelled, again).digest == control.digest
-    with (
-        Encoding("ngrams", pca=tmp_path / "p.npz") as other,
-        pytest.raises(MismatchError, match="was fitted on"),
-    ):
-        other.identity("text")
+    from divscore.jobs.cluster import ClusterEngine
+
+    def kill_once() -> Iterator[None]:
+        cluster.kill_worker(0)
+        yield
+
+    killing = kill_once()
+    with ClusterEngine(cluster.address) as engine:
+        for source, encoder, weights in ((photos, "onnx", model), (posts, "ngrams", None)):
+            alone, there = tmp_path / encoder / "1" / name, tmp_path / encoder / "2" / name
+            run(source, alone, encoder, weights)
+            run(source, there, encoder, weights, engine=engine, progress=lambda _: next(killing, None))
+            assert contents(alone) == contents(there)
+    asked = ["embed", "-", "-o", str(tmp_path / "x"), "--cluster", cluster.address]
+    done = CliRunner().invoke(main, asked, input="text\na river\n")
+    assert done.exit_code == 2
+    assert "cannot read standard input" in done.stderr
 
 
-def test_principal_components() -> None:
-    rng = np.random.default_rng(0)
-    for shape in ((300, 20), (30, 80)):
-        rows = rng.normal(size=shape) * np.geomspace(10, 0.1, shape[1]) + 3
-        found = Projection.fit(rows, 5, "x")
-        centred = rows - rows.mean(axis=0)
-        _, _, axes = np.linalg.svd(centred, full_matrices=False)
-        np.testing.assert_allclose(np.abs(found.components.T @ axes[:5].T), np.eye(5), atol=1e-8)
-        np.testing.assert_allclose(
-            np.abs(found.apply(rows)), np.abs(centred @ axes[:5].T), rtol=1e-4, atol=1e-4
-        )
-    with pytest.raises(InputError, match="needs more than 40 items"):
-        Projection.fit(rng.normal(size=(30, 80)), 40, "x")
-    with pytest.raises(InputError, match="would not shorten"):
-        Projection.fit(rng.normal(size=(300, 80)), 80, "x")
-    with pytest.raises(InputError, match="vary in 2 directions"):
-        Projection.fit(
-            np.outer(rng.normal(size=300), np.ones(9)) + np.outer(rng.normal(size=300), np.eye(9)[0]), 3, "x"
-        )
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_a_changed_remote_file_of_the_same_size_is_noticed(tmp_path: Path, s3_server: Any) -> None:
+    for at, word in enumerate(("river", "stone")):
+        (tmp_path / f"{at}.csv").write_text(f"text\n{word} runs\n")
+    found = []
+    with pointed_to(s3_server):
+        import s3fs
 
-
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"text"])
-def test_files_that_are_no_projection(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "p.npz").write_bytes(content)
-    with pytest.raises(FileError, match="is not a projection"):
-        Projection.load(tmp_path / "p.npz")
-    with pytest.raises(FileError, match="does not exist"):
-        Projection.load(tmp_path / "none.npz")
-
-
-def test_an_unknown_encoder_is_refused() -> None:
-    with pytest.raises(InputError, match="unknown encoder 'magic'; there are faces, "):
-        Encoding("magic")
-
-
-def write_posts(path: Path, feed: str, rows: int = 40_000, empty: int = -1) -> Path:
-    lines = ["text,feed", *(f"{'' if row == empty else f'post number {row}'},{feed}" for row in range(rows))]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
-
-
-def interrupted(source: Path, out: Path) -> None:
-    """Leave a journal in which all chunks are finished."""
-    with Encoding() as plain, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("divscore.jobs.embed.Layout.write", _stop)
-        with pytest.raises(KeyboardInterrupt):
-            run_embed(source, out, plain)
-
-
-def test_a_changed_column_is_not_taken_from_the_journal(tmp_path: Path) -> None:
-    source, out = write_posts(tmp_path / "posts.csv", "old"), tmp_path / "out.arrow"
-    interrupted(source, out)
-    write_posts(source, "new")
-    with Encoding() as plain:
-        assert run_embed(source, out, plain).resumed == 0
-    assert set(table_of(out)["feed"].to_pylist()) == {"new"}
-
-
-def test_strict_holds_for_what_was_finished_before(tmp_path: Path) -> None:
-    source, out = write_posts(tmp_path / "posts.csv", "x", rows=100, empty=5), tmp_path / "out.arrow"
-    interrupted(source, out)
-    with Encoding() as plain, pytest.raises(FileError, match="5: is empty; mend it"):
-        run_embed(source, out, plain, strict=True)
-    assert not out.exists()
-
-
-def test_two_jobs_do_not_share_a_journal(tmp_path: Path) -> None:
-    first = Journal(tmp_path / "a.part", {"source": "x"})
-    with pytest.raises(FileError, match="in use by another job"):
-        Journal(tmp_path / "a.part", {"source": "y"})
-    first.append(b"s" * 16, b"payload")
-    assert list(first.payloads()) == [b"payload"]
-    first.close()
-    again = Journal(tmp_path / "a.part", {"source": "y"})
-    assert again.replaced
-    again.close()
-
-
-def test_the_source_itself_is_not_overwritten(tmp_path: Path) -> None:
-    with Encoding() as plain:
-        run_embed(write_posts(tmp_path / "posts.csv", "x", rows=10), tmp_path / "a.arrow", plain)
-        before = (tmp_path / "a.arrow").read_bytes()
-        with pytest.raises(FileError, match="is the source itself"):
-            embed(open_items(tmp_path / "a.arrow", column="text"), tmp_path / "a.arrow", plain)
-    assert (tmp_path / "a.arrow").read_bytes() == before
-
-
-def test_paths_that_cannot_be_paths_are_unreadable_items(tmp_path: Path, model: Path) -> None:
-    (tmp_path / "ok.png").write_bytes(tiny.png(tiny.picture(np.random.default_rng(0), "red")))
-    rows = ['{"image": "a\\u0000b.png"}', '{"image": "\\ud800.png"}', '{"image": "ok.png"}']
-    (tmp_path / "list.jsonl").write_text("\n".join(rows) + "\n")
-    with encoding(model) as some:
-        done = run_embed(tmp_path / "list.jsonl", tmp_path / "out.arrow", some)
-    assert (done.vectors, done.skipped["unreadable"]) == (1, 2)
-
-
-def test_a_cache_that_breaks_does_not_stop_the_work(tmp_path: Path, photos: Path, model: Path) -> None:
-    with encoding(model, cache=tmp_path) as some:
-        whole = np.concatenate([block.vectors for block in open_any(photos, some)])
-        file = next(tmp_path.glob("onnx-*.sqlite"))
-        data = file.read_bytes()
-    file.write_bytes(data[:4096] + bytes(len(data) - 4096))
-    for rest in (*tmp_path.glob("*-wal"), *tmp_path.glob("*-shm")):
-        rest.unlink()
-    with encoding(model, cache=tmp_path) as some:
-        again = np.concatenate([block.vectors for block in open_any(photos, some)])
-        assert "is not used any more" in some.troubles()[0]
-    np.testing.assert_allclose(again, whole, atol=1e-6)
-
-
-def test_what_could_not_be_read_is_not_remembered(tmp_path: Path, model: Path) -> None:
-    bad = tmp_path / "photos" / "a.png"
-    bad.parent.mkdir()
-    bad.write_bytes(b"no picture")
-    with encoding(model, cache=tmp_path / "cache") as some:
-        list(open_any(bad.parent, some))
-        cache = Cache(tmp_path / "cache", "", 8)
-        cache.path = next((tmp_path / "cache").glob("*.sqlite"))
-        assert not cache.lookup([fingerprint(b"no picture")])
-        cache.close()
-
-
-@pytest.mark.parametrize("cached", [False, True])
-def test_pictures_in_memory_reach_the_workers(tmp_path: Path, model: Path, cached: bool) -> None:
-    import fsspec
-
-    memory = fsspec.filesystem("memory")
-    rng = np.random.default_rng(0)
-    for number in range(40):
-        memory.pipe(f"/shelf/{number:02}.png", tiny.png(tiny.picture(rng, "red")))
-    try:
-        with encoding(model, workers=2, cache=tmp_path if cached else None) as some:
-            blocks = list(open_any("memory://shelf", some))
-        assert sum(len(block.vectors) for block in blocks) == 40
-        with Encoding("faces", workers=2, cache=tmp_path if cached else None) as faces:  # processes
-            source = open_any("memory://shelf", faces)
-            assert not list(source)
-        assert source.skipped() == {"unreadable": 0, "empty": 40}  # read, and no face in it
-    finally:
-        memory.rm("/shelf", recursive=True)
-
-
-def test_an_encoder_that_fails_on_one_item_spares_the_others(
-    photos: Path, model: Path, monkeypatch: Any
-) -> None:
-    with encoding(model) as some:
-        kind = type(some.encoder("image"))
-        encode = kind.encode
-        marked = np.asarray(tiny.Image.open(sorted(photos.iterdir())[3]))
-
-        def failing(self: Any, items: Any) -> Any:
-            if any(np.array_equal(item, marked) for item in items):
-                raise MemoryError("too much")
-            return encode(self, items)
-
-        monkeypatch.setattr(kind, "encode", failing)
-        source = open_any(photos, some)
-        assert sum(len(block.vectors) for block in source) == 199
-    assert "made the encoder fail (MemoryError: too much)" in source.problems[0]
-
-
-def test_a_folder_that_cannot_be_listed_is_no_small_matter(
-    labelled: Path, model: Path, monkeypatch: Any
-) -> None:
-    listing = os.scandir
-
-    def scandir(path: Any) -> Any:
-        if str(path).endswith("red"):
-            raise PermissionError(13, "Permission denied")
-        return listing(path)
-
-    monkeypatch.setattr(os, "scandir", scandir)
-    with encoding(model) as some:
-        with pytest.raises(
-            ControlError, match="red cannot be listed: Permission denied; a group would be missing"
-        ):
-            read_control(labelled, some)
-        with pytest.raises(FileError, match="red cannot be listed"):
-            list(open_any(labelled, some, strict=True))
+        s3 = s3fs.S3FileSystem()
+        s3.mkdir("changing")
+        for at in (0, 0, 1):
+            s3.put_file(str(tmp_path / f"{at}.csv"), "s3://changing/x.csv")
+            found.append(parts.file_version(Location("s3://changing/x.csv", "s3://changing/x.csv")))
+    assert found[0] == found[1] != found[2]
+    assert found[0][0] == found[2][0]

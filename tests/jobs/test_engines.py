@@ -31,8 +31,8 @@ from divscore import ControlSet, Sketch
 from divscore.audit.audit import audit
 from divscore.cli import main
 from divscore.errors import DivscoreError, FileError, InputError
-from divscore.jobs.engine import FIRST, HELD_BYTES, Engine, KilledWorkersError
-from divscore.jobs.processes import LostWorkerError, Processes
+from divscore.jobs.engine import FIRST, RESULT_BYTES, DeadlyTaskError, Engine
+from divscore.jobs.processes import ProcessPool, WorkerDiedError
 from divscore.jobs.sketching import sketch_source
 from divscore.sketch import sketch as sketch_module
 from divscore.sketch.many import sketch_blocks
@@ -98,12 +98,6 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuts, "PIECE_BYTES", 12_000)
 
 
-@pytest.fixture(scope="module")
-def processes() -> Any:
-    with Engine(2, processes=True) as engine:
-        yield engine
-
-
 def letters() -> ControlSet:
     """Forty labelled examples, which the tests of clusters and buckets use too."""
     rng = np.random.default_rng(5)
@@ -129,7 +123,7 @@ def test_results_come_in_the_order_of_the_tasks() -> None:
         return task * task
 
     with Engine(3) as engine:
-        assert [found for _, found in engine.run(slow, range(20))] == [task * task for task in range(20)]
+        assert [found for _, found in engine.map(slow, range(20))] == [task * task for task in range(20)]
 
 
 @pytest.mark.parametrize("workers", [2, 5])
@@ -151,7 +145,7 @@ def test_only_a_bounded_number_of_tasks_is_on_the_way(workers: int) -> None:
             yield number
 
     with Engine(workers) as engine:
-        for taken, _ in enumerate(engine.run(task, tasks()), 1):
+        for taken, _ in enumerate(engine.map(task, tasks()), 1):
             assert handed_in - taken < 2 * workers + 2
     assert sorted(started) == list(range(100))
 
@@ -163,7 +157,7 @@ def test_an_exception_is_raised_in_its_turn_and_the_rest_is_dropped() -> None:
         return number
 
     with Engine(3) as engine:
-        results = engine.run(task, range(1000))
+        results = engine.map(task, range(1000))
         assert [next(results)[1] for _ in range(4)] == [0, 1, 2, 3]
         with pytest.raises(InputError, match="four"):
             next(results)
@@ -172,7 +166,7 @@ def test_an_exception_is_raised_in_its_turn_and_the_rest_is_dropped() -> None:
 def test_one_worker_is_this_thread() -> None:
     with Engine(1) as engine:
         assert engine.inline
-        found = [thread for _, thread in engine.run(lambda _: threading.get_ident(), range(3))]
+        found = [thread for _, thread in engine.map(lambda _: threading.get_ident(), range(3))]
     assert set(found) == {threading.get_ident()}
 
 
@@ -180,13 +174,13 @@ def test_a_given_executor_is_used_and_left_open() -> None:
     with ThreadPoolExecutor(2) as pool:
         with Engine(executor=pool) as engine:
             assert engine.workers == 2
-            assert [found for _, found in engine.run(abs, [-1, -2])] == [1, 2]
+            assert [found for _, found in engine.map(abs, [-1, -2])] == [1, 2]
         assert pool.submit(abs, -3).result() == 3
 
 
 def test_what_a_dead_worker_had_is_done_again(tmp_path: Path) -> None:
     with Engine(2, processes=True) as engine:
-        found = engine.run(partial(die_once, str(tmp_path / "died")), range(8))
+        found = engine.map(partial(die_once, str(tmp_path / "died")), range(8))
         assert [result for _, result in found] == list(range(8))
     assert (tmp_path / "died").exists()
 
@@ -194,40 +188,40 @@ def test_what_a_dead_worker_had_is_done_again(tmp_path: Path) -> None:
 def test_workers_that_keep_dying_are_an_error_that_names_the_task() -> None:
     with (
         Engine(2, processes=True) as engine,
-        pytest.raises(DivscoreError, match=r"^2: 4 workers died over it"),
+        pytest.raises(DivscoreError, match=r"^2: 3 workers died on it"),
     ):
-        list(engine.run(die_always, range(4)))
+        list(engine.map(die_always, range(4)))
 
 
 def test_a_task_over_which_processes_die_may_be_left_out() -> None:
     with Engine(2, processes=True) as engine:
-        found = engine.run(die_always, range(5), killed=lambda task, reason: -task)
+        found = engine.map(die_always, range(5), killed=lambda task, reason: -task)
         assert [result for _, result in found] == [0, 1, -2, 3, 4]
 
 
 def test_a_worker_that_dies_in_the_middle_of_its_answer_is_replaced(tmp_path: Path) -> None:
     with Engine(2, processes=True) as engine:
-        found = engine.run(partial(die_answering, str(tmp_path / "died")), range(6))
+        found = engine.map(partial(die_answering, str(tmp_path / "died")), range(6))
         assert [(len(result), result[0]) for _, result in found] == [(3_000_000, n) for n in range(6)]
     assert (tmp_path / "died").exists()
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.01, 0.03, 0.1])
 def test_processes_end_in_the_middle_of_whatever_they_send(moment: float) -> None:
-    pool = Processes(2)
+    pool = ProcessPool(2)
     assert [pool.submit(abs, -n).result() for n in range(3)] == [0, 1, 2]
     waiting = [pool.submit(bytes, 40_000_000) for _ in range(8)]
     time.sleep(moment)
-    pool.end()
+    pool.kill()
     pool.shutdown(cancel_futures=True)
     assert all(future.done() for future in waiting)
     for future in waiting:
         if not future.cancelled():
-            assert isinstance(future.exception(), LostWorkerError | None)
+            assert isinstance(future.exception(), WorkerDiedError | None)
 
 
 def test_a_worker_that_died_while_idle_is_replaced_before_it_is_asked() -> None:
-    with Processes(1) as pool:
+    with ProcessPool(1) as pool:
         for number in (signal.SIGKILL, signal.SIGTERM):
             process = pool.submit(os.getpid).result()
             os.kill(process, number)
@@ -238,7 +232,7 @@ def test_a_worker_that_died_while_idle_is_replaced_before_it_is_asked() -> None:
 
 def test_the_environment_stays_as_it_is_while_pools_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    pools = [Processes(1) for _ in range(4)]
+    pools = [ProcessPool(1) for _ in range(4)]
     waiting = [pool.submit(os.getenv, "OMP_NUM_THREADS") for pool in pools]
     assert {future.result() for future in waiting} == {"1"}
     for pool in pools:
@@ -248,21 +242,21 @@ def test_the_environment_stays_as_it_is_while_pools_start(monkeypatch: pytest.Mo
 
 def test_a_pool_that_nobody_shuts_down_does_not_keep_a_process_from_ending() -> None:
     code = (
-        "from divscore.jobs.processes import Processes\n"
+        "from divscore.jobs.processes import ProcessPool\n"
         "if __name__ == '__main__':\n"
-        "    pool = Processes(2)\n"
+        "    pool = ProcessPool(2)\n"
         "    assert pool.submit(abs, -3).result() == 3\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_a_worker_that_cannot_begin_is_told() -> None:
-    with Processes(1, os._exit, (3,)) as pool, pytest.raises(LostWorkerError, match="ended with code 3"):
-        pool.submit(abs, -1).result()
+    with ProcessPool(1) as pool, pytest.raises(WorkerDiedError, match="a worker ended with code 3"):
+        pool.submit(os._exit, 3).result()
 
 
 def test_errors_of_a_worker_arrive_with_the_place_where_they_were_raised() -> None:
-    with Processes(1) as pool:
+    with ProcessPool(1) as pool:
         with pytest.raises(ValueError, match="invalid literal") as plain:
             pool.submit(int, "one").result()
         with pytest.raises(RuntimeError, match="OddError: this and that") as odd:
@@ -277,7 +271,7 @@ def test_errors_of_a_worker_arrive_with_the_place_where_they_were_raised() -> No
 def test_a_broken_executor_of_somebody_else_is_an_error() -> None:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, context) as pool, pytest.raises(DivscoreError, match="the workers died"):
-        list(Engine(executor=pool).run(die_always, range(9)))
+        list(Engine(executor=pool).map(die_always, range(9)))
 
 
 def test_after_an_exception_processes_end_at_once(tmp_path: Path) -> None:
@@ -286,7 +280,7 @@ def test_after_an_exception_processes_end_at_once(tmp_path: Path) -> None:
     def interrupted() -> None:
         nonlocal asked
         with Engine(2, processes=True) as engine:
-            next(engine.run(partial(last_for_ever, str(tmp_path)), range(9)))
+            next(engine.map(partial(last_for_ever, str(tmp_path)), range(9)))
             while len(list(tmp_path.iterdir())) < 2:
                 time.sleep(0.01)
             asked = time.monotonic()
@@ -309,7 +303,7 @@ def test_what_waits_is_cancelled_when_nobody_wants_it_any_more() -> None:
         return number if not number or go_on.wait(60) else -1
 
     with ThreadPoolExecutor(1) as pool, Engine(3, executor=pool) as engine:
-        results = engine.run(task, range(100))
+        results = engine.map(task, range(100))
         assert next(results) == (0, 0)
         results.close()  # type: ignore[attr-defined]
         go_on.set()
@@ -322,7 +316,7 @@ def test_the_number_of_an_executors_workers_can_be_told() -> None:
 
 
 class Heavy:
-    nbytes = HELD_BYTES // 5
+    nbytes = RESULT_BYTES // 5
 
 
 def test_few_large_results_are_on_the_way() -> None:
@@ -336,7 +330,7 @@ def test_few_large_results_are_on_the_way() -> None:
 
     most, start = 0, []
     with Engine(50) as engine:
-        for taken, _ in enumerate(engine.run(lambda _: Heavy(), tasks(), large=True)):
+        for taken, _ in enumerate(engine.map(lambda _: Heavy(), tasks(), large=True)):
             start.append(handed_in)
             most = max(most, handed_in - taken if taken > FIRST else 0)
     assert start[0] == FIRST
@@ -345,20 +339,20 @@ def test_few_large_results_are_on_the_way() -> None:
 
 def test_what_workers_died_over_is_named_or_left_out() -> None:
     class Deadly(Engine):
-        def result(self, future: Any, what: object) -> Any:
-            if what == 3:
-                raise KilledWorkersError(f"{what}: several workers died over it")
-            return super().result(future, what)
+        def _wait(self, work: Any, task: object, future: Any) -> Any:
+            if task == 3:
+                raise DeadlyTaskError(f"{task}: several workers died over it")
+            return super()._wait(work, task, future)
 
     with Deadly(2) as engine:
-        found = engine.run(abs, range(6), killed=lambda task, reason: -task)
+        found = engine.map(abs, range(6), killed=lambda task, reason: -task)
         assert [result for _, result in found] == [0, 1, 2, -3, 4, 5]
-    with Deadly(2) as engine, pytest.raises(KilledWorkersError, match="3: several workers died"):
-        list(engine.run(abs, range(6)))
+    with Deadly(2) as engine, pytest.raises(DeadlyTaskError, match="3: several workers died"):
+        list(engine.map(abs, range(6)))
 
 
 def test_worker_processes_use_one_thread_for_linear_algebra(processes: Engine) -> None:
-    found = [each for _, each in processes.run(threads_of_linear_algebra, range(4))]
+    found = [each for _, each in processes.map(threads_of_linear_algebra, range(4))]
     assert {threads for threads, _ in found} == {"1"}
     assert os.getpid() not in {process for _, process in found}
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from buckets import Counting, s3_server
+from buckets import Counting, pointed_to
 from click.testing import CliRunner
 from test_engines import FORMATS, fingerprints, letters, matrix, opened, write
 
@@ -39,8 +39,8 @@ BUCKET = "s3://collections"
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Counting]:
-    with s3_server() as found:
+def server(s3_server: Counting) -> Iterator[Counting]:
+    with pointed_to(s3_server) as found:
         filesystem().mkdir("collections")
         yield found
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
@@ -12,20 +12,15 @@ import click
 from divscore.cli.console import progress_bar, say, warn
 from divscore.cli.options import cluster_option, encoding_options, workers_option
 from divscore.encoders.registry import DEFAULTS, ENCODERS
-from divscore.errors import InputError
 from divscore.files import refuse_url
 from divscore.jobs.auditing import SKIPPED, warn_of_dividing
 from divscore.jobs.cluster import ClusterEngine
-from divscore.jobs.embed import EmbedResult, Journal, check_file, place_of, refuse_other_file
+from divscore.jobs.embed import EmbedResult
 from divscore.jobs.embed import embed as run_embed
 from divscore.jobs.encode import Encoding
-from divscore.jobs.engine import Engine
 from divscore.jobs.opening import open_items
-from divscore.jobs.parts import PartsFolder, PartsResult, check_parts, embed_parts
-from divscore.jobs.projection import Projection
 from divscore.report.table import columns
 from divscore.sketch.missing import Missing
-from divscore.sources.items import Items
 
 __all__ = ["embed", "encoders"]
 
@@ -33,16 +28,14 @@ __all__ = ["embed", "encoders"]
 @click.command()
 @click.argument("source", metavar="SOURCE")
 @click.option(
-    "-o", "--out", required=True, metavar="OUT", help="OUT.arrow, a file; or a folder of parts, a file each."
+    "-o", "--out", required=True, metavar="OUT", help="A file that ends in .arrow, or a folder of parts."
 )
-@click.option("--column", metavar="NAME", help="Column of texts or image paths, where it is not clear.")
+@click.option("--column", metavar="NAME", help="Column of texts or image paths, if there are several.")
 @workers_option
 @cluster_option
-@click.option(
-    "--overwrite", is_flag=True, help="Replace what OUT holds of another source or by another encoder."
-)
+@click.option("--overwrite", is_flag=True, help="Replace vectors of another source or encoder in OUT.")
 @click.option("--strict", is_flag=True, help="Stop at the first item that would be skipped.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON.")
 @encoding_options
 def embed(
     source: str,
@@ -59,11 +52,10 @@ def embed(
     """Turn items into vectors once, for any number of audits.
 
     SOURCE is a folder of images, a table of texts or image paths, a list of texts, a quoted pattern or '-'. Columns of
-    a table are kept. Stop it at any moment, even by force: the same command goes on where it was. The finished file
-    appears at once and whole; items without a vector are listed in OUT.arrow.skipped.csv. Where OUT is a folder, the
-    source is cut into parts, each with a file of its own; on a cluster that is the only way, and every worker must
-    read SOURCE and write OUT under the same paths. The folder is then a collection for 'audit'. Where OUT holds
-    vectors of another source or by another encoder, it is left as it is unless --overwrite is given.
+    a table are kept. You can stop it at any moment: the same command resumes, part by part. OUT.arrow appears when it
+    is complete; skipped items are listed in OUT.arrow.skipped.csv. If OUT is a folder, every part stays a file of its
+    own, and the folder is a collection for 'audit'. With --cluster, every worker must read SOURCE and write OUT under
+    the same paths. Vectors of another source or encoder are replaced only with --overwrite.
 
     \b
     Examples:
@@ -73,110 +65,52 @@ def embed(
       divscore embed posts/ --column text -o vectors/ --cluster tcp://10.0.0.5:8786
     """
     refuse_url(out, "vectors")
-    single = bool(Path(out).suffix) and not out.endswith("/") and not Path(out).is_dir()
-    if single and cluster:
-        raise InputError(f"on a cluster every part is a file of its own; give a folder in place of {out}")
     items = open_items(source, column=column, extra=None, form=form, strict=strict)
-    if single:
-        check_file(Path(out), items)
-    else:
-        check_parts(items, out)
-    fitted = _fit(encoding, items, Path(out), single)
-    if single and not overwrite:
-        refuse_other_file(Path(out), items, encoding)
-    elif not overwrite:
-        check_parts(items, out, encoding)
-    if fitted is not None:
-        _save(fitted, Path(out))
-    if not single and items.parts:
+    if items.parts:
         warn_of_dividing(items.path, items.locations, warn)
     try:
-        with progress_bar(items.name, items.rows) as advance:
-            done: EmbedResult
-            if single:
-                done = run_embed(items, out, encoding, strict=strict, overwrite=overwrite, progress=advance)
-            else:
-                with _engine(encoding, items, workers, cluster) as engine:
-                    done = embed_parts(
-                        items,
-                        out,
-                        encoding,
-                        engine,
-                        strict=strict,
-                        overwrite=overwrite,
-                        progress=advance,
-                        on_failure=lambda reason: warn(f"left out: {reason}"),
-                    )
+        with (
+            progress_bar(items.name, items.rows) as advance,
+            ClusterEngine(cluster, notify=warn) if cluster else nullcontext() as engine,
+        ):
+            result = run_embed(
+                items,
+                out,
+                encoding,
+                engine=engine,
+                strict=strict,
+                overwrite=overwrite,
+                progress=advance,
+                on_missing=lambda reason: warn(f"missing: {reason}"),
+            )
     except KeyboardInterrupt:
-        where = f"{out}.part" if single else out
-        warn(f"stopped; what is finished is kept in {where}, and the same command goes on from there")
+        warn("stopped; finished parts are kept, and the same command resumes")
         raise click.exceptions.Exit(130) from None
     if as_json:
         facts = {
-            key: getattr(done, key)
-            for key in ("items", "vectors", "resumed", "several", "skipped", "listing", "parts")
-            if hasattr(done, key)
+            key: value
+            for key, value in asdict(result).items()
+            if key not in {"path", "replaced", "projection"} and (key, value) != ("parts", None)
         }
-        facts["missing"] = [asdict(each) for each in done.missing]
-        say(json.dumps({"path": done.path, "encoder": encoding.identity(items.kind), **facts}, indent=2))
-    _tell(done)
+        say(json.dumps({"path": result.path, "encoder": encoding.identity(items.kind), **facts}, indent=2))
+    _report(result)
 
 
-def _engine(encoding: Encoding, items: Items, workers: int, cluster: str | None) -> Engine:
-    if cluster:
-        return ClusterEngine(cluster)
-    return Engine(workers, processes=encoding.spec(items.kind).info.processes)
-
-
-def _fit(encoding: Encoding, items: Items, out: Path, single: bool) -> Projection | None:
-    """With --pca N: take up the projection of the same job, or else fit one, which is then to be saved."""
-    if encoding.pca is None:
-        return None
-    saved = _projection_of(out)
-    if saved.is_file() and _begun(items, out, single):
-        earlier = Projection.load(saved)
-        if earlier.size == encoding.pca and earlier.encoder == encoding.encoder(items.kind).identity:
-            encoding.projection = earlier
-            return None
-    encoding.fit(items)
-    return encoding.projection
-
-
-def _begun(items: Items, out: Path, single: bool) -> bool:
-    """Whether a job for this source is to go on, or was finished, here."""
-    if not single:
-        return PartsFolder(out).begun_for(place_of(items))
-    header = Journal.header_of(out.with_name(f"{out.name}.part"))
-    return header is not None and header.get("source") == place_of(items)
-
-
-def _save(projection: Projection, out: Path) -> None:
-    """Keep the projection beside the vectors, also for when the job goes on later."""
-    saved = _projection_of(out)
-    projection.save(saved)
-    warn(f"wrote {saved}: give it to --pca wherever vectors must be comparable with these")
-
-
-def _projection_of(out: Path) -> Path:
-    return out.with_name(f"{out.name}.pca.npz")
-
-
-def _tell(done: EmbedResult) -> None:
-    if done.replaced and isinstance(done, PartsResult):
-        warn(
-            f"{done.path} held vectors of another source or by another encoder; these are in their place now"
-        )
-    elif done.replaced:
-        warn("an unfinished job for other items or with another encoder was under this name; it was not used")
-    again = f" ({done.resumed:,} of the items were finished before)" if done.resumed else ""
-    warn(f"wrote {done.path}: {done.vectors:,} vectors of {done.items:,} items{again}")
-    lost = [f"{number:,} {SKIPPED[kind]}" for kind, number in done.skipped.items() if number]
-    if lost:
-        warn(f"{', '.join(lost)}: listed in {done.listing or f'{done.path}/part-*.skipped.csv'}")
-    for warning in Missing.of(done.missing).warning:
-        warn(f"{done.path}: {warning}")
-    if done.several:
-        warn(f"{done.several:,} images show more than one face")
+def _report(result: EmbedResult) -> None:
+    if result.projection:
+        warn(f"wrote {result.projection}: give it to --pca for vectors that you compare with these")
+    if result.replaced:
+        warn(f"{result.path}: replaced vectors of another source or encoder")
+    before = f" ({result.resumed:,} of the items were finished before)" if result.resumed else ""
+    warn(f"wrote {result.path}: {result.vectors:,} vectors of {result.items:,} items{before}")
+    skipped = [f"{number:,} {SKIPPED[kind]}" for kind, number in result.skipped.items() if number]
+    if skipped:
+        listing = result.listing or f"{result.path}/part-*.skipped.csv"
+        warn(f"skipped items: {', '.join(skipped)}; listed in {listing}")
+    for warning in Missing.of(result.missing).warning:
+        warn(f"{result.path}: {warning}")
+    if result.several:
+        warn(f"{result.several:,} images show more than one face")
 
 
 @click.command()

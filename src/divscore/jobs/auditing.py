@@ -101,7 +101,7 @@ def audit_many(
     scorer = scorer_for(control, first.seed)
     _ = scorer.replicates  # fitted here, once, and sent to all workers
     order = _Order(scorer, estimator, confidence)
-    for _, found in engine.run(partial(_audit_batch, order), _batches(sketches)):
+    for _, found in engine.map(partial(_audit_batch, order), _batches(sketches)):
         for each in found:
             yield replace(each, control=control)
 
@@ -537,7 +537,7 @@ class Engines:
     def __init__(self, workers: int, cluster: str | None, warn: Warn = no_warning) -> None:
         self._workers = workers
         # Connects at once: a wrong address is an error before anything else is done.
-        self._cluster = ClusterEngine(cluster, tell=warn) if cluster is not None else None
+        self._cluster = ClusterEngine(cluster, notify=warn) if cluster is not None else None
         self._started: dict[bool, Engine] = {}
 
     def __enter__(self) -> Self:
@@ -553,7 +553,7 @@ class Engines:
     def lend(self, encoding: Encoding) -> None:
         """Encode items on the cluster too, where there is one."""
         if self._cluster is not None:
-            encoding.hand_to(self._cluster)
+            encoding.use(self._cluster)
 
     def suiting(self, source: Table) -> Engine:
         """The cluster, or else threads, or processes for much text: parsing holds Python's lock."""

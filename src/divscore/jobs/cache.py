@@ -1,6 +1,6 @@
-"""Cache: vectors of items that were encoded before, by content and encoder, in one SQLite file an encoder.
+"""Cache: vectors of items that were encoded before, by content, in one SQLite file an encoder.
 
-SQLite, because it survives a killed process, lets several read while one writes, and keeps its index on disk.
+SQLite survives a killed process, lets several processes read while one writes, and keeps its index on disk.
 """
 
 from __future__ import annotations
@@ -11,92 +11,53 @@ import re
 import sqlite3
 import sys
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from divscore.errors import FileError
 
-__all__ = ["EMPTY", "READ", "UNREADABLE", "Cache", "Entry", "Outcome", "default_cache"]
+__all__ = ["EMPTY", "UNREADABLE", "Cache", "ItemVectors", "default_cache", "stack_vectors"]
+
+# Why an item was skipped: it could not be read, or there was nothing in it to encode (no face, no known word).
+UNREADABLE, EMPTY = "unreadable", "empty"
 
 
-# Outcome: what became of a run of items.
+class ItemVectors(NamedTuple):
+    """Vectors of one item, usually one; or the kind and the reason why it was skipped.
 
-# Why an item has no vector: it could not be read, or nothing to encode was in it (no face, no known word).
-READ, UNREADABLE, EMPTY = "", "unreadable", "empty"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """What became of one item: its vectors (usually one), or the kind of its failure and the reason."""
-
-    vectors: NDArray[np.float32]
-    found: int = 1
-    kind: str = READ
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a run of items; vector j belongs to item ``owner[j]``.
-
-    `keys` are the fingerprints of the contents, empty where an item could not be read; `fresh` marks what was
-    encoded now and not remembered.
+    `detected` is the number of things, such as faces, that the item shows, even if only one is encoded.
     """
 
     vectors: NDArray[np.float32]
-    owner: NDArray[np.intp]
-    found: NDArray[np.intp]
-    kinds: Sequence[str]
-    reasons: Sequence[str]
-    keys: Sequence[bytes]
-    fresh: NDArray[np.bool_]
-
-    def __len__(self) -> int:
-        return len(self.kinds)
+    detected: int = 1
+    kind: str = ""
+    reason: str = ""
 
     @classmethod
-    def of(
-        cls, entries: Sequence[Entry], keys: Sequence[bytes], fresh: NDArray[np.bool_], dimension: int
-    ) -> Outcome:
-        """Put the items' entries together in their order."""
-        counts = [len(entry.vectors) for entry in entries]
-        none = np.empty((0, dimension), dtype=np.float32)
-        return cls(
-            np.concatenate([none, *(entry.vectors for entry in entries)]),
-            np.repeat(np.arange(len(entries)), counts),
-            np.array([entry.found for entry in entries], dtype=np.intp),
-            [entry.kind for entry in entries],
-            [entry.reason for entry in entries],
-            keys,
-            fresh,
-        )
+    def none(cls, kind: str, reason: str) -> ItemVectors:
+        """Skip an item."""
+        return cls(np.empty((0, 0), dtype=np.float32), 0, kind, reason)
 
-    def entry(self, item: int) -> Entry:
-        """What became of one of them."""
-        rows = self.vectors[self.owner == item]
-        return Entry(rows, int(self.found[item]), self.kinds[item], self.reasons[item])
 
-    def fresh_entries(self) -> dict[bytes, Entry]:
-        """What is worth remembering, by fingerprint; what could not be read may be readable another time."""
-        worth = [
-            i for i in np.flatnonzero(self.fresh).tolist() if self.keys[i] and self.kinds[i] != UNREADABLE
-        ]
-        return {self.keys[item]: self.entry(item) for item in worth}
+def stack_vectors(results: Iterable[ItemVectors], dimension: int) -> NDArray[np.float32]:
+    """All vectors of some items as one array."""
+    none = np.empty((0, dimension), dtype=np.float32)
+    return np.concatenate([none, *(each.vectors for each in results if len(each.vectors))])
 
 
 CREATE = """CREATE TABLE IF NOT EXISTS items (
     key BLOB PRIMARY KEY, kind TEXT NOT NULL, reason TEXT NOT NULL, found INTEGER NOT NULL, vectors BLOB NOT NULL
 ) WITHOUT ROWID"""
-ASKED_AT_ONCE = 500
+QUERY_KEYS = 500
 WAIT_SECONDS = 30.0
 
 
 def default_cache() -> Path:
-    """The folder for divscore in the user's cache folder: $DIVSCORE_CACHE, or as the platform has it."""
+    """Folder of the caches: $DIVSCORE_CACHE, or the platform's usual one."""
     if named := os.environ.get("DIVSCORE_CACHE"):
         return Path(named)
     if sys.platform == "win32":
@@ -107,7 +68,7 @@ def default_cache() -> Path:
 
 
 class Cache:
-    """Entries by fingerprint of the content; usable from several threads and processes at once."""
+    """Vectors of items by the fingerprint of their content; threads and processes can share a file."""
 
     def __init__(self, folder: str | os.PathLike[str], identity: str, dimension: int) -> None:
         digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
@@ -115,12 +76,9 @@ class Cache:
         self.path = Path(folder) / f"{name}-{digest}.sqlite"
         self.dimension = dimension
         self.trouble = ""  # why it is no longer used: a cache must not stop the work
-        self._mine = threading.local()
-
-    def prepare(self) -> None:
-        """Make the file, or say why it cannot be used."""
+        self._thread = threading.local()
         try:
-            # Descriptors of faces are nobody else's business.
+            # Descriptors of faces are private.
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             connection = self._connection()
             connection.execute("PRAGMA journal_mode=WAL")
@@ -129,35 +87,32 @@ class Cache:
         except (OSError, sqlite3.Error) as error:
             raise FileError(
                 f"the cache {self.path} cannot be used ({error}); choose another folder with --cache, delete the "
-                "file, or go without it with --no-cache"
+                "file, or use --no-cache"
             ) from error
 
-    def lookup(self, keys: Sequence[bytes]) -> dict[bytes, Entry]:
-        """Entries that are there."""
+    def lookup(self, keys: Sequence[bytes]) -> dict[bytes, ItemVectors]:
+        """Return what is stored of these."""
+        known: dict[bytes, ItemVectors] = {}
         try:
-            return self._lookup(list(dict.fromkeys(key for key in keys if key)))
+            for start in range(0, len(keys), QUERY_KEYS):
+                some = keys[start : start + QUERY_KEYS]
+                marks = ",".join("?" * len(some))
+                query = f"SELECT key, kind, reason, found, vectors FROM items WHERE key IN ({marks})"
+                for key, kind, reason, detected, blob in self._connection().execute(query, some):
+                    vectors = np.frombuffer(blob, dtype="<f4").reshape(-1, self.dimension).astype(np.float32)
+                    known[key] = ItemVectors(vectors, detected, kind, reason)
         except (sqlite3.Error, ValueError) as error:
             self.trouble = str(error)
             return {}
-
-    def _lookup(self, wanted: Sequence[bytes]) -> dict[bytes, Entry]:
-        known: dict[bytes, Entry] = {}
-        for start in range(0, len(wanted), ASKED_AT_ONCE):
-            some = wanted[start : start + ASKED_AT_ONCE]
-            marks = ",".join("?" * len(some))
-            asked = f"SELECT key, kind, reason, found, vectors FROM items WHERE key IN ({marks})"
-            for key, kind, reason, found, blob in self._connection().execute(asked, some):
-                vectors = np.frombuffer(blob, dtype="<f4").reshape(-1, self.dimension).astype(np.float32)
-                known[key] = Entry(vectors, found, kind, reason)
         return known
 
-    def add(self, entries: Mapping[bytes, Entry]) -> None:
-        """Remember entries, all or none."""
-        if not entries or self.trouble:
+    def add(self, results: Mapping[bytes, ItemVectors]) -> None:
+        """Store results, all or none."""
+        if not results or self.trouble:
             return
         rows = [
-            (key, entry.kind, entry.reason, entry.found, np.asarray(entry.vectors, dtype="<f4").tobytes())
-            for key, entry in entries.items()
+            (key, each.kind, each.reason, each.detected, np.asarray(each.vectors, dtype="<f4").tobytes())
+            for key, each in results.items()
         ]
         try:
             with self._connection() as connection:
@@ -166,15 +121,15 @@ class Cache:
             self.trouble = str(error)
 
     def close(self) -> None:
-        """Close this thread's connection."""
-        if hasattr(self._mine, "connection"):
-            self._mine.connection.close()
-            del self._mine.connection
+        """Close this thread's connection; it opens again when needed."""
+        if hasattr(self._thread, "connection"):
+            self._thread.connection.close()
+            del self._thread.connection
 
     def _connection(self) -> sqlite3.Connection:
-        if not hasattr(self._mine, "connection"):
-            self._mine.connection = sqlite3.connect(self.path, timeout=WAIT_SECONDS)
-            # A power cut may lose the last entries, never damage the file; entries can be made again.
-            self._mine.connection.execute("PRAGMA synchronous=NORMAL")
-        connection: sqlite3.Connection = self._mine.connection
+        if not hasattr(self._thread, "connection"):
+            self._thread.connection = sqlite3.connect(self.path, timeout=WAIT_SECONDS)
+            # A power cut may lose the last rows but not damage the file; the rows can be made again.
+            self._thread.connection.execute("PRAGMA synchronous=NORMAL")
+        connection: sqlite3.Connection = self._thread.connection
         return connection

@@ -9,168 +9,85 @@ import os
 import shlex
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from divscore.errors import DivscoreError, InputError, MissingExtraError
-from divscore.jobs.engine import Engine, KilledWorkersError
+from divscore.jobs.engine import DeadlyTaskError, Engine
 
-__all__ = ["ClusterEngine", "connect"]
-
-
-# How a cluster's scheduler is found: by its address, or by the file that it writes.
-
-CONNECT_SECONDS = 10.0
-EXPECTED = (
-    "expected the address that 'dask scheduler' prints, such as tcp://10.0.0.5:8786, or the file that its "
-    "--scheduler-file names"
-)
-
-
-def connect(address: str) -> Any:
-    """A client of the cluster, or an error that says what an address should be."""
-    try:
-        import distributed
-    except ImportError as error:
-        raise MissingExtraError("--cluster needs Dask: pip install 'divscore[dask]'") from error
-    client: Any = distributed.Client  # which says nothing of its types
-    try:
-        where = _read_address(address) if os.path.isfile(address) else _with_port(address)
-        _check_scheduler(where)
-        return client(where, timeout=CONNECT_SECONDS, set_as_default=False, name="divscore")
-    except InputError:
-        raise
-    except Exception as error:  # Dask has no errors of its own for what may be wrong with an address
-        said = " ".join(str(error).split())[:200] or type(error).__name__
-        raise InputError(
-            f"no cluster answers at {address or 'an empty address'} ({said}); {EXPECTED}"
-        ) from error
-
-
-def _with_port(address: str) -> str:
-    """An address; what cannot be one is the name of a file that is not there."""
-    if address and "://" not in address and (address.endswith(".json") or ":" not in address):
-        wrong = "is a folder" if os.path.isdir(address) else "does not exist"
-        raise InputError(f"{address} {wrong}, and an address would have a port; {EXPECTED}")
-    return address
-
-
-def _read_address(path: str) -> str:
-    """The address in a scheduler's file."""
-    try:
-        with open(path, encoding="utf-8") as stream:
-            found = json.load(stream)
-    except ValueError:
-        found = None
-    address = found.get("address") if isinstance(found, dict) else None
-    if not isinstance(address, str):
-        raise InputError(
-            f"{path} names no scheduler; expected the file that 'dask scheduler --scheduler-file' writes"
-        )
-    return address
-
-
-def _check_scheduler(address: str) -> None:
-    """Ask who answers there: Dask's client would wait for ever for the greeting of another program."""
-    # In a thread of its own, as this one may have a loop that runs, as in a notebook.
-    with ThreadPoolExecutor(1) as aside:
-        answer = aside.submit(asyncio.run, _identity(address)).result()
-    if answer != "Scheduler":
-        raise InputError(
-            f"at {address} answers a {answer}, not a scheduler; give the address that 'dask scheduler' prints"
-        )
-
-
-async def _identity(address: str) -> str:
-    import distributed
-
-    dask: Any = distributed  # which says nothing of its types
-
-    async def ask() -> str:
-        settings = dask.Security().get_connection_args("client")
-        async with dask.rpc(address, timeout=CONNECT_SECONDS, connection_args=settings) as there:
-            return str((await there.identity())["type"])
-
-    try:
-        return await asyncio.wait_for(ask(), CONNECT_SECONDS)
-    except TimeoutError as error:
-        raise TimeoutError("nobody answers, or somebody else than Dask does") from error
-
+__all__ = ["ClusterEngine"]
 
 T = TypeVar("T")
 R = TypeVar("R")
-WORKERS_SECONDS = 60.0  # how long a cluster may have no worker at all
-LOOK_SECONDS = 2.0
+CONNECT_SECONDS = 10.0
+WORKERS_SECONDS = 60.0  # that a cluster may be without workers
+POLL_SECONDS = 2.0
 CLOSE_SECONDS = 10.0
-TELL_SECONDS = 2.0  # of silence, until it is told what is waited for
+NOTIFY_SECONDS = 2.0  # of waiting, before the user is told what for
+EXPECTED = (
+    "expected the address that 'dask scheduler' prints, such as tcp://10.0.0.5:8786, or the file given to its "
+    "--scheduler-file"
+)
 
 
 class ClusterEngine(Engine):
-    """Runs tasks on a Dask cluster; killed workers and lost nodes are made up for.
+    """Runs tasks on a Dask cluster; the work of killed workers and nodes is done again.
 
-    `address` is the scheduler's, or the file that ``dask scheduler --scheduler-file`` writes. `tell` is given a line
-    where it takes a while to find the scheduler, or the first of its workers.
+    `address` is the scheduler's, or the file that ``dask scheduler --scheduler-file`` writes. `notify` is called with
+    a line of text if it takes a while to find the scheduler or its first worker. `patience` is how many seconds the
+    cluster may be without any worker.
     """
+
+    attempts = 2  # Dask itself tries a task several times
 
     def __init__(
         self,
         address: str,
         *,
         patience: float = WORKERS_SECONDS,
-        tell: Callable[[str], None] = lambda line: None,
+        notify: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.address = address
         self.patience = patience
-        self._held: Any = None
-        with _told_late(tell, f"connecting to {address}"):
-            self._client = connect(address)
+        with _notified(notify, f"connecting to {address}"):
+            self._client = _connect(address)
         try:
-            waiting = f"waiting for the first worker of {address} (up to {patience:.0f} s)"
-            with _told_late(tell, waiting):
+            with _notified(notify, f"waiting for the first worker of {address} (up to {patience:.0f} s)"):
                 threads = self._wait_for_workers()
             self._check_versions()
         except BaseException:
             self.close()
             raise
-        executor: Executor = self._client.get_executor(pure=False)
-        super().__init__(executor=executor)
+        super().__init__(threads, executor=self._client.get_executor(pure=False))
         self.workers = threads
 
     def close(self) -> None:
-        """Leave the cluster, which goes on for others."""
-        with _closing_quietly():
+        """Disconnect; the cluster goes on for others."""
+        with _quiet_disconnect():
             self._client.close(timeout=CLOSE_SECONDS)
 
-    def run(
-        self,
-        function: Callable[[T], R],
-        tasks: Iterable[T],
-        *,
-        large: bool = False,
-        killed: Callable[[T, str], R] | None = None,
-    ) -> Iterator[tuple[T, R]]:
-        """Yield every task with its result, in the order of the tasks.
+    def _prepare(self, function: Callable[[T], R]) -> Any:
+        """Make the function a task on which the others depend: workers get it, and its data, once.
 
-        The function, and what it carries along, is a task of its own on which the others depend: workers get it once
-        and from each other. Unlike what is scattered, a task is done again when the node that holds it is lost.
+        Unlike scattered data, a task is done again when the node that has its result goes down.
         """
-        self._held = self._client.submit(_carry, _Carried(function), pure=False)
-        try:
-            yield from super().run(function, tasks, large=large, killed=killed)
-        finally:
-            self._held = None
+        return self._client.submit(_identity, _Function(function), pure=False)
 
-    def result(self, future: Future[R], what: object) -> R:
-        """Wait for a result, as long as there are workers; Dask itself tries again what went down with one."""
+    def _submit(self, work: Any, task: T) -> Future[Any]:
+        assert self._given is not None
+        return self._given.submit(_call, work, task)
+
+    def _wait(self, work: Any, task: object, future: Future[R]) -> R:
+        """Wait for a result as long as there are workers."""
         from distributed.scheduler import KilledWorker
 
-        alone_since: float | None = None
+        empty_since: float | None = None
         while True:
             try:
-                return future.result(LOOK_SECONDS)
+                return future.result(POLL_SECONDS)
             except TimeoutError:
                 if future.done():
                     raise
@@ -181,80 +98,136 @@ class ClusterEngine(Engine):
                     f"the scheduler at {self.address} cannot load divscore; install the same version on every machine"
                 ) from error
             except KilledWorker as error:
-                if self._held is not None and error.task == self._held.key:
+                if error.task == work.key:
                     raise DivscoreError(
-                        "workers died before they began; is there enough memory on them?"
+                        "workers died before they began. Do they have enough memory?"
                     ) from error
-                raise KilledWorkersError(
-                    f"{what}: several workers died over it, one after the other; is there enough memory on them?"
+                raise DeadlyTaskError(
+                    f"{task}: several workers died on it, one after the other. Do they have enough memory?"
                 ) from error
             except CancelledError as error:
                 raise DivscoreError(
-                    f"the cluster at {self.address} dropped {what}: was it stopped? Start it, and the command, again"
+                    f"the cluster at {self.address} dropped {task}: was it stopped? Start it, then run the command "
+                    "again"
                 ) from error
             now = time.monotonic()
-            alone_since = None if self._threads() else alone_since or now
-            if alone_since is not None and now - alone_since > self.patience:
+            empty_since = None if self._threads() else empty_since or now
+            if empty_since is not None and now - empty_since > self.patience:
                 raise DivscoreError(
-                    f"the cluster at {self.address} has had no worker for {self.patience:.0f} seconds; start some, and "
-                    "the command again"
+                    f"the cluster at {self.address} has had no worker for {self.patience:.0f} seconds; start workers, "
+                    "then run the command again"
                 )
 
-    def _submit(self, function: Callable[[T], R], task: T) -> Future[R]:
-        return self.executor.submit(_call, self._held, task)
-
     def _threads(self) -> int:
-        """Threads of all workers; none as well when the scheduler does not answer."""
+        """Threads of all workers; 0 also if the scheduler does not answer."""
         try:
             return sum(self._client.nthreads().values())
-        except Exception:  # the client raises a dozen things while it is being disconnected
+        except Exception:  # the client raises a dozen different errors while it is being disconnected
             return 0
 
     def _wait_for_workers(self) -> int:
         deadline = time.monotonic() + self.patience
         while not (threads := self._threads()):
             if time.monotonic() > deadline:
-                where = shlex.quote(self.address)
+                scheduler = shlex.quote(self.address)
                 if os.path.isfile(self.address):
-                    where = f"--scheduler-file {where}"
+                    scheduler = f"--scheduler-file {scheduler}"
                 raise InputError(
-                    f"the cluster at {self.address} has no workers; start some with 'dask worker {where}'"
+                    f"the cluster at {self.address} has no workers; start some with 'dask worker {scheduler}'"
                 )
             time.sleep(0.2)
         return threads
 
     def _check_versions(self) -> None:
-        mine = _version()
-        found = self._client.run(_version, on_error="return")
-        for worker, version in found.items():
+        expected = _version()
+        for worker, version in self._client.run(_version, on_error="return").items():
             if isinstance(version, Exception):
                 raise InputError(
-                    f"the worker at {worker} cannot load divscore ({version}); install divscore {mine} there"
+                    f"the worker at {worker} cannot load divscore ({version}); install divscore {expected} there"
                 )
-            if version != mine:
+            if version != expected:
                 raise InputError(
-                    f"the worker at {worker} has divscore {version}, this is {mine}; install the same everywhere"
+                    f"the worker at {worker} has divscore {version}, this machine has {expected}; install the same "
+                    "version everywhere"
                 )
 
 
 @dataclass(frozen=True)
-class _Carried(Generic[T, R]):
-    """A function as data: a bare one would be called by Dask's own rules for what may be an argument."""
+class _Function:
+    """A function as data: Dask would treat a bare one by its own rules for arguments."""
 
-    function: Callable[[T], R]
-
-
-def _carry(carried: _Carried[T, R]) -> _Carried[T, R]:
-    return carried
+    function: Callable[[Any], Any]
 
 
-def _call(carried: _Carried[T, R], task: T) -> R:
-    return carried.function(task)
+def _identity(function: _Function) -> _Function:
+    return function
+
+
+def _call(function: _Function, task: Any) -> Any:
+    return function.function(task)
+
+
+def _connect(address: str) -> Any:
+    """Connect to a scheduler by its address, or by the file that it writes."""
+    try:
+        import distributed
+    except ImportError as error:
+        raise MissingExtraError("--cluster needs Dask: pip install 'divscore[dask]'") from error
+    dask: Any = distributed  # it has no types
+    try:
+        found = _read_address(address) if os.path.isfile(address) else address
+        if found and "://" not in found and (found.endswith(".json") or ":" not in found):
+            problem = "is a folder" if os.path.isdir(found) else "does not exist"
+            raise InputError(f"{found} {problem}, and it is not an address: it has no port; {EXPECTED}")
+        # In its own thread, as this thread may already run an event loop, as in a notebook.
+        with ThreadPoolExecutor(1) as aside:
+            kind = aside.submit(asyncio.run, _ask_kind(dask, found)).result()
+        if kind != "Scheduler":
+            raise InputError(
+                f"{found} is the address of a {kind}, not of a scheduler; give the address that 'dask scheduler' prints"
+            )
+        return dask.Client(found, timeout=CONNECT_SECONDS, set_as_default=False, name="divscore")
+    except InputError:
+        raise
+    except Exception as error:  # Dask has no errors of its own for a wrong address
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(
+            f"no cluster answers at {address or 'an empty address'} ({reason}); {EXPECTED}"
+        ) from error
+
+
+def _read_address(path: str) -> str:
+    """Read the address from a scheduler's file."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            content = json.load(stream)
+    except ValueError:
+        content = None
+    address = content.get("address") if isinstance(content, dict) else None
+    if not isinstance(address, str):
+        raise InputError(
+            f"{path} has no scheduler's address; expected the file that 'dask scheduler --scheduler-file' writes"
+        )
+    return address
+
+
+async def _ask_kind(dask: Any, address: str) -> str:
+    """Ask who answers at an address: Dask's client would wait forever for the greeting of another program."""
+
+    async def ask() -> str:
+        settings = dask.Security().get_connection_args("client")
+        async with dask.rpc(address, timeout=CONNECT_SECONDS, connection_args=settings) as remote:
+            return str((await remote.identity())["type"])
+
+    try:
+        return await asyncio.wait_for(ask(), CONNECT_SECONDS)
+    except TimeoutError as error:
+        raise TimeoutError("no answer, or the answer of another program than Dask") from error
 
 
 @contextmanager
-def _closing_quietly() -> Iterator[None]:
-    """Results that are on their way when a client leaves are wanted by nobody; it would tell at length of each."""
+def _quiet_disconnect() -> Iterator[None]:
+    """Dask's client logs a traceback for every result that is in flight when it disconnects."""
 
     def wanted(record: logging.LogRecord) -> bool:
         return "CommClosedError" not in record.getMessage()
@@ -268,9 +241,9 @@ def _closing_quietly() -> Iterator[None]:
 
 
 @contextmanager
-def _told_late(tell: Callable[[str], None], line: str) -> Iterator[None]:
-    """Tell what is being waited for, once, where it takes so long that somebody might wonder."""
-    timer = threading.Timer(TELL_SECONDS, tell, [line])
+def _notified(notify: Callable[[str], None], line: str) -> Iterator[None]:
+    """Say once what is waited for, if it takes so long that the user may wonder."""
+    timer = threading.Timer(NOTIFY_SECONDS, notify, [line])
     timer.daemon = True
     timer.start()
     try:

@@ -1,4 +1,8 @@
-"""embed(): items to a file of vectors, as a job that can be killed at any moment and started again."""
+"""embed(): items to vectors on disk, as a job that can be killed at any moment and resumed.
+
+The job makes parts, each complete or not there, and after a stop only those that are missing. The result is a folder
+of parts with a manifest, or one file: the parts are then in a hidden folder next to it until they are joined.
+"""
 
 from __future__ import annotations
 
@@ -6,567 +10,63 @@ import csv
 import hashlib
 import json
 import os
-import struct
-import zlib
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Self
-
-import numpy as np
-from numpy.typing import NDArray
-
-from divscore.errors import DivscoreError, FileError, check_cancelled
-from divscore.files import atomic_file, lock_stream, refuse_url
-from divscore.jobs.cache import READ, Outcome
-from divscore.jobs.encode import KEY_BYTES, Encoding, Pipeline, chunks, fingerprint, signature
-from divscore.sketch.missing import MissingPart
-from divscore.sources import Items, open_table
-from divscore.sources.items import ItemBatch
-from divscore.sources.labelled import ENCODER_KEY
-from divscore.sources.manifest import ABOUT_KEY, KINDS, note_left_out
-from divscore.sources.places import Location, filesystem_of
-from divscore.sources.table import BLOCK_BYTES, check_here
-from divscore.text import brief
-
-__all__ = [
-    "IDENTITY",
-    "VECTOR",
-    "EmbedResult",
-    "ItemPartition",
-    "Journal",
-    "Layout",
-    "Lost",
-    "Predecessor",
-    "check_file",
-    "embed",
-    "item_partitions",
-    "origin_of",
-    "place_of",
-    "places_of",
-    "refuse_other_file",
-]
-
-
-# Journal: the finished chunks of an embedding job, one after the other, so that a killed job can go on.
-#
-# A record is its length, a checksum, the signature of the chunk's items, and an Arrow record batch. A record that was
-# cut off by a kill is the last one and is dropped at the next start.
-
-MAGIC = b"divscore.journal/1\n"
-RECORD = struct.Struct("<QI16s")
-
-
-class Journal:
-    """Append-only file of record batches with a header that says which job it belongs to."""
-
-    def __init__(self, path: Path, header: dict[str, Any]) -> None:
-        self.path = path
-        self.header = header
-        self.marks: list[
-            tuple[int, bytes]
-        ] = []  # where each whole record starts, and the signature of its items
-        self.replaced = False  # whether an unfinished job of another kind was there
-        self._end = 0
-        self._stream = self._open()
-
-    @classmethod
-    def header_of(cls, path: Path) -> dict[str, Any] | None:
-        """Read the header of a journal that an earlier start left, if it is whole."""
-        try:
-            with open(path, "rb") as stream:
-                if stream.read(len(MAGIC)) != MAGIC:
-                    return None
-                line = stream.readline()
-            found = json.loads(line) if line.endswith(b"\n") else None
-        except (OSError, ValueError):
-            return None
-        return found if isinstance(found, dict) else None
-
-    @classmethod
-    def has_records(cls, path: Path) -> bool:
-        """Whether a journal with a whole header keeps anything beside it."""
-        with open(path, "rb") as stream:
-            stream.seek(len(MAGIC))
-            stream.readline()
-            return os.fstat(stream.fileno()).st_size > stream.tell() + RECORD.size
-
-    def append(self, signature: bytes, payload: bytes) -> None:
-        """Add a finished chunk; once this returns, a kill of the process cannot lose it."""
-        start = self._end
-        self._stream.write(RECORD.pack(len(payload), zlib.crc32(payload), signature))
-        self._stream.write(payload)
-        self._stream.flush()
-        self._end += RECORD.size + len(payload)
-        self.marks.append((start, signature))
-
-    def cut(self, records: int) -> None:
-        """Keep the first records only."""
-        if records < len(self.marks):
-            self._end = self.marks[records][0]
-            self._stream.truncate(self._end)
-            self._stream.seek(self._end)
-            del self.marks[records:]
-
-    def payloads(self) -> Iterator[bytes]:
-        """Every record's content."""
-        self._stream.flush()
-        with open(self.path, "rb") as stream:
-            for start, _ in self.marks:
-                check_cancelled()
-                stream.seek(start)
-                length, checksum, _ = RECORD.unpack(stream.read(RECORD.size))
-                payload = stream.read(length)
-                if zlib.crc32(payload) != checksum:
-                    raise FileError(f"{self.path} was changed while it was in use; start the job again")
-                yield payload
-
-    def close(self) -> None:
-        """Close the file and leave it there."""
-        self._stream.close()
-
-    def _open(self) -> BinaryIO:
-        stream = os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
-        try:
-            lock_stream(stream, self.path)
-            found = self.header_of(self.path)
-            if found == self.header:
-                self._read_marks(stream)
-            else:
-                self.replaced = found is not None
-                stream.truncate(0)
-                stream.write(MAGIC + json.dumps(self.header).encode() + b"\n")
-                stream.flush()
-                self._end = stream.tell()
-            stream.truncate(self._end)
-            stream.seek(self._end)
-        except BaseException:
-            stream.close()
-            raise
-        return stream
-
-    def _read_marks(self, stream: BinaryIO) -> None:
-        size = os.fstat(stream.fileno()).st_size
-        stream.seek(len(MAGIC))
-        stream.readline()
-        self._end = stream.tell()
-        while self._end + RECORD.size <= size:
-            length, checksum, signature = RECORD.unpack(stream.read(RECORD.size))
-            if self._end + RECORD.size + length > size or zlib.crc32(stream.read(length)) != checksum:
-                return
-            self.marks.append((self._end, signature))
-            self._end += RECORD.size + length
-
-
-# Vectors as Arrow: record batches for the journal, and the finished file.
-
-VECTOR, IDENTITY = "embedding", "id"
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Columns of a job: an id, the source's own columns as text, and the vector.
-
-    The journal also has the items without a vector, and why; the finished file has only vectors.
-    """
-
-    columns: tuple[str, ...]
-    dimension: int
-
-    def schema(self, *, finished: bool, metadata: dict[str, str] | None = None) -> Any:
-        """Arrow schema of the journal's batches or of the finished file."""
-        import pyarrow as pa
-
-        numbers = pa.list_(pa.field("item", pa.float32(), nullable=False), self.dimension)
-        texts = [pa.field(name, pa.string(), nullable=False) for name in (IDENTITY, *self.columns)]
-        own = [pa.field("item", pa.int32()), pa.field("found", pa.int32())]
-        own += [pa.field("kind", pa.string()), pa.field("reason", pa.string())]
-        vector = pa.field(VECTOR, numbers, nullable=not finished)
-        return pa.schema([*([] if finished else own), *_renamed(texts, finished), vector], metadata=metadata)
-
-    def batch(self, piece: ItemBatch, outcome: Outcome, vectors: NDArray[np.float32]) -> bytes:
-        """One chunk as the bytes of a record batch: a row a vector, and a row for each item that has none."""
-        import pyarrow as pa
-
-        lost = np.array([item for item, kind in enumerate(outcome.kinds) if kind != READ], dtype=np.intp)
-        owner = np.concatenate([outcome.owner, lost])
-        order = np.argsort(owner, kind="stable")
-        position = np.concatenate([np.arange(len(vectors)), np.full(len(lost), -1)])[order]
-        owner = owner[order]
-        filled = vectors[np.maximum(position, 0)] if len(vectors) else np.zeros((len(owner), self.dimension))
-        numbers = pa.array(np.ascontiguousarray(filled, dtype=np.float32).ravel())
-        schema = self.schema(finished=False)
-        vector = pa.FixedSizeListArray.from_arrays(
-            numbers, type=schema.field(VECTOR).type, mask=pa.array(position < 0)
-        )
-        texts = [_texts([values[item] for item in owner.tolist()]) for values in self._sequences(piece)]
-        kinds = [outcome.kinds[item] for item in owner.tolist()]
-        reasons = [outcome.reasons[item] for item in owner.tolist()]
-        own = [
-            pa.array(owner, pa.int32()),
-            pa.array(outcome.found[owner], pa.int32()),
-            _texts(kinds),
-            _texts(reasons),
-        ]
-        batch = pa.RecordBatch.from_arrays([*own, *texts, vector], schema=schema)
-        return bytes(batch.serialize())
-
-    def tally(self, payloads: Iterable[bytes], on_lost: Callable[[list[str]], None]) -> Counter[str]:
-        """Count items, vectors, items with several faces, and skipped ones by kind; hand out the skipped."""
-        counts: Counter[str] = Counter()
-        for batch in self._read(payloads):
-            item = batch.column("item").to_numpy()
-            first = np.flatnonzero(np.diff(item, prepend=-1))
-            counts["items"] += len(first)
-            counts["several"] += int((batch.column("found").to_numpy()[first] > 1).sum())
-            kinds = batch.column("kind").to_pylist()
-            counts["vectors"] += kinds.count(READ)
-            for row, kind in enumerate(kinds) if kinds.count(READ) < len(kinds) else ():
-                if kind != READ:
-                    counts[kind] += 1
-                    texts = [batch.column(name)[row].as_py() for name in self._stored()]
-                    on_lost([texts[0], kind, batch.column("reason")[row].as_py(), *texts[1:]])
-        return counts
-
-    def write(self, target: Path, payloads: Iterable[bytes], encoder: str, about: dict[str, Any]) -> None:
-        """Write the finished file: it appears whole or not at all."""
-        import pyarrow as pa
-
-        metadata = {ENCODER_KEY: encoder, ABOUT_KEY: json.dumps(about)}
-        schema = self.schema(finished=True, metadata=metadata)
-        enough = max(1, BLOCK_BYTES // (4 * self.dimension))
-        with (
-            atomic_file(target) as temporary,
-            pa.OSFile(os.fspath(temporary), "wb") as sink,
-            pa.ipc.new_file(sink, schema) as writer,
-        ):
-            waiting: list[Any] = []
-            for batch in self._read(payloads):
-                waiting.append(self._vectors_of(batch, schema))
-                if sum(each.num_rows for each in waiting) >= enough:
-                    _put(writer, waiting, schema)
-                    waiting = []
-            _put(writer, waiting, schema)
-
-    def _vectors_of(self, batch: Any, schema: Any) -> Any:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        kept = batch.filter(pc.equal(batch.column("kind"), READ))
-        numbers = kept.column(VECTOR).flatten()
-        vector = pa.FixedSizeListArray.from_arrays(numbers, type=schema.field(VECTOR).type)
-        return pa.RecordBatch.from_arrays(
-            [*(kept.column(name) for name in self._stored()), vector], schema=schema
-        )
-
-    def _read(self, payloads: Iterable[bytes]) -> Iterable[Any]:
-        import pyarrow as pa
-
-        schema = self.schema(finished=False)
-        for payload in payloads:
-            yield pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
-
-    def _stored(self) -> list[str]:
-        return [f"= {name}" for name in (IDENTITY, *self.columns)]
-
-    def _sequences(self, piece: ItemBatch) -> list[Sequence[str]]:
-        return [piece.ids, *(piece.values[name] for name in self.columns)]
-
-
-def _renamed(fields: list[Any], finished: bool) -> list[Any]:
-    """In the journal the source's columns are marked, so that none can be taken for the journal's own."""
-    return fields if finished else [field.with_name(f"= {field.name}") for field in fields]
-
-
-def _put(writer: Any, batches: list[Any], schema: Any) -> None:
-    import pyarrow as pa
-
-    if any(batch.num_rows for batch in batches):
-        for whole in pa.Table.from_batches(batches, schema).combine_chunks().to_batches():
-            writer.write_batch(whole)
-
-
-def _texts(values: Sequence[str]) -> Any:
-    import pyarrow as pa
-
-    try:
-        return pa.array(values, pa.string())
-    except UnicodeEncodeError:
-        # A lone half of a surrogate pair, which JSON allows and UTF-8 does not.
-        return pa.array([value.encode("utf-8", "replace").decode() for value in values], pa.string())
-
-
-# Lost: items without a vector by the values of each column.
-
-MOST_VALUES = 1000
-
-
-class Lost:
-    """Items without a vector by the values of each column, for audits --by that column later."""
-
-    def __init__(self, columns: tuple[str, ...]) -> None:
-        self._columns = columns
-        self._by: dict[str, Counter[tuple[str, str]]] = {name: Counter() for name in columns}
-
-    def add(self, kind: str, values: list[str]) -> None:
-        """Count one, given its values."""
-        for name, value in zip(self._columns, values, strict=True):
-            found = self._by.get(name)
-            if found is not None:
-                found[value, kind] += 1
-                if len(found) > MOST_VALUES:
-                    del self._by[name]  # nearly every item its own: no column to audit by
-
-    def counts(self) -> dict[str, dict[str, dict[str, int]]]:
-        """Numbers by column, value and kind."""
-        told: dict[str, dict[str, dict[str, int]]] = {}
-        for name, found in self._by.items():
-            for (value, kind), number in found.items():
-                told.setdefault(name, {}).setdefault(value, {})[kind] = number
-        return told
-
-
-# Where items lie: what a job calls its source to know it again, and the files and folders that it must not touch.
-
-
-def place_of(source: Items) -> str:
-    """What a job calls its source, to know it again."""
-    return source.path if "://" in source.path else os.path.normpath(source.path)
-
-
-def origin_of(source: Items) -> str:
-    """Tells sources of the same name apart without saying where they lie."""
-    local = "://" not in source.path and source.path != "-"
-    place = os.path.abspath(source.path) if local else source.path
-    return hashlib.blake2b(place.encode("utf-8", "surrogateescape"), digest_size=KEY_BYTES).hexdigest()
-
-
-def places_of(source: Items) -> Iterator[str]:
-    """Files and folders that the items come from, as far as they are here."""
-    for path in (source.path, *(location.url for location in source.locations)):
-        if "://" not in path and os.path.exists(path):
-            yield path
-
-
-# Predecessor: whose vectors lie already where a job is to write, so that no others are replaced unasked.
-
-SHOWN = 200  # letters of a name in a message
-
-
-@dataclass(frozen=True)
-class Predecessor:
-    """What vectors are of and by, as far as it is known."""
-
-    source: str
-    encoder: str
-    variant: str | None = None
-    origin: str | None = None
-
-    @classmethod
-    def in_header(cls, header: Mapping[str, Any]) -> Self:
-        """What a journal or a manifest says."""
-        told = [header.get(key) for key in ("source", "encoder", "variant")]
-        source, encoder, variant = (each if isinstance(each, str) else "" for each in told)
-        return cls(source, encoder, variant)
-
-    @classmethod
-    def in_file(cls, path: Path) -> Self | None:
-        """What a finished file says; None where `embed` did not write it."""
-        try:
-            metadata = open_table(path, vectors=False).metadata
-            about = json.loads(metadata[ABOUT_KEY])
-            return cls(about["source"], metadata[ENCODER_KEY], about.get("variant"), about.get("origin"))
-        except (DivscoreError, ValueError, TypeError, KeyError, AttributeError):
-            return None
-
-    def differs(self, new: Predecessor) -> bool:
-        """Whether this is of another source or by another encoder; what one of both does not say is no difference."""
-        if (self.source, self.encoder) != (new.source, new.encoder):
-            return True
-        both = ((self.variant, new.variant), (self.origin, new.origin))
-        return any(None not in (mine, its) and mine != its for mine, its in both)
-
-    def unlike(self, new: Predecessor) -> str:
-        """What this is of and by, and what of that is different with others."""
-        encoder, other = self._named_encoder, new._named_encoder
-        if (self.source, encoder) == (new.source, other):
-            return f"another source that is called {brief(self.source, SHOWN)} as well, by {encoder}"
-        told = f"{brief(self.source, SHOWN)} by {encoder}, not"
-        if self.source != new.source:
-            told += f" of {brief(new.source, SHOWN)}"
-        return told if encoder == other else f"{told} by {other}"
-
-    @property
-    def _named_encoder(self) -> str:
-        return brief(self.encoder, SHOWN) + (f" ({brief(self.variant, SHOWN)})" if self.variant else "")
-
-
-def refuse_other_file(target: Path, source: Items, encoding: Encoding) -> None:
-    """Refuse a name under which vectors of another source or by another encoder lie, finished or not."""
-    encoder, variant = encoding.identity(source.kind), encoding.encoder(source.kind).variant
-    if target.is_file() and target.stat().st_size:
-        new = Predecessor(source.name, encoder, variant, origin_of(source))
-        found = Predecessor.in_file(target)
-        if found is None:
-            raise FileError(
-                f"{target} was not written by 'divscore embed'; give another name, or --overwrite to replace it"
-            )
-        if found.differs(new):
-            raise FileError(
-                f"{target} holds vectors of {found.unlike(new)}; give another name, or --overwrite to replace them"
-            )
-    unfinished = target.with_name(f"{target.name}.part")
-    header = Journal.header_of(unfinished)
-    if header is not None and Journal.has_records(unfinished):
-        begun, new = Predecessor.in_header(header), Predecessor(place_of(source), encoder, variant)
-        if begun.differs(new):
-            raise FileError(
-                f"{unfinished} keeps unfinished vectors of {begun.unlike(new)}; give another name, or --overwrite to "
-                "drop them"
-            )
-
-
-# ItemPartition: some items of a source, described so that any worker can read them.
-
-# Items of a partition, where a file can be divided: minutes of work for the slower encoders. Of text there may be
-# fewer, as no run of it is longer than a piece.
-ROWS = {"image": 1024, "text": 16_384}
-# What object stores and other file systems say of a file's content or time, the surest first.
-MARKS = (
-    "etag",
-    "content-md5",
-    "md5hash",
-    "generation",
-    "lastmodified",
-    "last_modified",
-    "mtime",
-    "updated",
-    "created",
+from typing import Any
+
+from divscore.errors import FileError
+from divscore.files import lock_file, refuse_url, write_file
+from divscore.jobs.encode import KEY_BYTES, Encoding
+from divscore.jobs.engine import Engine
+from divscore.jobs.parts import (
+    IDENTITY,
+    VECTOR,
+    ItemPartition,
+    Made,
+    PartFacts,
+    PartMaker,
+    add_up,
+    item_partitions,
+    join_parts,
+    listing_of,
+    read_facts,
+    write_listing,
 )
+from divscore.jobs.projection import Projection
+from divscore.sketch.missing import MissingPart
+from divscore.sources.items import Items
+from divscore.sources.manifest import FORMAT, KINDS, MANIFEST, note_left_out
+from divscore.sources.places import anywhere
+from divscore.text import brief, count, printable
 
+__all__ = ["EmbedResult", "PartsFolder", "embed"]
 
-@dataclass(frozen=True)
-class ItemPartition:
-    """A run of pictures, listed, or a table, or a run of its rows."""
-
-    source: str  # what the whole source is called
-    kind: Literal["image", "text"]
-    label: str
-    extra: tuple[str, ...]
-    signature: str  # tells whether it is the same as at an earlier start
-    listed: ItemBatch | None = None
-    columns: dict[str, str] = field(default_factory=dict)
-    items: Items | None = None  # of a table
-    size: int = 0  # bytes of the file when the work was planned
-
-    @property
-    def rows(self) -> int | None:
-        """How many items, where that is known."""
-        if self.listed is not None:
-            return len(self.listed)
-        return self.items.rows if self.items is not None and self.items.piece else None
-
-    def __str__(self) -> str:
-        return self.label
-
-    def open(self) -> Items:
-        """Open it, wherever this is."""
-        if self.listed is not None:
-            return _Listed(self, self.listed)
-        assert self.items is not None
-        check_here(self.items.locations[0], self.size)
-        return self.items
-
-
-class _Listed(Items):
-    """Items that the description itself holds."""
-
-    def __init__(self, partition: ItemPartition, items: ItemBatch) -> None:
-        super().__init__(partition.label, partition.source, partition.kind, partition.columns)
-        self.extra, self.rows, self._items = partition.extra, len(items), items
-
-    def __iter__(self) -> Iterator[ItemBatch]:
-        yield self._items
-
-
-def item_partitions(source: Items, *, strict: bool = False) -> Iterator[ItemPartition]:
-    """Cut a source of items into partitions, in its order; depends on the source alone."""
-    if source.parts:
-        yield from _of_table(source)
-        return
-    for items in source:
-        state = hashlib.blake2b(digest_size=KEY_BYTES)
-        for content, name in zip(items.contents, items.ids, strict=True):
-            state.update(signature(content, source.kind) + name.encode("utf-8", "surrogatepass") + b"\0")
-        label = f"{source.path}, {items.ids[0]} to {items.ids[-1]}"
-        yield ItemPartition(
-            source.name,
-            source.kind,
-            label,
-            source.extra,
-            state.hexdigest(),
-            listed=replace(items, contents=[_anywhere(each) for each in items.contents]),
-            columns=source.columns,
-        )
-
-
-def _of_table(source: Items) -> Iterator[ItemPartition]:
-    if source.locations[0].path == "-":
-        raise FileError(
-            "standard input cannot be cut into parts; save it as a file, or, without --cluster, give a name ending in "
-            ".arrow"
-        )
-    for items in source.divided(ROWS[source.kind]):
-        location = items.locations[0]
-        version = _version(location)
-        about = (location.path, version, source.column, source.extra, str(items.piece))
-        yield ItemPartition(
-            source.name,
-            source.kind,
-            items.path,
-            source.extra,
-            hashlib.blake2b(repr(about).encode(), digest_size=KEY_BYTES).hexdigest(),
-            items=items,
-            size=int(version[0]),
-        )
-
-
-def _anywhere(content: str | bytes) -> str | bytes:
-    """A picture's address for a process that works in another folder."""
-    local = isinstance(content, str) and "://" not in content
-    return os.path.abspath(content) if local else content
-
-
-def _version(location: Location) -> tuple[int | str, ...]:
-    """Changes when the file does; a remote one's size may not, but its store's mark of the content or time does."""
-    if not location.remote:
-        here = os.stat(location.url)
-        return here.st_size, here.st_mtime_ns
-    filesystem, path = filesystem_of(location.url)
-    with location.reading("a remote file"):
-        told = {key.lower(): value for key, value in filesystem.info(path).items()}
-    mark = next((str(told[key]) for key in MARKS if told.get(key)), "")
-    return int(told.get("size") or 0), mark
-
-
-NOT_KEPT = {"path", "resumed", "replaced", "listing", "missing"}
-NOT_STRICT = "mend it or leave it out, or leave out --strict to skip such items"
+LOCK = ".divscore.lock"
+PART = re.compile(r"(part-\d{5,})(_\d{5})?\.arrow(\.skipped\.csv)?")
+TEMPORARY = re.compile(rf"\.{PART.pattern}\.[0-9a-f]+\.part")
+SHOWN = 200  # letters of a name in a message
+OTHER = "choose another name, or --overwrite to replace"
 
 
 @dataclass(frozen=True)
 class EmbedResult:
-    """What a job did: `resumed` items were found finished, `skipped` counts those without a vector by kind."""
+    """What a job did: `resumed` items were finished before, `skipped` counts the items without a vector by kind."""
 
     path: str
     items: int
     vectors: int
     resumed: int
     several: int
-    skipped: dict[str, int] = field(default_factory=dict)
-    replaced: bool = False  # an unfinished job for other items or another encoder was there, and is no more
-    listing: str | None = None  # file that lists the skipped items
-    missing: tuple[MissingPart, ...] = ()  # files or parts that could not be read at all
+    skipped: dict[str, int]
+    replaced: bool  # there were vectors of another source or encoder
+    listing: str | None  # file that lists the skipped items
+    missing: tuple[MissingPart, ...]  # parts of the source that could not be read
+    parts: int | None  # of a folder
+    projection: str | None  # file of the projection that --pca N fitted
 
 
 def embed(
@@ -574,187 +74,351 @@ def embed(
     out: str | os.PathLike[str],
     encoding: Encoding,
     *,
+    engine: Engine | None = None,
     strict: bool = False,
     overwrite: bool = False,
-    part: bool = False,
     progress: Callable[[int], None] = lambda items: None,
+    on_missing: Callable[[str], None] = lambda reason: None,
 ) -> EmbedResult:
-    """Encode every item of `source` into the Arrow file `out`, which appears when it is whole.
+    """Encode every item of `source` into the file `out` (``.arrow``) or the folder `out` of parts.
 
-    Finished chunks are kept beside it until then; after an interruption the same call goes on from there.
-    Items without a vector are listed in ``out`` + ``.skipped.csv``. Vectors of another source or by another encoder
-    are replaced only where `overwrite` says so. A `part` of something larger may have no vector at all, and what it
-    replaces is the business of the whole.
+    After an interruption the same call resumes and makes only the missing parts. The result has the same bytes
+    whoever made it. Skipped items are listed in ``….arrow.skipped.csv`` next to the vectors, and a projection that
+    ``pca=N`` asks for is saved as ``….pca.npz``. Vectors of another source or encoder are replaced only with
+    `overwrite`.
+
+    Parameters
+    ----------
+    engine : Engine, optional
+        Workers of a cluster, which must read `source` and write `out` under the same paths. Without it this process
+        makes the parts, with the workers of `encoding`.
+    strict : bool
+        Make the first item that would be skipped an error.
+    progress, on_missing : callable
+        Called with numbers of finished items, and with the reason why a part of the source is missing.
     """
-    refuse_url(out, "a file of vectors")
-    target = Path(out)
-    check_file(target, source)
-    if not (overwrite or part):
-        refuse_other_file(target, source, encoding)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    columns = tuple(name for name in source.extra if name.lower() != IDENTITY)
-    vectors = encoding.projection.size if encoding.projection else encoding.encoder(source.kind).dimension
-    pipeline = encoding.pipeline(source)
-    journal = _open_journal(target, source, encoding, pipeline.chunk)
-    job = _Job(source, encoding, pipeline, Layout(columns, vectors), journal)
-    try:
-        resumed = job.go_on(progress)
-        if strict:
-            job.refuse_problems()
-        job.encode_rest(strict, progress)
-        return job.finish(target, resumed, part)
-    finally:
-        job.journal.close()
+    folder = PartsFolder(out)
+    folder.check(source)
+    projection, fitted = _fit(encoding, source, folder)
+    maker = _maker(source, encoding, folder, strict)
+    if not overwrite:
+        folder.check_same(maker)
+    if fitted and encoding.projection is not None:
+        encoding.projection.save(projection)
+    with folder.locked():
+        folder.check(source)  # again, as another job may have been at work
+        missing = list(source.missing)
+        missing += [MissingPart(text.partition(" cannot be listed")[0], text) for text in source.unlisted]
+        if strict and missing:
+            raise FileError(f"{missing[0].reason}; fix it, or leave out --strict")
+        partitions = list(item_partitions(source))
+        replaced = folder.begin(maker, partitions)
+        resumed, waiting = 0, []
+        for partition in partitions:
+            parts = folder.finished(maker, partition)
+            items = sum(part.about.items for part in parts)
+            if items:
+                resumed += items
+                progress(items)
+            if not parts or not parts[-1].last:
+                waiting.append(replace(partition, done=len(parts)))
+        for partition, made in _make(maker, waiting, encoding, engine, progress):
+            if made.unreadable:
+                if strict or made.fatal or len(partitions) == 1:
+                    raise FileError(made.unreadable)
+                missing.append(MissingPart(str(partition), made.unreadable, partition.items.rows))
+                on_missing(made.unreadable)
+        result = folder.finish(maker, partitions, missing, source.path)
+        saved = os.fspath(projection) if fitted else None
+        return replace(result, resumed=resumed, replaced=replaced, projection=saved)
 
 
-@dataclass(frozen=True)
-class _Job:
-    source: Items
-    encoding: Encoding
-    pipeline: Pipeline
-    layout: Layout
-    journal: Journal
+def _fit(encoding: Encoding, source: Items, folder: PartsFolder) -> tuple[Path, bool]:
+    """With --pca N, take the projection of this job if it began before, or fit one that is to be saved."""
+    path = folder.out.with_name(f"{folder.out.name}.pca.npz")
+    if encoding.pca is None or encoding.projection is not None:
+        return path, False
+    if path.is_file() and folder.begun_for(source):
+        saved = Projection.load(path)
+        if saved.size == encoding.pca and saved.encoder == encoding.encoder(source.kind).identity:
+            encoding.projection = saved
+            return path, False
+    encoding.fit(source)
+    return path, True
 
-    def pieces(self) -> Iterator[ItemBatch]:
-        return chunks(self.source, int(self.journal.header["chunk"]))
 
-    def go_on(self, progress: Callable[[int], None]) -> int:
-        """Keep the finished chunks whose items are still the same; return how many items those are."""
-        items = kept = 0
-        for piece in self.pieces() if self.journal.marks else ():
-            if kept == len(self.journal.marks) or self.journal.marks[kept][1] != self.signature(piece):
-                break
-            items += len(piece)
-            kept += 1
-            progress(len(piece))
-        self.journal.cut(kept)
-        return items
+def _maker(source: Items, encoding: Encoding, folder: PartsFolder, strict: bool) -> PartMaker:
+    return PartMaker(
+        os.fspath(folder.path.absolute()),
+        source.name,
+        _origin(source),
+        source.kind,
+        encoding.identity(source.kind),
+        encoding.encoder(source.kind).variant,
+        tuple(name for name in source.extra if name.lower() != IDENTITY),
+        encoding.dimension(source.kind),
+        strict,
+    )
 
-    def refuse_problems(self) -> None:
-        """Be as strict about what an earlier start left as about the rest."""
 
-        def refuse(row: list[str]) -> None:
-            raise FileError(f"{self.source.path}, {row[0]}: {row[2]}; {NOT_STRICT}")
+def _origin(source: Items) -> str:
+    """Tells sources of the same name apart without saying where they are."""
+    local = "://" not in source.path and source.path != "-"
+    place = os.path.abspath(source.path) if local else source.path
+    return hashlib.blake2b(place.encode("utf-8", "surrogateescape"), digest_size=KEY_BYTES).hexdigest()
 
-        if self.source.problems:
-            raise FileError(f"{self.source.problems[0]}; mend it, or leave out --strict")
-        self.layout.tally(self.journal.payloads(), refuse)
 
-    def encode_rest(self, strict: bool, progress: Callable[[int], None]) -> None:
-        """Encode what the journal lacks."""
-        for piece, outcome in self.encoding.run_pieces(self.pipeline, self.rest()):
-            bad = next((at for at, kind in enumerate(outcome.kinds) if kind), None)
-            if strict and bad is not None:
-                raise FileError(f"{self.source.path}, {piece.ids[bad]}: {outcome.reasons[bad]}; {NOT_STRICT}")
-            payload = self.layout.batch(piece, outcome, self.encoding.finished(outcome.vectors))
-            self.journal.append(self.signature(piece), payload)
-            progress(len(piece))
+def _make(
+    maker: PartMaker,
+    partitions: Sequence[ItemPartition],
+    encoding: Encoding,
+    engine: Engine | None,
+    progress: Callable[[int], None],
+) -> Iterator[tuple[ItemPartition, Made]]:
+    if engine is None:
+        for partition in partitions:
+            yield partition, maker.make(partition, encoding, progress)
+        return
+    if any(location.path == "-" for each in partitions for location in each.items.locations):
+        raise FileError("a cluster cannot read standard input; save it as a file first")
+    name = encoding.spec(maker.kind).name
+    work = partial(
+        _make_there, maker, name, anywhere(encoding.model), dict(encoding.options), encoding.projection
+    )
+    for partition, made in engine.map(work, partitions, killed=lambda _, reason: Made(0, reason)):
+        progress(made.items)
+        yield partition, made
 
-    def rest(self) -> Iterator[ItemBatch]:
-        done = len(self.journal.marks)
-        for at, piece in enumerate(self.pieces()):
-            if at >= done:
-                yield piece
 
-    def finish(self, target: Path, resumed: int, part: bool) -> EmbedResult:
-        """Write the list of skipped items and the vectors, then drop the journal."""
-        listing = target.with_name(f"{target.name}.skipped.csv")
-        lost = Lost(self.layout.columns)
-        counts = self._list_skipped(listing, lost)
-        counts["unreadable"] += self.source.unreadable
-        if not counts["vectors"] and not part:
+def _make_there(
+    maker: PartMaker,
+    name: str,
+    model: str | None,
+    options: dict[str, str],
+    projection: Projection | None,
+    partition: ItemPartition,
+) -> Made:
+    """On another machine: encode in this thread; the encoder is loaded once a process."""
+    with Encoding(name, model=model, options=options) as encoding:
+        encoding.projection = projection
+        return maker.make(partition, encoding, lambda items: None)
+
+
+class PartsFolder:
+    """Parts of a job and their manifest: in the folder `out`, or in a hidden one next to the file `out`.
+
+    Files that no job made are never touched. Parts of an earlier job are replaced one by one, and those left are
+    removed when the new job is finished.
+    """
+
+    def __init__(self, out: str | os.PathLike[str]) -> None:
+        refuse_url(out, "vectors")
+        self.out = Path(out)
+        self.single = bool(self.out.suffix) and not os.fspath(out).endswith("/") and not self.out.is_dir()
+        self.path = self.out.with_name(f".{self.out.name}.parts") if self.single else self.out
+
+    def check(self, source: Items) -> None:
+        """Refuse a target that vectors cannot be written to, before anything is touched."""
+        if VECTOR in source.extra:
+            raise FileError(f"{source.path} has a column '{VECTOR}', the name of the new vectors; rename it")
+        if self.single and self.out.suffix != ".arrow":
             raise FileError(
-                f"{self.source.path}: none of {counts['items']:,} items has a vector; {listing.name} says why"
+                f"{self.out}: vectors are written as Arrow; give a name that ends in .arrow, or a folder"
             )
-        skipped = {kind: counts[kind] for kind in KINDS}
-        items = counts["items"] + self.source.unreadable
-        listed = os.fspath(listing) if listing.exists() else None
-        result = EmbedResult(
-            os.fspath(target),
-            items,
-            counts["vectors"],
-            resumed,
-            counts["several"],
-            skipped,
-            self.journal.replaced,
-            listed,
-            self.source.missing,
-        )
-        about = {key: value for key, value in asdict(result).items() if key not in NOT_KEPT}
-        about["skipped_by"] = lost.counts()
-        if not part:
-            about["origin"] = origin_of(self.source)
-            about["missing"] = note_left_out(result.missing)
-        about["variant"] = self.encoding.encoder(self.source.kind).variant
-        identity = self.encoding.identity(self.source.kind)
-        self.layout.write(target, self.journal.payloads(), identity, {"source": self.source.name, **about})
-        self.journal.close()
-        self.journal.path.unlink(missing_ok=True)
-        return result
+        if not self.single and self.out.exists() and not self.out.is_dir():
+            raise FileError(f"{self.out} is a file; give a folder, or a name that ends in .arrow")
+        target = Path(os.path.realpath(self.out))
+        urls = [source.path, *(location.url for location in source.locations)]
+        for url in urls:
+            if "://" in url or not os.path.exists(url):
+                continue
+            place = Path(os.path.realpath(url))
+            if self.single and target == place:
+                raise FileError(f"{self.out} is the source itself; choose another name")
+            if not self.single and (target == place or target in place.parents):
+                raise FileError(f"{self.out} contains the source {source.path}; choose another folder")
+            if not self.single and place in target.parents:
+                raise FileError(
+                    f"{self.out} is inside the source {source.path}, and its files would become part of it; choose "
+                    "another folder"
+                )
+        own = {MANIFEST, *self._own_files()} if self._manifest() else set()
+        foreign = sorted(name for name in self._names() if name not in own and not name.startswith("."))
+        if foreign:
+            more = f" and {len(foreign) - 1} more" if foreign[1:] else ""
+            raise FileError(
+                f"{self.path} has files that no embedding job made ({printable(foreign[0])}{more}); choose a new or "
+                "empty folder"
+            )
 
-    def _list_skipped(self, listing: Path, lost: Lost) -> Counter[str]:
-        fresh = listing.with_name(f".{listing.name}.{os.getpid()}")
+    def check_same(self, maker: PartMaker) -> None:
+        """Refuse to replace vectors of another source or encoder, finished or not."""
+        parts = [name for name in self._own_files() if name.endswith(".arrow")]
+        if parts:
+            what = f"{self.path} has {count(len(parts), 'parts')} with vectors"
+            _check_same(maker, self._manifest() or {}, what)
+        if self.single and self.out.is_file() and self.out.stat().st_size:
+            facts = read_facts(self.out)
+            if facts is None:
+                raise FileError(f"{self.out} was not written by 'divscore embed'; {OTHER} it")
+            _check_same(maker, facts.header, f"{self.out} has vectors")
+
+    def begun_for(self, source: Items) -> bool:
+        """Whether a job for this source began here."""
+        manifest = self._manifest() or {}
+        return (manifest.get("source"), manifest.get("origin")) == (source.name, _origin(source))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other jobs out; however this process ends, the folder is free again."""
+        self.path.mkdir(parents=True, exist_ok=True)
         try:
-            with open(fresh, "w", encoding="utf-8", newline="") as stream:
-                writer = csv.writer(stream)
-                writer.writerow([IDENTITY, "kind", "reason", *self.layout.columns])
-
-                def note(row: list[str]) -> None:
-                    writer.writerow(row)
-                    lost.add(row[1], row[3:])
-
-                counts = self.layout.tally(self.journal.payloads(), note)
-                for problem in self.source.problems:
-                    writer.writerow(["", "unreadable", problem, *("" for _ in self.layout.columns)])
-                more = self.source.unreadable - len(self.source.problems)
-                if more > 0:
-                    writer.writerow(
-                        ["", "unreadable", f"and {more} more rows", *("" for _ in self.layout.columns)]
-                    )
-            if counts["unreadable"] + counts["empty"] + len(self.source.problems):
-                fresh.replace(listing)
-            else:
-                listing.unlink(missing_ok=True)
-            return counts
+            with lock_file(self.path / LOCK):
+                try:
+                    yield
+                finally:
+                    names = self._names()
+                    for name in filter(TEMPORARY.fullmatch, names):  # of workers that were killed
+                        (self.path / name).unlink(missing_ok=True)
+                    if self._manifest() and not self._own_files():
+                        (self.path / MANIFEST).unlink(missing_ok=True)
         finally:
-            fresh.unlink(missing_ok=True)
+            with suppress(OSError):
+                self.path.rmdir()  # if nothing is in it
 
-    def signature(self, piece: ItemBatch) -> bytes:
-        """Tell whether a chunk's items are those of an earlier start."""
-        state = hashlib.blake2b(digest_size=KEY_BYTES)
-        for content, name in zip(piece.contents, piece.ids, strict=True):
-            state.update(signature(content, self.source.kind))
-            state.update(name.encode("utf-8", "surrogatepass") + b"\0")
-        for column in self.layout.columns:
-            state.update(fingerprint("\0".join(piece.values[column])))
-        return state.digest()
+    def begin(self, maker: PartMaker, partitions: Sequence[ItemPartition]) -> bool:
+        """Write which parts will be here; return whether there were parts of another source or encoder."""
+        earlier = self._manifest()
+        old = self._own_files()
+        parts = [{"file": each.file(0), "of": str(each)} for each in partitions]
+        self._write(maker, parts, finished=False, earlier=old)
+        return bool(old) and not _same(maker, earlier or {})
 
+    def finished(self, maker: PartMaker, partition: ItemPartition) -> list[PartFacts]:
+        """Read the parts of a partition that this job, or an earlier start of it, made."""
+        parts: list[PartFacts] = []
+        while not parts or not parts[-1].last:
+            facts = read_facts(self.path / partition.file(len(parts)))
+            if facts is None or facts.signature != maker.signature(partition, len(parts)):
+                break
+            if maker.strict and facts.about.lost:
+                break  # made again, to say what is wrong
+            parts.append(facts)
+        return parts
 
-def check_file(target: Path, source: Items) -> None:
-    """Refuse a name that vectors cannot be written to, before anything is done."""
-    if target.suffix != ".arrow":
-        raise FileError(f"{target}: vectors are written as an Arrow file; give a name that ends in .arrow")
-    if target.is_dir():
-        raise FileError(f"{target} is a folder; give the name of a file to write")
-    if os.path.realpath(target) == os.path.realpath(source.path):
-        raise FileError(f"{target} is the source itself; give another name to write")
-    if VECTOR in source.extra:
-        raise FileError(
-            f"{source.path} has a column named '{VECTOR}', the name of the new vectors; rename it"
+    def finish(
+        self,
+        maker: PartMaker,
+        partitions: Sequence[ItemPartition],
+        missing: Sequence[MissingPart],
+        source: str,
+    ) -> EmbedResult:
+        """Add up the parts, then mark the folder as finished or join them to one file."""
+        facts: list[PartFacts] = []
+        parts: list[dict[str, str]] = []
+        for partition in partitions:
+            found = self.finished(maker, partition)
+            if found and found[-1].last:
+                facts += found
+                parts += [{"file": partition.file(at), "of": str(partition)} for at in range(len(found))]
+            elif str(partition) not in {each.part for each in missing}:
+                raise FileError(
+                    f"{self.path} does not have the part of {partition}; on a cluster it must be a folder that all "
+                    "machines share"
+                )
+        files = [self.path / part["file"] for part in parts]
+        counts, by = add_up((each.about for each in facts), maker.columns)
+        listing = listing_of(self.out)
+        if self.single:
+            write_listing(listing, maker.columns, list(_listed(files)))
+        if not counts["vectors"]:
+            where = listing if self.single else f"{self.path}/part-*.skipped.csv"
+            reason = missing[0].reason if missing else f"see {where}"
+            raise FileError(
+                f"{source}: none of its {count(counts['items'], 'items')} could be encoded; {reason}"
+            )
+        numbers = {name: counts[name] for name in ("items", "vectors", "several")}
+        skipped = {kind: counts[kind] for kind in KINDS}
+        if self.single:
+            about = {
+                **numbers,
+                "skipped": skipped,
+                "skipped_by": {n: values for n, values in by.items() if values},
+            }
+            about |= {"origin": maker.origin, "variant": maker.variant, "missing": note_left_out(missing)}
+            join_parts(files, self.out, maker.schema(about))
+            files = []
+        keep = {name for path in files for name in (path.name, listing_of(path).name)}
+        for name in set(self._own_files()) - keep:
+            (self.path / name).unlink(missing_ok=True)
+        if not self.single:
+            self._write(maker, parts, finished=True, missing=note_left_out(missing))
+        return EmbedResult(
+            os.fspath(self.out),
+            **numbers,
+            resumed=0,
+            skipped=skipped,
+            replaced=False,
+            listing=os.fspath(listing) if self.single and listing.exists() else None,
+            missing=tuple(missing),
+            parts=None if self.single else len(parts),
+            projection=None,
         )
 
+    def _names(self) -> list[str]:
+        return os.listdir(self.path) if self.path.is_dir() else []
 
-def _open_journal(target: Path, source: Items, encoding: Encoding, chunk: int) -> Journal:
-    path = target.with_name(f"{target.name}.part")
-    header = {
-        "source": place_of(source),
-        "encoder": encoding.identity(source.kind),
-        "variant": encoding.encoder(source.kind).variant,
-        "columns": list(source.extra),
-        "chunk": chunk,
-    }
-    earlier = Journal.header_of(path)
-    # Another number of workers cuts other chunks; an interrupted job keeps those it began with.
-    if earlier is not None and {**earlier, "chunk": 0} == {**header, "chunk": 0}:
-        header = earlier
-    return Journal(path, header)
+    def _own_files(self) -> list[str]:
+        """Parts in the folder that the manifest lists, and the listings of their skipped items."""
+        manifest = self._manifest() or {"parts": []}
+        listed = {*(part["file"] for part in manifest["parts"]), *manifest.get("earlier", [])}
+        own = []
+        for name in sorted(self._names()):
+            match = PART.fullmatch(name)
+            if match and not listed.isdisjoint({f"{match[1]}.arrow", name.removesuffix(".skipped.csv")}):
+                own.append(name)
+        return own
+
+    def _manifest(self) -> dict[str, Any] | None:
+        """The manifest, if `embed` wrote it."""
+        try:
+            manifest = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
+            parts, earlier = manifest["parts"], manifest.get("earlier", [])
+            names = [*(part["file"] for part in parts), *(earlier if isinstance(earlier, list) else [None])]
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return None
+        ours = manifest.get("format") == FORMAT and all(isinstance(name, str) for name in names)
+        return manifest if ours else None
+
+    def _write(self, maker: PartMaker, parts: Sequence[Mapping[str, str]], **facts: Any) -> None:
+        manifest = {"format": FORMAT, **maker.header, "missing": [], **facts, "parts": list(parts)}
+        write_file(self.path / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+
+
+def _same(maker: PartMaker, header: Mapping[str, Any]) -> bool:
+    return all(header.get(key) == maker.header[key] for key in ("source", "origin", "encoder", "variant"))
+
+
+def _check_same(maker: PartMaker, header: Mapping[str, Any], what: str) -> None:
+    if _same(maker, header):
+        return
+
+    def described(source: Any, encoder: Any, variant: Any) -> str:
+        texts = [
+            brief(each, SHOWN) if isinstance(each, str) and each else ""
+            for each in (source, encoder, variant)
+        ]
+        return f"{texts[0]} by {texts[1]}{f' ({texts[2]})' if texts[2] else ''}"
+
+    theirs = described(header.get("source"), header.get("encoder"), header.get("variant"))
+    ours = described(maker.source, maker.identity, maker.variant)
+    which = f"another source named {theirs}" if theirs == ours else f"{theirs}, not of {ours}"
+    raise FileError(f"{what} of {which}; {OTHER} them")
+
+
+def _listed(parts: Sequence[Path]) -> Iterator[list[str]]:
+    """Rows of the listings of parts."""
+    for path in map(listing_of, parts):
+        if path.exists():
+            with open(path, encoding="utf-8", newline="") as stream:
+                yield from list(csv.reader(stream))[1:]

@@ -1,22 +1,23 @@
-"""Encoding: what a command was told about encoders, cache and workers, and the pipelines made of it."""
+"""Encoding: items to vectors, chunk by chunk: read, look up in the cache, decode, encode, store.
+
+`Encoding.run` reads and looks up in this process and lets an `Engine` do the rest. `EncodedSource` makes items look
+like a table of vectors.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import multiprocessing
 import os
 import stat
 import threading
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import (
-    BrokenExecutor,
-    CancelledError,
-    Executor,
-    Future,
-    ThreadPoolExecutor,
-)
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from types import TracebackType
 from typing import Any, cast
 
@@ -25,9 +26,8 @@ from numpy.typing import NDArray
 
 from divscore.encoders.registry import DEFAULTS, ENCODERS, Encoder, EncoderSpec, Kind
 from divscore.errors import DivscoreError, FileError, InputError, MismatchError, check_cancelled
-from divscore.jobs.cache import EMPTY, READ, UNREADABLE, Cache, Entry, Outcome
-from divscore.jobs.engine import Engine, KilledWorkersError
-from divscore.jobs.processes import Processes
+from divscore.jobs.cache import EMPTY, UNREADABLE, Cache, ItemVectors, stack_vectors
+from divscore.jobs.engine import Engine
 from divscore.jobs.projection import Projection
 from divscore.sources.items import ItemBatch, Items
 from divscore.sources.labelled import ENCODER_KEY
@@ -39,387 +39,167 @@ from divscore.text import without_secrets
 __all__ = [
     "KEY_BYTES",
     "SEVERAL",
+    "SKIP_HINT",
     "EncodedSource",
     "Encoding",
-    "Pipeline",
-    "Task",
-    "cache_of",
-    "chunks",
-    "encode_contents",
-    "encode_elsewhere",
+    "encode_chunk",
     "fingerprint",
-    "loaded",
+    "load_encoder",
     "read_picture",
-    "recall",
-    "signature",
 ]
 
-
-# Contents of items: read a picture's bytes from wherever it lies, within bounds; fingerprints.
-
 KEY_BYTES = 16
+FETCHES = 8  # remote pictures that are fetched at the same time
+# Items that a worker takes at a time. Fixed, because the batch size can change the last bits of a vector.
+CHUNK = {"image": 8, "text": 512}
+CRASHED = "crashed its worker"
+MOST_CRASHES = 3  # items in a row that may crash their worker
+FITTED_ON = 4096  # items of a sample
+INLINE = 24  # items for which it is not worth starting workers
+BLOCK = 4096  # items of a block of vectors
+SEVERAL = ("faces", "all")  # the option that gives an item more than one vector
+SKIP_HINT = "fix or remove it, or leave out --strict to skip such items"
 
 
-def fingerprint(content: str | bytes) -> bytes:
-    """Tell contents apart: equal ones, and only those, have the same fingerprint."""
-    data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
-    return hashlib.blake2b(data, digest_size=KEY_BYTES).digest()
+# One chunk of items, in whichever thread, process or machine.
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Contents of some items: texts, or pictures as paths or bytes. `visible` paths exist where it was sent from."""
+
+    label: str
+    contents: Sequence[str | bytes]
+    visible: Sequence[str] = ()
+
+    def __str__(self) -> str:
+        return self.label
+
+
+def encode_chunk(spec: EncoderSpec, chunk: Chunk) -> list[ItemVectors]:
+    """Read, decode and encode; an item that cannot be encoded has a reason instead of vectors."""
+    for path in chunk.visible:
+        if not os.path.exists(path):
+            raise UnseenError(unseen(path))
+    encoder = load_encoder(spec)
+    results: dict[int, ItemVectors] = {}
+    inputs: dict[int, Any] = {}
+    for at, content in enumerate(chunk.contents):
+        try:
+            inputs[at] = content
+            if spec.kind == "image":
+                inputs[at] = decode(read_picture(content), enough=encoder.resolution)
+        except FileError as error:
+            del inputs[at]
+            results[at] = ItemVectors.none(UNREADABLE, str(error))
+    results.update(zip(inputs, _encode(encoder, list(inputs.values())), strict=True))
+    return [results[at] for at in range(len(chunk.contents))]
+
+
+def _encode(encoder: Encoder, inputs: list[Any]) -> list[ItemVectors]:
+    if not inputs:
+        return []
+    try:
+        batch = encoder.encode(inputs)
+    except DivscoreError:
+        raise
+    except Exception as error:
+        if len(inputs) > 1:  # one of them is the reason: the others are encoded without it
+            return [result for one in inputs for result in _encode(encoder, [one])]
+        reason = f"made the encoder fail ({type(error).__name__}: {' '.join(str(error).split())[:100]})"
+        return [ItemVectors.none(UNREADABLE, reason)]
+    starts = np.searchsorted(batch.owner, np.arange(len(inputs) + 1)).tolist()
+    return [
+        ItemVectors.none(EMPTY, batch.reasons[at])
+        if at in batch.reasons
+        else ItemVectors(batch.vectors[starts[at] : starts[at + 1]], detected)
+        for at, detected in enumerate(batch.detected.tolist())
+    ]
+
+
+_LOADING = threading.Lock()
+
+
+def load_encoder(spec: EncoderSpec) -> Encoder:
+    """Load an encoder, once a process. It has one thread, so that vectors do not depend on the number of cores."""
+    with _LOADING:
+        return _load(spec)
+
+
+@lru_cache(maxsize=4)
+def _load(spec: EncoderSpec) -> Encoder:
+    if multiprocessing.parent_process() is not None:
+        warnings.filterwarnings("ignore", module="PIL")  # about odd metadata of pictures
+    return spec.load(threads=1)
 
 
 def read_picture(content: str | bytes) -> bytes:
-    """Bytes of a picture, or a FileError with the reason why there are none."""
+    """Read the bytes of a picture, or raise a FileError with the reason."""
     if isinstance(content, bytes):
         return content
     if not content.strip():
         raise FileError("has no path")
+    remote = "://" in content
     try:
-        return _fetch(content) if "://" in content else _read_contents(content)
+        if not remote:
+            # Opening a pipe or a device could wait forever.
+            about = os.stat(content)
+            if not stat.S_ISREG(about.st_mode):
+                raise FileError("is a folder" if stat.S_ISDIR(about.st_mode) else "is not a regular file")
+            with open(content, "rb") as stream:
+                data = stream.read(MAX_BYTES + 1)
+        else:
+            import fsspec
+
+            with fsspec.open(content, "rb") as stream:
+                data = cast(bytes, stream.read(MAX_BYTES + 1))
     except DivscoreError:
         raise
     except FileNotFoundError as error:
         raise FileError("does not exist") from error
     except Exception as error:
-        # Reading a file raises two kinds of errors; fetching one, whatever its kind of store thinks of.
-        if "://" not in content and not isinstance(error, OSError | ValueError):
+        # Reading a local file raises two kinds of errors, fetching one anything that its store raises.
+        if not remote and not isinstance(error, OSError | ValueError):
             raise
-        said = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
-        raise FileError(f"cannot be read: {without_secrets(said)[:120]}") from error
-
-
-def signature(content: str | bytes, kind: str) -> bytes:
-    """Tell whether an item is the same as at an earlier start, without reading a picture again."""
-    if kind == "image" and isinstance(content, str) and "://" not in content:
-        try:
-            about = os.stat(content)
-        except (OSError, ValueError):
-            return fingerprint(content)
-        return fingerprint(
-            content.encode("utf-8", "surrogatepass") + b"%d %d" % (about.st_size, about.st_mtime_ns)
-        )
-    return fingerprint(content)
-
-
-def _read_contents(path: str) -> bytes:
-    # A pipe or a device would never end; opening one would wait for ever.
-    about = os.stat(path)
-    if not stat.S_ISREG(about.st_mode):
-        raise FileError("is a folder" if stat.S_ISDIR(about.st_mode) else "is not a regular file")
-    _check_size(about.st_size)
-    with open(path, "rb") as stream:
-        return stream.read(MAX_BYTES + 1)
-
-
-def _fetch(url: str) -> bytes:
-    import fsspec
-
-    with fsspec.open(url, "rb") as stream:
-        data = cast(bytes, stream.read(MAX_BYTES + 1))
-    _check_size(len(data))
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+        raise FileError(f"cannot be read: {without_secrets(reason)[:120]}") from error
+    if len(data) > MAX_BYTES:
+        raise FileError(f"is larger than {MAX_BYTES >> 20} MB")
     return data
 
 
-def _check_size(size: int) -> None:
-    if size > MAX_BYTES:
-        raise FileError(f"is larger than {MAX_BYTES >> 20} MB")
-
-
-# The unit of work: some contents in, their outcome out, in whichever thread, process or machine.
-
-FETCHED_AT_ONCE = 8
-_LOCK = threading.Lock()
-_ENCODERS: dict[tuple[EncoderSpec, int], Encoder] = {}
-_CACHES: dict[tuple[str, str], Cache] = {}
-
-
-@dataclass(frozen=True)
-class Task:
-    """How to encode: with which encoder and how many threads of its own, and where vectors are remembered."""
-
-    spec: EncoderSpec
-    threads: int = 0
-    cache: str | None = None
-
-
-def loaded(task: Task) -> Encoder:
-    """The encoder, loaded once a process."""
-    key = (task.spec, task.threads)
-    with _LOCK:
-        if key not in _ENCODERS:
-            _ENCODERS[key] = task.spec.load(task.threads)
-        return _ENCODERS[key]
-
-
-def cache_of(task: Task) -> Cache | None:
-    """The cache of the task's encoder, if there is to be one."""
-    if task.cache is None:
-        return None
-    encoder = loaded(task)
-    identity = f"{encoder.identity} {encoder.variant}"
-    with _LOCK:
-        return _CACHES.setdefault((task.cache, identity), Cache(task.cache, identity, encoder.dimension))
-
-
-def encode_contents(task: Task, contents: Sequence[str | bytes]) -> Outcome:
-    """Read, decode and encode; what cannot be read or holds nothing is told, never raised."""
-    work = _Work(task, contents)
-    work.entries |= _encode(work.encoder, task.spec.kind, {item: work.data[item] for item in work.unknown()})
-    return work.outcome()
-
-
-def encode_elsewhere(task: Task, contents: Sequence[str | bytes], here: Sequence[str]) -> Outcome:
-    """The same on another machine, which must see the files that are there for whoever sent them."""
-    for path in here:
-        if not os.path.exists(path):
-            raise UnseenError(unseen(path))
-    return encode_contents(task, contents)
-
-
-def recall(task: Task, contents: Sequence[str | bytes]) -> tuple[Outcome | None, Sequence[str | bytes]]:
-    """The outcome if all of these were encoded before, so that no worker need be bothered, and what was read of them.
-
-    What lies elsewhere is fetched here, once and several at a time, and handed to the worker as bytes.
-    """
-    remote = task.spec.kind == "image" and any(isinstance(each, str) and "://" in each for each in contents)
-    if task.cache is None and not remote:
-        return None, contents
-    work = _Work(task, contents)
-    return (None if work.unknown() else work.outcome()), work.data
-
-
-class _Work:
-    """Contents that were read, their fingerprints, and what is known of them without encoding."""
-
-    def __init__(self, task: Task, contents: Sequence[str | bytes]) -> None:
-        self.encoder = loaded(task)
-        self.data: list[str | bytes] = list(contents)
-        self.entries: dict[int, Entry] = {}
-        for item, read in enumerate(_read_all(contents)) if task.spec.kind == "image" else ():
-            if isinstance(read, bytes):
-                self.data[item] = read
-            else:
-                self.entries[item] = _failure(self.encoder, UNREADABLE, str(read))
-        self.keys = [
-            b"" if item in self.entries else fingerprint(each) for item, each in enumerate(self.data)
-        ]
-        cache = cache_of(task)
-        known = cache.lookup(self.keys) if cache else {}
-        self.entries |= {item: known[key] for item, key in enumerate(self.keys) if key in known}
-        self.fresh = np.array([item not in self.entries for item in range(len(self.data))], dtype=bool)
-
-    def unknown(self) -> list[int]:
-        return [int(item) for item in np.flatnonzero(self.fresh)]
-
-    def outcome(self) -> Outcome:
-        entries = [self.entries[item] for item in range(len(self.data))]
-        return Outcome.of(entries, self.keys, self.fresh, self.encoder.dimension)
-
-
-def _read_all(contents: Sequence[str | bytes]) -> Iterator[bytes | FileError]:
-    if any(isinstance(each, str) and "://" in each for each in contents):
-        with ThreadPoolExecutor(FETCHED_AT_ONCE) as pool:
-            yield from pool.map(_read, contents)
-        return
-    yield from map(_read, contents)
-
-
-def _read(content: str | bytes) -> bytes | FileError:
+def _try_read(content: str | bytes) -> bytes | FileError:
     try:
         return read_picture(content)
     except FileError as error:
         return error
 
 
-def _encode(encoder: Encoder, kind: str, data: dict[int, str | bytes]) -> dict[int, Entry]:
-    entries: dict[int, Entry] = {}
-    usable: dict[int, Any] = {}
-    for item, content in data.items():
-        if kind == "text":
-            usable[item] = content
-            continue
-        try:
-            usable[item] = decode(bytes(content), enough=encoder.resolution)  # type: ignore[arg-type]
-        except FileError as error:
-            entries[item] = _failure(encoder, UNREADABLE, str(error))
-    if not usable:
-        return entries
-    try:
-        result = encoder.encode(list(usable.values()))
-    except DivscoreError:
-        raise
-    except Exception as error:
-        if len(usable) > 1:
-            # One of them is to blame: the others must not suffer for it.
-            return entries | {
-                k: v for item in usable for k, v in _encode(encoder, kind, {item: data[item]}).items()
-            }
-        said = f"made the encoder fail ({type(error).__name__}: {' '.join(str(error).split())[:100]})"
-        return entries | {item: _failure(encoder, UNREADABLE, said) for item in usable}
-    starts = np.searchsorted(result.owner, np.arange(len(usable) + 1))
-    for at, item in enumerate(usable):
-        vectors = result.vectors[starts[at] : starts[at + 1]]
-        if at in result.reasons:
-            entries[item] = _failure(encoder, EMPTY, result.reasons[at])
-        else:
-            entries[item] = Entry(vectors, int(result.detected[at]))
-    return entries
+def fingerprint(content: str | bytes) -> bytes:
+    """Digest of a text or a picture; the key of the cache."""
+    data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    return hashlib.blake2b(data, digest_size=KEY_BYTES).digest()
 
 
-def _failure(encoder: Encoder, kind: str, reason: str) -> Entry:
-    return Entry(np.empty((0, encoder.dimension), dtype=np.float32), 0, kind, reason)
+# All items, in this process.
 
 
-# Pipeline: items to outcomes in their order, several at work, a bounded number on the way.
+@dataclass(frozen=True)
+class _Pending:
+    """Items in flight: what is known of them from reading and from the cache, and the chunk with the others."""
 
-# Items of one checkpoint: so many may be on the way at once, and are repeated after a kill.
-BATCH = {"image": 64, "text": 16384}
-LARGEST_CHUNK = {"image": 8, "text": 4096}
-GIVE_UP_AFTER = 3
-KILLED = (BrokenExecutor, KilledWorkersError)
-
-
-class Pipeline:
-    """Runs one task over items with some workers; workers start with the first items and stop with `close`.
-
-    One worker means this thread. Encoders that hold Python's lock get processes, the others threads. An engine is
-    someone else's workers, perhaps on other machines.
-    """
-
-    def __init__(self, task: Task, workers: int = 1, engine: Engine | None = None) -> None:
-        self.task = task
-        self.workers = max(1, workers if engine is None else engine.workers)
-        self.batch = BATCH[task.spec.kind]
-        self._given = engine
-        self._own: Executor | None = None
-        self._crashes = 0
+    batch: ItemBatch
+    known: dict[int, ItemVectors]
+    keys: dict[int, bytes]  # of the items in the chunk, where there is a cache
+    chunk: Chunk
 
     @property
-    def chunk(self) -> int:
-        """Items that a worker takes at once; those of all workers, and as many waiting, are within one batch."""
-        return max(1, min(self.batch // (2 * self.workers), LARGEST_CHUNK[self.task.spec.kind]))
-
-    def run(
-        self, items: Iterable[ItemBatch], remember: Callable[[Outcome], None] = lambda outcome: None
-    ) -> Iterator[tuple[ItemBatch, Outcome]]:
-        """Encode chunks that were cut by `chunks`; `remember` is told of each outcome in the same order."""
-        if self.workers == 1 and self._given is None:
-            for some in items:
-                outcome = encode_contents(self.task, some.contents)
-                remember(outcome)
-                yield some, outcome
-            return
-        waiting: deque[tuple[ItemBatch, Future[Outcome]]] = deque()
-        limit = max(1, self.batch // self.chunk)
-        for some in items:
-            known, contents = recall(self.task, some.contents)
-            piece = replace(some, contents=contents)
-            waiting.append((piece, self._submit(piece) if known is None else _finished(known)))
-            while len(waiting) >= limit:
-                yield self._next(waiting, remember)
-        while waiting:
-            yield self._next(waiting, remember)
-
-    def close(self, at_once: bool = False) -> None:
-        """Let the workers go; processes in the middle of their work, if it is no longer wanted."""
-        if at_once and isinstance(self._own, Processes):
-            self._own.end()
-        if self._own is not None:
-            self._own.shutdown(wait=True, cancel_futures=True)
-            self._own = None
-
-    def _next(
-        self, waiting: deque[tuple[ItemBatch, Future[Outcome]]], remember: Callable[[Outcome], None]
-    ) -> tuple[ItemBatch, Outcome]:
-        some, future = waiting[0]
-        try:
-            outcome = self._wait(some, future)
-        except KILLED:
-            # A worker was killed, perhaps by one of these items: try them one by one.
-            outcome = self._carefully(some)
-        waiting.popleft()
-        remember(outcome)
-        return some, outcome
-
-    def _wait(self, some: ItemBatch, future: Future[Outcome]) -> Outcome:
-        if self._given is None:
-            return future.result()
-        try:
-            return self._given.result(future, f"the items from {some.ids[0]} on")
-        except CancelledError as error:
-            raise DivscoreError(
-                f"the workers dropped the items from {some.ids[0]} on: were they stopped? Start them, and the command, "
-                "again"
-            ) from error
-
-    def _submit(self, some: ItemBatch) -> Future[Outcome]:
-        if self._given is not None:
-            return self._given.executor.submit(encode_elsewhere, *_sent(self.task, some.contents))
-        return self._executor().submit(encode_contents, self.task, some.contents)
-
-    def _carefully(self, some: ItemBatch) -> Outcome:
-        parts = []
-        for at in range(len(some)):
-            one = some.slice(at, at + 1)
-            try:
-                parts.append(self._wait(one, self._submit(one)).entry(0))
-                self._crashes = 0
-            except KILLED as error:
-                self._crashes += 1
-                if self._crashes >= GIVE_UP_AFTER:
-                    raise DivscoreError(
-                        f"the workers died on {self._crashes} items in a row, the last of them {one.ids[0]}; is there "
-                        "enough memory? Try --workers 1, which shows what happens"
-                    ) from error
-                none = np.empty((0, loaded(self.task).dimension), dtype=np.float32)
-                parts.append(Entry(none, 0, UNREADABLE, "made its worker crash"))
-        count = len(parts)
-        dimension = loaded(self.task).dimension
-        return Outcome.of(parts, [b""] * count, np.zeros(count, dtype=bool), dimension)
-
-    def _executor(self) -> Executor:
-        if self._own is None:
-            apart = self.task.spec.info.processes
-            self._own = Processes(self.workers, _start_worker) if apart else ThreadPoolExecutor(self.workers)
-        return self._own
-
-
-def _sent(task: Task, contents: Sequence[str | bytes]) -> tuple[Task, list[str | bytes], list[str]]:
-    """What another machine needs: paths that do not depend on this folder, and those that it must find."""
-    # It has no cache, or one of its own; what this one knows was looked up before.
-    task = replace(task, cache=None, spec=replace(task.spec, model=anywhere(task.spec.model)))
-    if task.spec.kind == "text":
-        return task, list(contents), []
-    sent = [anywhere(each) if isinstance(each, str) else each for each in contents]
-    return task, sent, [each for each in sent if isinstance(each, str) and os.path.isabs(each)]
-
-
-def _finished(outcome: Outcome) -> Future[Outcome]:
-    future: Future[Outcome] = Future()
-    future.set_result(outcome)
-    return future
-
-
-def _start_worker() -> None:
-    """In a worker process: Pillow's talk of odd metadata is nobody's business."""
-    import warnings
-
-    warnings.filterwarnings("ignore", module="PIL")
-
-
-def chunks(items: Iterable[ItemBatch], size: int) -> Iterator[ItemBatch]:
-    """Cut runs of items into pieces of `size`, the last of a run perhaps smaller."""
-    for run in items:
-        for start in range(0, len(run), size):
-            check_cancelled()
-            yield run.slice(start, start + size)
-
-
-FITTED_ON = 4096
-SEVERAL = ("faces", "all")
-INLINE = 24  # pictures for which starting processes would not pay
+    def unknown(self) -> list[int]:
+        return [at for at in range(len(self.batch)) if at not in self.known]
 
 
 class Encoding:
-    """Encoders, cache and workers of one run; a context manager that lets the workers go at its end.
+    """Encoder, cache and workers of one run; a context manager that stops the workers at its end.
 
     Parameters
     ----------
@@ -430,11 +210,11 @@ class Encoding:
     options : mapping of str to str
         The encoder's own settings.
     pca : int or path, optional
-        Shorten vectors: to so many numbers, fitted on a sample, or as a saved projection does.
+        Shorten vectors: to so many numbers, fitted on a sample, or with a saved projection.
     cache : path, optional
         Folder for vectors of items encoded before; None keeps none.
     workers : int
-        How many at work.
+        Number of parallel workers.
     """
 
     def __init__(
@@ -448,7 +228,7 @@ class Encoding:
         workers: int = 1,
     ) -> None:
         if name is not None and name not in ENCODERS:
-            raise InputError(f"unknown encoder '{name}'; there are {', '.join(ENCODERS)}")
+            raise InputError(f"unknown encoder '{name}'; choose one of {', '.join(ENCODERS)}")
         self.name = name
         self.model = None if model is None else os.fspath(model)
         self.options = tuple(sorted((options or {}).items()))
@@ -457,12 +237,10 @@ class Encoding:
         self.shortens = pca is not None
         self.cache = None if cache is None else os.fspath(cache)
         self.workers = workers
-        self.engine: Engine | None = None  # where others do the work
-        self.threads: int | None = (
-            None  # of the encoder itself; by default one beside other workers, else all
-        )
-        self.followed: str | None = None  # the control set's encoder, where the user did not name one
-        self._pipelines: dict[EncoderSpec, Pipeline] = {}
+        self.followed: str | None = None  # the control set's encoder, unless the user chose one
+        self._cluster: Engine | None = None
+        self._engines: dict[bool, Engine] = {}  # threads, processes
+        self._caches: dict[EncoderSpec, Cache | None] = {}
 
     def __enter__(self) -> Encoding:
         return self
@@ -472,29 +250,31 @@ class Encoding:
     ) -> None:
         self.close(at_once=kind is not None)
 
-    def hand_to(self, engine: Engine) -> None:
-        """From now on, encode with the workers of this engine."""
+    def use(self, engine: Engine) -> None:
+        """Encode on the workers of an engine from now on."""
         self.close()
-        self.engine, self.workers = engine, engine.workers
+        self._cluster, self.workers = engine, engine.workers
 
     def close(self, at_once: bool = False) -> None:
-        """Let the workers go; processes in the middle of their work, if it is no longer wanted."""
-        for pipeline in self._pipelines.values():
-            pipeline.close(at_once)
-        self._pipelines.clear()
+        """Stop the workers: after their work, or `at_once`."""
+        for engine in self._engines.values():
+            if at_once:
+                engine.abandon()
+            engine.close()
+        self._engines.clear()
 
     def troubles(self) -> list[str]:
-        """What went wrong with caches, which does not stop the work."""
-        caches = [cache_of(pipeline.task) for pipeline in self._pipelines.values()]
-        return [f"the cache {c.path} is not used any more ({c.trouble})" for c in caches if c and c.trouble]
+        """What went wrong with caches; it does not stop the work."""
+        caches = [cache for cache in self._caches.values() if cache and cache.trouble]
+        return [f"the cache {cache.path} is no longer used ({cache.trouble})" for cache in caches]
 
     @property
     def forced(self) -> bool:
-        """Whether the user asked for an encoder by name."""
+        """Whether the user chose an encoder by name."""
         return self.name is not None
 
     def expect(self, identity: str | None, projection: Projection | None = None) -> None:
-        """Follow a control set: its encoder, unless the user named one, and its projection."""
+        """Follow a control set: its encoder, unless the user chose one, and its projection."""
         if identity is None:
             return
         name = identity.partition("/")[0]
@@ -503,123 +283,189 @@ class Encoding:
         if projection is not None and self.projection is None:
             if self.pca is not None and self.pca != projection.size:
                 raise MismatchError(
-                    f"the control set has vectors of {projection.size} numbers, --pca asks for {self.pca}; "
-                    "leave --pca out"
+                    f"the control set has vectors of {projection.size} numbers, but --pca is {self.pca}; leave out "
+                    "--pca"
                 )
             self.projection = projection
 
     def spec(self, kind: Kind, single: bool = False) -> EncoderSpec:
-        """The encoder for items of a kind; `single` for one vector an item, as a labelled example has."""
+        """Encoder for items of a kind; `single` for one vector an item, as a labelled example has."""
         options = tuple(each for each in self.options if not (single and each == SEVERAL))
         return EncoderSpec(self.name or DEFAULTS[kind], kind, self.model, options)
 
     def encoder(self, kind: Kind) -> Encoder:
         """Load the encoder for items of a kind."""
-        encoder = loaded(self._task(kind))
+        encoder = load_encoder(self.spec(kind))
         if self.followed and encoder.identity != self.followed and not self.options:
-            # The control set's settings may not be the usual ones; its identity spells them out.
-            self.options = _settings(str(self.name), self.followed)
+            # The control set may have other than the default options; its identity lists them.
+            self.options = _options_in(str(self.name), self.followed)
             try:
-                encoder = loaded(self._task(kind))
+                encoder = load_encoder(self.spec(kind))
             except InputError:
-                self.options = ()  # spelled in a way that is no option: the mismatch is told where it matters
+                self.options = ()  # not an option after all: the mismatch is reported where it matters
         return encoder
 
     def identity(self, kind: Kind) -> str:
-        """What vectors of this run are called."""
+        """Identity of the vectors of this run."""
         identity = self.encoder(kind).identity
         if self.projection is not None:
             self.projection.check(identity)
             return self.projection.identity
         return identity
 
-    def run(self, source: Items, single: bool = False) -> Iterator[tuple[ItemBatch, Outcome]]:
-        """Encode the items of a source, in their order; vectors are as the encoder gave them."""
-        pipeline = self.pipeline(source, single)
-        yield from self.run_pieces(pipeline, chunks(source, pipeline.chunk))
+    def dimension(self, kind: Kind) -> int:
+        """Numbers of a vector of this run."""
+        return self.projection.size if self.projection else self.encoder(kind).dimension
 
-    def run_pieces(
-        self, pipeline: Pipeline, pieces: Iterator[ItemBatch]
-    ) -> Iterator[tuple[ItemBatch, Outcome]]:
-        """Encode pieces that were cut before, and remember them."""
-        cache = cache_of(pipeline.task)
-        if cache is None:
-            yield from pipeline.run(pieces)
-            return
-        with closing(cache):
-            yield from pipeline.run(pieces, lambda outcome: cache.add(outcome.fresh_entries()))
-
-    def pipeline(self, source: Items, single: bool = False) -> Pipeline:
-        """The pipeline for items like these, with its workers; a few items are encoded in this thread."""
-        spec = self.spec(source.kind, single)
-        if spec not in self._pipelines:
-            task = self._task(source.kind, single)
-            cache = cache_of(task)
-            if cache is not None:
-                cache.prepare()
-            self._pipelines[spec] = Pipeline(task, self.workers, self.engine)
-        few = source.rows is not None and source.rows <= INLINE
-        return Pipeline(self._pipelines[spec].task) if few else self._pipelines[spec]
-
-    def finished(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Shorten vectors where a projection is in force."""
+    def shorten(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Apply the projection, if there is one."""
         return vectors if self.projection is None else self.projection.apply(vectors)
+
+    def run(
+        self, batches: Iterable[ItemBatch], kind: Kind, *, single: bool = False, rows: int | None = None
+    ) -> Iterator[tuple[ItemBatch, list[ItemVectors]]]:
+        """Encode items in their order, in chunks; vectors are as the encoder made them.
+
+        `rows` is the number of items, if it is known: a few are encoded in this thread.
+        """
+        spec = self.spec(kind, single)
+        engine = Engine(1) if rows is not None and rows <= INLINE else self._engine(spec)
+        cache = self._cache(spec)
+        # Another machine has another cache or none: what this one knows is looked up here.
+        sent = spec if engine.own else replace(spec, model=anywhere(spec.model))
+        work = partial(encode_chunk, sent)
+        in_flight: deque[_Pending] = deque()
+        crashes = 0  # items in a row
+
+        def chunks() -> Iterator[Chunk]:
+            for batch in batches:
+                for start in range(0, len(batch), CHUNK[kind]):
+                    check_cancelled()
+                    piece = batch.slice(start, start + CHUNK[kind])
+                    in_flight.append(_prepare(piece, kind, cache, elsewhere=not engine.own))
+                    yield in_flight[-1].chunk
+
+        def one_by_one(chunk: Chunk, reason: str) -> list[ItemVectors]:
+            """A chunk killed its worker: find out which of its items did."""
+            first = in_flight[0]
+            ones = [
+                replace(chunk, label=first.batch.ids[at], contents=[content])
+                for at, content in zip(first.unknown, chunk.contents, strict=True)
+            ]
+            nonlocal crashes
+            results = []
+            for _, (result,) in engine.map(work, ones, killed=crashed):
+                results.append(result)
+                crashes = crashes if result.reason == CRASHED else 0
+            return results
+
+        def crashed(chunk: Chunk, reason: str) -> list[ItemVectors]:
+            nonlocal crashes
+            crashes += 1
+            if crashes >= MOST_CRASHES:
+                raise DivscoreError(
+                    f"the workers died on {crashes} items in a row, the last of them {chunk}. Is there enough memory? "
+                    "Try --workers 1 to see what happens"
+                )
+            return [ItemVectors.none(UNREADABLE, CRASHED)]
+
+        try:
+            for _, fresh in engine.map(
+                work, chunks(), known=lambda chunk: None if chunk.contents else [], killed=one_by_one
+            ):
+                pending = in_flight.popleft()
+                results = pending.known | dict(zip(pending.unknown, fresh, strict=True))
+                if cache is not None:
+                    # What cannot be read now may be readable another time.
+                    cache.add(
+                        {k: results[at] for at, k in pending.keys.items() if results[at].kind != UNREADABLE}
+                    )
+                yield pending.batch, [results[at] for at in range(len(pending.batch))]
+        finally:
+            if cache is not None:
+                cache.close()
 
     def fit(self, *sources: Items, seed: int = 0) -> None:
         """Fit the projection that --pca asks for on a random sample of all items."""
         if self.pca is None or self.projection is not None:
             return
         rng = np.random.default_rng(seed)
-        parts = [self._sample(source, rng) for source in sources]
-        identity = self.encoder(sources[0].kind).identity
-        vectors = np.concatenate(parts)
+        vectors = np.concatenate([self._sample(source, rng) for source in sources])
         usable = np.isfinite(vectors).all(axis=1) & vectors.any(axis=1)
-        self.projection = Projection.fit(vectors[usable], self.pca, identity)
+        self.projection = Projection.fit(vectors[usable], self.pca, self.encoder(sources[0].kind).identity)
 
     def _sample(self, source: Items, rng: np.random.Generator) -> NDArray[np.float32]:
-        count = sum(len(items) for items in source)
+        count = sum(len(batch) for batch in source)
         if not count:
-            raise FileError(f"{source.path} holds no items")
+            raise FileError(f"{source.path} has no items")
         chosen = set(rng.choice(count, min(count, FITTED_ON), replace=False).tolist())
-        pipeline = self.pipeline(source)
-        kept = list(self.run_pieces(pipeline, chunks(_some(source, chosen), pipeline.chunk)))
-        none = np.empty((0, self.encoder(source.kind).dimension), dtype=np.float32)
-        return np.concatenate([none, *(outcome.vectors for _, outcome in kept)])
 
-    def _task(self, kind: Kind, single: bool = False) -> Task:
-        spec = self.spec(kind, single)
-        threads = self.threads if self.threads is not None else 1 if self.workers > 1 else 0
-        return replace(Task(spec), threads=threads, cache=self.cache if spec.info.costly else None)
+        def sample() -> Iterator[ItemBatch]:
+            position = 0
+            for batch in source:
+                keep = [at for at in range(len(batch)) if position + at in chosen]
+                if keep:
+                    yield ItemBatch([batch.contents[at] for at in keep], [batch.ids[at] for at in keep])
+                position += len(batch)
+
+        results = [each for _, some in self.run(sample(), source.kind, rows=len(chosen)) for each in some]
+        return stack_vectors(results, self.encoder(source.kind).dimension)
+
+    def _engine(self, spec: EncoderSpec) -> Engine:
+        if self._cluster is not None:
+            return self._cluster
+        processes = spec.info.processes
+        return self._engines.setdefault(processes, Engine(self.workers, processes=processes))
+
+    def _cache(self, spec: EncoderSpec) -> Cache | None:
+        if spec not in self._caches:
+            self._caches[spec] = None
+            if self.cache is not None and spec.info.costly:
+                encoder = load_encoder(spec)
+                self._caches[spec] = Cache(
+                    self.cache, f"{encoder.identity} {encoder.variant}", encoder.dimension
+                )
+        return self._caches[spec]
 
 
-def _some(source: Items, chosen: set[int]) -> Iterator[ItemBatch]:
-    position = 0
-    for items in source:
-        keep = [at for at in range(len(items)) if position + at in chosen]
-        if keep:
-            yield ItemBatch([items.contents[at] for at in keep], [items.ids[at] for at in keep])
-        position += len(items)
+def _prepare(batch: ItemBatch, kind: Kind, cache: Cache | None, elsewhere: bool) -> _Pending:
+    """Read and look up what a worker need not, or cannot."""
+    contents, known, keys = list(batch.contents), dict[int, ItemVectors](), dict[int, bytes]()
+    remote = any(isinstance(each, str) and "://" in each for each in contents)
+    if kind == "image" and (cache is not None or remote):
+        # Pictures in a store are fetched here, several at a time: a worker may not have access to it.
+        with ThreadPoolExecutor(FETCHES) if remote else nullcontext() as pool:
+            for at, data in enumerate((pool.map if pool else map)(_try_read, batch.contents)):
+                if isinstance(data, bytes):
+                    contents[at] = data
+                else:
+                    known[at] = ItemVectors.none(UNREADABLE, str(data))
+    if cache is not None:
+        keys = {at: fingerprint(each) for at, each in enumerate(contents) if at not in known}
+        stored = cache.lookup(list(keys.values()))
+        known |= {at: stored[key] for at, key in keys.items() if key in stored}
+        keys = {at: key for at, key in keys.items() if at not in known}
+    send = [each for at, each in enumerate(contents) if at not in known]
+    visible: list[str] = []
+    if kind == "image" and elsewhere:
+        send = [anywhere(each) if isinstance(each, str) else each for each in send]
+        visible = [each for each in send if isinstance(each, str) and os.path.isabs(each)]
+    return _Pending(batch, known, keys, Chunk(f"the items from {batch.ids[0]} on", send, visible))
 
 
-def _settings(name: str, identity: str) -> tuple[tuple[str, str], ...]:
-    """Options that an identity spells out, so that a control set's encoder need not be described again."""
+def _options_in(name: str, identity: str) -> tuple[tuple[str, str], ...]:
+    """Options that an identity lists, so that nobody has to repeat a control set's."""
     allowed = ENCODERS[name].options
     words = (word.partition("=") for word in identity.split()[1:])
-    square = {key: value.split("x")[0] if key == "size" else value for key, mark, value in words if mark}
-    return tuple(sorted((key, value) for key, value in square.items() if key in allowed))
-
-
-# EncodedSource: items that look like vectors to whatever reads them.
-
-BLOCK = 4096
+    values = {key: value.split("x")[0] if key == "size" else value for key, mark, value in words if mark}
+    return tuple(sorted((key, value) for key, value in values.items() if key in allowed))
 
 
 class EncodedSource(Table):
-    """Vectors of a source of items, encoded while they are read.
+    """Vectors of items that are encoded while they are read.
 
-    After an iteration `skips` counts, by kind and by the values of the extra columns, the items that have no
-    vector; `several` those that showed more than one face. `on_items` is called with numbers of items as they are
-    finished.
+    After an iteration `skips` counts the items without a vector by kind and by the values of the extra columns,
+    `several` the items with more than one face. `on_items` is called with numbers of finished items.
     """
 
     def __init__(
@@ -630,11 +476,9 @@ class EncodedSource(Table):
         self.encoding = encoding
         self.name, self.path, self.label = items.name, items.path, items.path
         self.rows, self.columns, self.missing = items.rows, items.columns, items.missing
-        self.dimension = encoding.encoder(items.kind).dimension
-        if encoding.projection is not None:
-            self.dimension = encoding.projection.size
+        self.dimension = encoding.dimension(items.kind)
         self.metadata = {ENCODER_KEY: encoding.identity(items.kind)}
-        self.single = single  # one vector an item, whatever was asked for
+        self.single = single  # one vector an item, whatever the options say
         self.skips: Counter[tuple[str, tuple[str, ...]]] = Counter()
         self.several = 0
         self.encoded = 0
@@ -644,48 +488,41 @@ class EncodedSource(Table):
         self.skips, self.several, self.encoded = Counter(), 0, 0
         if self.request.strict and self.items.unlisted:
             raise FileError(f"{self.items.unlisted[0]}; fix it, or leave out --strict")
-        waiting: list[Block] = []
-        items = 0
-        for some, outcome in self.encoding.run(self.items, single=self.single):
-            self._account(some, outcome)
-            waiting.append(_block(some, outcome))
-            items += len(some)
-            if items >= BLOCK:
-                yield from self._block(waiting)
-                waiting, items = [], 0
-        yield from self._block(waiting)
+        rows: list[tuple[ItemBatch, int, ItemVectors]] = []
+        encoded = self.encoding.run(self.items, self.items.kind, single=self.single, rows=self.items.rows)
+        for batch, results in encoded:
+            for at, result in enumerate(results):
+                rows.append((batch, at, result))
+                self.several += result.detected > 1
+                if result.kind:
+                    self._skip_item(batch, at, result)
+            self.encoded += len(batch)
+            self.on_items(len(batch))
+            if len(rows) >= BLOCK:
+                yield from self._block(rows)
+                rows = []
+        yield from self._block(rows)
         self.unreadable += self.items.unreadable
         self.problems = [*self.items.problems, *self.problems][:PROBLEMS_KEPT]
 
-    def _block(self, waiting: Sequence[Block]) -> Iterator[Block]:
-        if any(len(block.vectors) for block in waiting):
-            vectors = self.encoding.finished(np.concatenate([block.vectors for block in waiting]))
-            names = self.items.extra
-            values = {name: [text for block in waiting for text in block.values[name]] for name in names}
-            yield Block(vectors, values, ids=[name for block in waiting for name in block.ids])
+    def _block(self, rows: Sequence[tuple[ItemBatch, int, ItemVectors]]) -> Iterator[Block]:
+        owners = [(batch, at) for batch, at, result in rows for _ in range(len(result.vectors))]
+        if owners:
+            vectors = self.encoding.shorten(np.concatenate([r.vectors for *_, r in rows if len(r.vectors)]))
+            values = {name: [batch.values[name][at] for batch, at in owners] for name in self.items.extra}
+            yield Block(vectors, values, ids=[batch.ids[at] for batch, at in owners])
 
-    def _account(self, some: ItemBatch, outcome: Outcome) -> None:
-        self.on_items(len(some))
-        self.several += int((outcome.found > 1).sum())
-        self.encoded += len(some)
-        if not any(outcome.kinds):
-            return
-        for item, kind in enumerate(outcome.kinds):
-            if kind == READ:
-                continue
-            problem = f"{self.path}, {some.ids[item]}: {outcome.reasons[item]}"
-            if self.request.strict:
-                raise FileError(
-                    f"{problem}; mend it or leave it out, or leave out --strict to skip such items"
-                )
-            values = tuple(some.values[name][item] for name in self.items.extra)
-            self.skips[kind, values] += 1
-            self.unreadable += kind == UNREADABLE
-            if len(self.problems) < PROBLEMS_KEPT:
-                self.problems.append(problem)
+    def _skip_item(self, batch: ItemBatch, at: int, result: ItemVectors) -> None:
+        problem = f"{self.path}, {batch.ids[at]}: {result.reason}"
+        if self.request.strict:
+            raise FileError(f"{problem}; {SKIP_HINT}")
+        self.skips[result.kind, tuple(batch.values[name][at] for name in self.items.extra)] += 1
+        self.unreadable += result.kind == UNREADABLE
+        if len(self.problems) < PROBLEMS_KEPT:
+            self.problems.append(problem)
 
     def skipped(self, value: str | None = None) -> dict[str, int]:
-        """Items without a vector by kind, of one value of the first extra column or of all."""
+        """Count the skipped items by kind: those with one value of the first extra column, or all."""
         kinds = dict.fromkeys((UNREADABLE, EMPTY), 0)
         for (kind, values), count in self.skips.items():
             if value is None or values[0] == value:
@@ -693,10 +530,3 @@ class EncodedSource(Table):
         if value is None:
             kinds[UNREADABLE] += self.items.unreadable
         return kinds
-
-
-def _block(some: ItemBatch, outcome: Outcome) -> Block:
-    """The vectors, with the columns and the name of the item of each."""
-    owner = outcome.owner.tolist()
-    values = {name: [column[item] for item in owner] for name, column in some.values.items()}
-    return Block(outcome.vectors, values, ids=[some.ids[item] for item in owner])

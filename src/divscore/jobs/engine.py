@@ -1,61 +1,54 @@
-"""Engine: tasks in, results out in the order of the tasks, whoever works on them."""
+"""Engine: the one ordered executor. Tasks in, results out in the same order, whoever does the work."""
 
 from __future__ import annotations
 
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import (
-    BrokenExecutor,
-    CancelledError,
-    Executor,
-    Future,
-    ThreadPoolExecutor,
-)
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from divscore.errors import Cancel, DivscoreError
-from divscore.jobs.processes import LostWorkerError, Processes
+from divscore.jobs.processes import ProcessPool, WorkerDiedError
 
-__all__ = ["Engine", "KilledWorkersError"]
+__all__ = ["DeadlyTaskError", "Engine"]
 
 T = TypeVar("T")
 R = TypeVar("R")
-RESTARTS = 2
-FIRST = 8  # tasks handed in while nothing is known of the size of their results, where it may be large
-HELD_BYTES = 1 << 30  # of results that wait for their turn
+FIRST = 8  # tasks in flight until the size of a large result is known
+RESULT_BYTES = 1 << 30  # of large results that wait for their turn
 
 
-class KilledWorkersError(DivscoreError):
-    """A task over which several workers died, one after the other."""
+class DeadlyTaskError(DivscoreError):
+    """A task on which several workers died, one after the other."""
 
 
-KILLED = (KilledWorkersError, LostWorkerError)
+DIED = (DeadlyTaskError, WorkerDiedError)
 
 
 class Engine:
-    """Runs tasks in this thread, in threads, in processes, or wherever a given Executor runs them.
+    """Runs tasks in this thread, in threads, in processes, or on the workers of a given Executor.
 
-    At most ``2 · workers + 2`` tasks are handed in beyond those whose results were taken, so memory stays
-    bounded however many tasks there are. A context manager that lets its own workers go at the end, and at once
-    where that end is an exception.
+    A context manager that stops its own workers at the end: after their work, or at once if the end is an exception.
 
     >>> with Engine(2) as engine:
-    ...     [result for task, result in engine.run(abs, [-3, 2, -1])]
+    ...     [result for task, result in engine.map(abs, [-3, 2, -1])]
     [3, 2, 1]
 
     Parameters
     ----------
     workers : int
-        How many at work; one means this thread, or as many as the given executor is known to have.
+        Number of parallel workers. One means this thread, or as many as a given executor has.
     processes : bool
-        Processes in place of threads, for work that holds Python's lock.
+        Use processes instead of threads, for work that holds Python's lock.
     executor : concurrent.futures.Executor, optional
-        Someone else's workers; they are not shut down here.
+        Somebody else's workers; they are not shut down here.
     """
+
+    attempts = 3  # for a task that dies with its worker; the last attempt runs alone
 
     def __init__(
         self, workers: int = 1, *, processes: bool = False, executor: Executor | None = None
@@ -63,7 +56,7 @@ class Engine:
         self.workers = max(1, workers)
         self.processes = processes
         self._given = executor
-        self._own: Executor | None = None
+        self._own: ThreadPoolExecutor | ProcessPool | None = None
         self._cancel = Cancel()
         if executor is not None and self.workers == 1:
             self.workers = int(getattr(executor, "_max_workers", 0)) or os.cpu_count() or 1
@@ -79,15 +72,17 @@ class Engine:
         self.close()
 
     def close(self) -> None:
-        """Let this engine's own workers go."""
-        self._let_go()
+        """Stop this engine's own workers when they are done."""
+        if self._own is not None:
+            self._own.shutdown(wait=True, cancel_futures=True)
+            self._own = None
 
     def abandon(self) -> None:
-        """End this engine's workers: processes at once, threads at their next `check_cancelled`."""
-        if isinstance(self._own, Processes):
-            self._own.end()
+        """Stop this engine's own workers at once: kill processes, cancel threads at their next `check_cancelled`."""
+        if isinstance(self._own, ProcessPool):
+            self._own.kill()
         self._cancel.request()
-        self._let_go()
+        Engine.close(self)
         self._cancel = Cancel()
 
     @property
@@ -102,135 +97,122 @@ class Engine:
 
     @property
     def own(self) -> bool:
-        """Whether the workers are this engine's own, and end when it abandons them."""
+        """Whether the workers belong to this engine and end with it."""
         return self._given is None
 
-    @property
-    def executor(self) -> Executor:
-        """The workers, started when first asked for."""
-        if self._given is not None:
-            return self._given
-        if self._own is None:
-            self._own = self._start()
-        return self._own
-
-    def run(
+    def map(
         self,
         function: Callable[[T], R],
         tasks: Iterable[T],
         *,
-        large: bool = False,
+        known: Callable[[T], R | None] = lambda task: None,
         killed: Callable[[T, str], R] | None = None,
+        large: bool = False,
     ) -> Iterator[tuple[T, R]]:
         """Yield every task with its result, in the order of the tasks.
 
-        What `function` raises is raised here, in its turn. Tasks that were lost with a worker are handed in again.
+        At most ``2 · workers + 2`` tasks are in flight, so memory stays bounded however many there are. An exception
+        of `function` is raised when its task's turn comes. A task that died with its worker is tried again, in the
+        end alone, when all other tasks in flight are done: so only a task that kills workers by itself is blamed.
 
         Parameters
         ----------
         function : callable
-            What is done with a task, by whichever worker.
+            What a worker does with a task.
         tasks : iterable
-            What is told of a task in messages is its text.
+            Messages name a task by its ``str``.
+        known : callable
+            Returns the result of a task that needs no worker, or None.
+        killed : callable, optional
+            Returns the result of a task on which several workers died, from the task and the reason. Without it such
+            a task is an error.
         large : bool
-            Results may be large: their ``nbytes`` decide how many are on the way at a time.
-        killed : callable
-            Gives the result of a task over which several workers died, from the task and the reason; an error
-            without it.
+            Results may be large: their ``nbytes`` limit how many are in flight.
         """
         if self.inline:
             for task in tasks:
-                yield task, function(task)
+                result = known(task)
+                yield task, function(task) if result is None else result
             return
         source = iter(tasks)
-        waiting: deque[tuple[T, Future[R]]] = deque()
+        work = self._prepare(function)
+        in_flight: deque[tuple[T, Future[R]]] = deque()
         most = 2 * self.workers + 2
         window = min(FIRST, most) if large else most
         try:
             while True:
-                for task in islice(source, max(0, window - len(waiting))):
-                    waiting.append((task, self._hand_in(function, task)))
-                if not waiting:
+                for task in islice(source, max(0, window - len(in_flight))):
+                    result = known(task)
+                    in_flight.append((task, self._submit(work, task) if result is None else _done(result)))
+                if not in_flight:
                     return
-                try:
-                    result = self._first(function, waiting)
-                except KILLED:
-                    result = self._alone(function, waiting, killed)
+                result = self._first(work, in_flight, killed)
                 if large:
-                    window = max(2, min(most, HELD_BYTES // max(1, int(getattr(result, "nbytes", 0)))))
-                yield waiting.popleft()[0], result
+                    window = max(2, min(most, RESULT_BYTES // max(1, int(getattr(result, "nbytes", 0)))))
+                yield in_flight.popleft()[0], result
         finally:
-            for _, future in waiting:
+            for _, future in in_flight:
                 future.cancel()
 
-    def _alone(
-        self,
-        function: Callable[[T], R],
-        waiting: deque[tuple[T, Future[R]]],
-        killed: Callable[[T, str], R] | None,
+    def _first(
+        self, work: Any, in_flight: deque[tuple[T, Future[R]]], killed: Callable[[T, str], R] | None
     ) -> R:
-        """Try a task once more when the others are done: all that a dead worker had before it were blamed alike."""
-        for other, future in islice(waiting, 1, None):
-            with suppress(*KILLED):
-                self.result(future, other)
-        task = waiting[0][0]
-        try:
-            return self.result(self._hand_in(function, task), task)
-        except KILLED as error:
-            if not isinstance(error, KilledWorkersError):
-                error = KilledWorkersError(
-                    f"{task}: {RESTARTS + 2} workers died over it, one after the other ({error}); is there enough "
-                    "memory? Try --workers 1, which shows what happens"
-                )
-            if killed is None:
-                raise error from None
-            return killed(task, str(error))
-
-    def result(self, future: Future[R], what: object) -> R:
-        """Wait for what was handed to this engine's executor; `what` it was is for messages."""
-        return future.result()
-
-    def _submit(self, function: Callable[[T], R], task: T) -> Future[R]:
-        if self.local:
-            return self.executor.submit(self._cancel.run, function, task)
-        return self.executor.submit(function, task)
-
-    def _hand_in(self, function: Callable[[T], R], task: T) -> Future[R]:
-        """Submit; where workers died meanwhile, the task is one of those that were lost with them."""
-        try:
-            return self._submit(function, task)
-        except BrokenExecutor as error:
-            lost: Future[R] = Future()
-            lost.set_exception(error)
-            return lost
-
-    def _first(self, function: Callable[[T], R], waiting: deque[tuple[T, Future[R]]]) -> R:
-        """Result of the first of the waiting tasks; one that went down with its worker is started again."""
-        task, future = waiting[0]
-        for again in range(RESTARTS + 1):
+        """Wait for the result of the first task; try it again if its worker died."""
+        task, future = in_flight[0]
+        died: Exception
+        for attempt in range(1, self.attempts + 1):
             try:
-                return self.result(future, task)
+                return self._wait(work, task, future)
+            except DIED as error:
+                died = error
             except CancelledError as error:
                 raise DivscoreError(
-                    f"the workers dropped {task}: were they stopped? Start them, and the command, again"
+                    f"the workers dropped {task}: were they stopped? Start them, then run the command again"
                 ) from error
-            except LostWorkerError:
-                if again == RESTARTS:
-                    raise
-                future = self._hand_in(function, task)
             except BrokenExecutor as error:
-                raise DivscoreError(
-                    f"the workers died, the last of them over {task}; is there enough memory? "
-                    "Try --workers 1, which shows what happens"
-                ) from error
-        raise AssertionError
+                raise self._broken(task) from error
+            if attempt == self.attempts:
+                break
+            if attempt + 1 == self.attempts:
+                for other, waiting in islice(in_flight, 1, None):
+                    with suppress(*DIED):
+                        self._wait(work, other, waiting)
+            future = self._submit(work, task)
+        if not isinstance(died, DeadlyTaskError):
+            died = DeadlyTaskError(
+                f"{task}: {self.attempts} workers died on it, one after the other ({died}). Is there enough memory? "
+                "Try --workers 1 to see what happens"
+            )
+        if killed is None:
+            raise died
+        return killed(task, str(died))
 
-    def _let_go(self) -> None:
-        if self._own is not None:
-            self._own.shutdown(wait=True, cancel_futures=True)
-            self._own = None
+    def _prepare(self, function: Callable[[T], R]) -> Any:
+        """Return what is submitted for every task of one `map`."""
+        return function
 
-    def _start(self) -> Executor:
-        if not self.processes:
-            return ThreadPoolExecutor(self.workers)
-        return Processes(self.workers)
+    def _submit(self, work: Any, task: T) -> Future[Any]:
+        if self._given is not None:
+            try:
+                return self._given.submit(work, task)
+            except BrokenExecutor as error:
+                raise self._broken(task) from error
+        if self._own is None:
+            self._own = (ProcessPool if self.processes else ThreadPoolExecutor)(self.workers)
+        if self.processes:
+            return self._own.submit(work, task)
+        return self._own.submit(self._cancel.run, work, task)
+
+    def _wait(self, work: Any, task: object, future: Future[R]) -> R:
+        return future.result()
+
+    def _broken(self, task: object) -> DivscoreError:
+        return DivscoreError(
+            f"the workers died, the last of them on {task}. Is there enough memory? Try --workers 1 to see what happens"
+        )
+
+
+def _done(result: R) -> Future[R]:
+    future: Future[R] = Future()
+    future.set_result(result)
+    return future

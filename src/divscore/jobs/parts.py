@@ -1,428 +1,413 @@
-"""embed_parts(): items to a folder with one Arrow file a partition, by whatever workers there are."""
+"""Parts of an embedding job: how a source is cut, how a part is made, and how parts become one file.
+
+A partition is described so that any worker can read it. It becomes one part, or several if it is long: Arrow files
+that appear when they are complete and say what they were made from.
+"""
 
 from __future__ import annotations
 
+import csv
+import hashlib
 import json
 import os
-import re
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from divscore.encoders.registry import Kind
 from divscore.errors import DivscoreError, FileError
-from divscore.files import lock_file, refuse_url, write_file
-from divscore.jobs.embed import (
-    EmbedResult,
-    ItemPartition,
-    Predecessor,
-    embed,
-    item_partitions,
-    place_of,
-    places_of,
+from divscore.files import atomic_file, sha256
+from divscore.jobs.cache import ItemVectors, stack_vectors
+from divscore.jobs.encode import KEY_BYTES, SKIP_HINT, Encoding, fingerprint
+from divscore.sources.items import ItemBatch, Items, ListedItems
+from divscore.sources.labelled import ENCODER_KEY
+from divscore.sources.manifest import ABOUT_KEY, KINDS, MOST_VALUES, Embedded, read_embedded
+from divscore.sources.places import Location, UnseenError, filesystem_of, unseen
+from divscore.sources.table import BLOCK_BYTES, check_here
+
+__all__ = [
+    "IDENTITY",
+    "VECTOR",
+    "ItemPartition",
+    "Made",
+    "PartFacts",
+    "PartMaker",
+    "add_up",
+    "item_partitions",
+    "join_parts",
+    "listing_of",
+    "read_facts",
+    "write_listing",
+]
+
+VECTOR, IDENTITY = "embedding", "id"
+# Items of a partition: minutes of work for the slower encoders. A part has at most twice as many.
+ROWS = {"image": 1024, "text": 16_384}
+# What stores say about the content or time of a file, the most reliable first.
+VERSIONS = (
+    *("etag", "content-md5", "md5hash", "generation"),
+    *("lastmodified", "last_modified", "mtime", "updated", "created"),
 )
-from divscore.jobs.encode import Encoding
-from divscore.jobs.engine import Engine
-from divscore.jobs.projection import Projection
-from divscore.sketch.missing import MissingPart
-from divscore.sources import Items, open_table
-from divscore.sources.manifest import FORMAT, KINDS, MANIFEST, Embedded, note_left_out, read_embedded
-from divscore.sources.places import UnseenError
-from divscore.text import printable
-
-__all__ = ["PartsFolder", "PartsResult", "about", "check_parts", "embed_parts"]
+ByValue = dict[str, dict[str, dict[str, int]]]  # column, value, kind
 
 
-# PartsFolder: the folder of an embedding job, and the manifest that says which files in it are the job's own.
-
-LOCK = ".divscore.lock"
-PART = re.compile(r"part-\d{5,}\.arrow")
-BESIDE = (
-    "",
-    ".skipped.csv",
-    ".part",
-)  # what a job leaves of a part: itself, its list of skipped items, its journal
-LEFTOVER = re.compile(rf"\.({PART.pattern})(\.skipped\.csv)?\.[0-9a-f]+(\.part)?")
-
-Stamp = list[int]  # size and time of a file, which change when another takes its place
-
-
-class PartsFolder:
-    """Files ``part-00000.arrow`` … of a folder that belongs to a job alone.
-
-    Only what a manifest of an earlier job lists is ever removed, and only when its successor is there or the new job is
-    finished. Until then the manifest keeps the earlier parts apart from the new ones, so that a job that is stopped
-    halfway does not take them for its own.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        self.replaced = False  # whether vectors of another source or by another encoder were there
-        self._header: dict[str, Any] = {}
-        self._parts: Mapping[str, Mapping[str, str]] = {}
-        self._old: set[str] = set()  # parts that an earlier manifest lists
-        self._stale: dict[str, Stamp] = {}  # those of them that are not this job's
-
-    def check(self, source: Items) -> None:
-        """Refuse a folder that is not the job's own, before anything in it is touched."""
-        if self.path.exists() and not self.path.is_dir():
-            raise FileError(
-                f"{self.path} is a file; give the name of a folder, or one that ends in .arrow for a single file"
-            )
-        here = Path(os.path.realpath(self.path))
-        for place in map(Path, map(os.path.realpath, places_of(source))):
-            if here == place or here in place.parents:
-                raise FileError(
-                    f"{self.path} contains the source {source.path}; give a new folder for the vectors"
-                )
-            if place in here.parents:
-                raise FileError(
-                    f"{self.path} lies inside the source {source.path}, and its files would belong to it; give a "
-                    "folder elsewhere for the vectors"
-                )
-        other = self._foreign(_listed(self._read()))
-        if other:
-            raise FileError(
-                f"{self.path} holds files that are not of an embedding job ({printable(other[0])}"
-                f"{f' and {len(other) - 1} more' if other[1:] else ''}); give a new or an empty folder"
-            )
-
-    def refuse_other(self, header: Mapping[str, Any]) -> None:
-        """Refuse a folder in which vectors of another source or by another encoder lie, finished or not."""
-        found = self._read() or {}
-        there = [file for file in sorted(_listed(found)) if any(map(os.path.exists, self._beside(file)))]
-        mine, its = Predecessor.in_header(header), Predecessor.in_header(found)
-        if there and its.differs(mine):
-            raise FileError(
-                f"{self.path} holds {len(there):,} part{'s' if there[1:] else ''} with vectors of {its.unlike(mine)}; "
-                "give another folder, or --overwrite to replace them"
-            )
-
-    def begun_for(self, source: str) -> bool:
-        """Whether a job for this source was begun here."""
-        return (self._read() or {}).get("source") == source
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep other jobs out; however this process ends, the folder is free again."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with lock_file(self.path / LOCK):
-            yield
-
-    def begin(self, header: Mapping[str, Any], parts: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
-        """Find the parts that an earlier start of the same job finished, with their numbers of items."""
-        self._header, self._parts = {"format": FORMAT, **header}, parts
-        found = self._read() or {}
-        same = all(found.get(key) == value for key, value in self._header.items())
-        self.replaced = bool(found) and not same
-        self._old = _listed(found)
-        signatures = {part["file"]: part.get("signature") for part in found.get("parts", [])} if same else {}
-        kept: dict[str, int] = {}
-        for file in sorted(self._old):
-            stamp = self._stamp(file)
-            own = file in parts and parts[file]["signature"] == signatures.get(file)
-            if stamp is not None and own and stamp != found.get("earlier", {}).get(file):
-                items = _items(self.path / file)
-                if items is not None:
-                    kept[file] = items
-                    continue
-            if stamp is not None:
-                self._stale[file] = stamp
-        self._write(list(parts), earlier=self._stale)
-        return kept
-
-    def made(self) -> list[Path]:
-        """Parts of this job that are there."""
-        return [self.path / file for file in self._parts if self._is_own(file)]
-
-    def finish(self, missing: Sequence[MissingPart]) -> None:
-        """Say in the manifest that the parts are complete, then remove what is left of earlier jobs."""
-        own = [path.name for path in self.made()]
-        self._write(own, finished=True, missing=note_left_out(missing))
-        for file in self._old.difference(own):
-            for path in self._beside(file)[: 3 if file not in self._parts else 1]:
-                path.unlink(missing_ok=True)
-        self.tidy()
-
-    def tidy(self) -> None:
-        """Remove what workers that were stopped had not finished writing."""
-        for path in self.path.iterdir():
-            left = LEFTOVER.fullmatch(path.name)
-            if left and (left[1] in self._parts or left[1] in self._old):
-                path.unlink(missing_ok=True)
-
-    def _beside(self, file: str) -> list[Path]:
-        return [self.path / f"{file}{ending}" for ending in BESIDE]
-
-    def _is_own(self, file: str) -> bool:
-        stamp = self._stamp(file)
-        return stamp is not None and stamp != self._stale.get(file)
-
-    def _stamp(self, file: str) -> Stamp | None:
-        try:
-            found = os.stat(self.path / file)
-        except FileNotFoundError:
-            return None
-        return [found.st_size, found.st_mtime_ns]
-
-    def _foreign(self, listed: set[str]) -> list[str]:
-        """Names in the folder that no job wrote; hidden ones are let be."""
-        if not self.path.is_dir():
-            return []
-        known = {f"{file}{ending}" for file in listed for ending in BESIDE}
-        known |= {MANIFEST} if self._read() is not None else set()
-        return sorted(
-            name for name in os.listdir(self.path) if name not in known and not name.startswith(".")
-        )
-
-    def _read(self) -> dict[str, Any] | None:
-        """The manifest, if it is one of ours."""
-        try:
-            found = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
-            _listed(found)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return None
-        return found if found.get("format") == FORMAT else None
-
-    def _write(
-        self,
-        files: Sequence[str],
-        *,
-        finished: bool = False,
-        missing: Sequence[Mapping[str, Any]] = (),
-        earlier: Mapping[str, Stamp] | None = None,
-    ) -> None:
-        parts = [{"file": file, **self._parts[file]} for file in files]
-        content = {**self._header, "finished": finished, "missing": list(missing), "parts": parts}
-        if earlier:
-            content["earlier"] = earlier
-        write_file(self.path / MANIFEST, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-
-
-def about(path: Path) -> Embedded:
-    """What a finished part says of itself."""
-    part = open_table(path, vectors=False)
-    found = read_embedded(part.metadata, part.label)
-    if found is None:
-        raise FileError(
-            f"{part.label} is no longer the part that was written; let 'divscore embed' start again"
-        )
-    return found
-
-
-def _items(path: Path) -> int | None:
-    """Items of a part; none where it cannot be read, so that it is made anew."""
-    try:
-        return about(path).items
-    except DivscoreError:
-        return None
-
-
-def _listed(manifest: Mapping[str, Any] | None) -> set[str]:
-    """Files that a manifest lists; names that no job gives are left out."""
-    if manifest is None:
-        return set()
-    names = [*(part["file"] for part in manifest.get("parts", [])), *manifest.get("earlier", {}).keys()]
-    return {name for name in names if PART.fullmatch(name)}
+# Cut a source.
 
 
 @dataclass(frozen=True)
-class PartsResult(EmbedResult):
-    """What a job of parts did."""
+class ItemPartition:
+    """Some items of a source, described so that any worker can read them."""
 
-    parts: int = 0
-
-
-@dataclass(frozen=True)
-class _Assignment:
-    """What is the same for all parts."""
-
-    folder: str
-    name: str | None
-    model: str | None
-    options: tuple[tuple[str, str], ...]
-    projection: Projection | None
-    strict: bool
-
-    def encoding(self) -> Encoding:
-        made = Encoding(self.name, model=self.model, options=dict(self.options))
-        made.projection = self.projection
-        made.threads = 1  # so that vectors do not depend on the machine's cores
-        return made
-
-
-@dataclass(frozen=True)
-class _Task:
     number: int
-    partition: ItemPartition
-
-    @property
-    def file(self) -> str:
-        return f"part-{self.number:05}.arrow"
-
-    @property
-    def facts(self) -> dict[str, str]:
-        """What the manifest says of it."""
-        return {"of": self.partition.label, "signature": self.partition.signature}
+    items: Items
+    signature: str  # changes with the content
+    size: int = 0  # bytes of the table when the work was planned
+    done: int = 0  # parts that exist
 
     def __str__(self) -> str:
-        return str(self.partition)
+        return self.items.path
+
+    def file(self, part: int) -> str:
+        """Name of a part; sorted names are in the order of the source."""
+        return f"part-{self.number:05}{f'_{part:05}' if part else ''}.arrow"
+
+    def open(self) -> Items:
+        """Check that the items are here, on whichever machine, and have not changed."""
+        for location in self.items.locations:
+            check_here(location, self.size)
+        if isinstance(self.items, ListedItems):
+            paths = [
+                path for path in self.items.batch.contents if isinstance(path, str) and "://" not in path
+            ]
+            if paths and not any(map(os.path.exists, paths)):
+                raise UnseenError(unseen(paths[0]))
+        return self.items
+
+
+def item_partitions(source: Items) -> Iterator[ItemPartition]:
+    """Cut a source into partitions, in its order; how depends on the source alone."""
+    for number, items in enumerate(source.divided(ROWS[source.kind])):
+        if isinstance(items, ListedItems):
+            versions = [_picture_version(content) for content in items.batch.contents]
+            yield ItemPartition(number, items, _digest(items.extra, list(items.batch.ids), versions))
+        else:
+            location = items.locations[0]
+            size, version = file_version(location)
+            about = (location.name, size, version, items.column, items.extra, str(items.piece), items.before)
+            yield ItemPartition(number, items, _digest(*about), size)
+
+
+def file_version(location: Location) -> tuple[int, str]:
+    """Size of a file, and what changes with its content even if the size does not."""
+    if location.path == "-":
+        return os.path.getsize(location.url), sha256(location.url)
+    if not location.remote:
+        about = os.stat(location.url)
+        return about.st_size, str(about.st_mtime_ns)
+    filesystem, path = filesystem_of(location.url)
+    with location.reading("a remote file"):
+        info = {key.lower(): value for key, value in filesystem.info(path).items()}
+    return int(info.get("size") or 0), next((str(info[key]) for key in VERSIONS if info.get(key)), "")
+
+
+def _picture_version(content: str | bytes) -> str:
+    if isinstance(content, str) and "://" not in content:
+        with suppress(OSError, ValueError):
+            about = os.stat(content)
+            return f"{about.st_size} {about.st_mtime_ns}"
+    return fingerprint(content).hex()
+
+
+def _digest(*content: object) -> str:
+    text = repr(content).encode("utf-8", "backslashreplace")
+    return hashlib.blake2b(text, digest_size=KEY_BYTES).hexdigest()
+
+
+# Make parts.
+
+
+class Made(NamedTuple):
+    """What became of a partition: the number of items, or why it could not be read."""
+
+    items: int = 0
+    unreadable: str = ""
+    fatal: bool = False  # no other partition can be read either
 
 
 @dataclass(frozen=True)
-class _Done:
-    items: int = 0
-    resumed: int = 0
-    failed: str | None = None
-    fatal: bool = False
+class PartMaker:
+    """Makes parts; it has what all parts of a job share and is the same in every process."""
 
+    folder: str
+    source: str  # name
+    origin: str
+    kind: Kind
+    identity: str
+    variant: str
+    columns: tuple[str, ...]
+    dimension: int
+    strict: bool
 
-def embed_parts(
-    source: Items,
-    out: str | os.PathLike[str],
-    encoding: Encoding,
-    engine: Engine,
-    *,
-    strict: bool = False,
-    overwrite: bool = False,
-    progress: Callable[[int], None] = lambda items: None,
-    on_failure: Callable[[str], None] = lambda reason: None,
-) -> PartsResult:
-    """Encode every item of `source` into files ``part-00000.arrow`` … of the folder `out`, with a manifest.
+    @property
+    def header(self) -> dict[str, Any]:
+        """What parts of one job have in common."""
+        return {
+            "source": self.source,
+            "origin": self.origin,
+            "encoder": self.identity,
+            "variant": self.variant,
+            "columns": list(self.columns),
+        }
 
-    Each file appears when it is whole. After an interruption the same call makes only those that are not there; the
-    files are the same to the byte whoever made them. How the source is cut depends on the source alone. Vectors of
-    another source or by another encoder are replaced only where `overwrite` says so. `progress` is told of items as
-    they are encoded where that is done in this process, or else of whole parts; never by two threads at once.
-    """
-    folder = check_parts(source, out)
-    with folder.held():
-        folder.check(source)  # again, as another job may have been at work
-        header = _header(source, encoding)
-        if not overwrite:
-            folder.refuse_other(header)
-        tasks = [_Task(at, each) for at, each in enumerate(item_partitions(source, strict=strict))]
-        kept = folder.begin(header, {task.file: task.facts for task in tasks})
-        for task in tasks:
-            if task.file in kept:
-                progress(kept[task.file])
-        assignment = _Assignment(
-            os.fspath(folder.path.absolute()),
-            encoding.spec(source.kind).name,
-            _anywhere(encoding.model),
-            encoding.options,
-            encoding.projection,
-            strict,
-        )
-        missing = list(source.missing)
-        waiting = [task for task in tasks if task.file not in kept]
-        resumed = sum(kept.values())
-        here = engine.inline or engine.local
-        work = partial(_embed_part, assignment, progress=_one_at_a_time(progress) if here else None)
+    def signature(self, partition: ItemPartition, part: int) -> str:
+        """Tells whether a part is the one that this job would make."""
+        return _digest(self.header, partition.signature, part)
+
+    def make(self, partition: ItemPartition, encoding: Encoding, progress: Callable[[int], None]) -> Made:
+        """Make the parts of a partition that do not exist yet."""
+        items = number = 0
         try:
-            for task, done in engine.run(work, waiting, killed=_killed):
-                if done.failed is not None:
-                    if strict or done.fatal or len(tasks) == 1:
-                        raise FileError(done.failed)
-                    missing.append(MissingPart(task.partition.label, done.failed, task.partition.rows))
-                    on_failure(done.failed)
-                resumed += done.resumed
-                if not here:
-                    progress(done.items)
-        except BaseException:
-            engine.abandon()  # while the folder is still held: its own workers write no more
-            if engine.own:
-                folder.tidy()
-            raise
-        return _finished(folder, source, missing, resumed)
+            source = partition.open()
+            runs = _Runs(source, 2 * ROWS[self.kind])
+            while number == 0 or runs.more():
+                batches = runs.next()
+                if number < partition.done:
+                    for _ in batches:
+                        pass  # read, and not encoded
+                else:
+                    part = _Part(self, source.path)
+                    for batch, results in encoding.run(batches, self.kind, rows=partition.items.rows):
+                        part.add(batch, results, encoding)
+                        progress(len(batch))
+                    last = not runs.more()
+                    if last:
+                        part.add_unreadable(source)
+                    facts = {"signature": self.signature(partition, number), "last": last}
+                    part.write(partition.file(number), facts)
+                    items += part.counts["items"]
+                number += 1
+        except _UnreadableError as error:
+            return Made(items, str(error), isinstance(error.__cause__, UnseenError))
+        except UnseenError as error:
+            return Made(items, str(error), True)
+        return Made(items)
+
+    def schema(self, about: Mapping[str, Any]) -> Any:
+        """Arrow schema of a part or file: id, the source's own columns as text, and the vector."""
+        import pyarrow as pa
+
+        vector = pa.list_(pa.field("item", pa.float32(), nullable=False), self.dimension)
+        fields = [pa.field(name, pa.string(), nullable=False) for name in (IDENTITY, *self.columns)]
+        fields.append(pa.field(VECTOR, vector, nullable=False))
+        metadata = {ENCODER_KEY: self.identity, ABOUT_KEY: json.dumps({"source": self.source, **about})}
+        return pa.schema(fields, metadata=metadata)
 
 
-def check_parts(source: Items, out: str | os.PathLike[str], encoding: Encoding | None = None) -> PartsFolder:
-    """Refuse a folder that vectors cannot be written to, or that holds something else, before anything is done.
-
-    With an encoding, vectors of another source or by another encoder are something else, too.
-    """
-    refuse_url(out, "a folder of vectors")
-    folder = PartsFolder(out)
-    folder.check(source)
-    if encoding is not None:
-        folder.refuse_other(_header(source, encoding))
-    return folder
+class _UnreadableError(DivscoreError):
+    """A partition could not be read. Only then, not if a part cannot be written, the job goes on without it."""
 
 
-def _one_at_a_time(progress: Callable[[int], None]) -> Callable[[int], None]:
-    """For several threads that tell of their progress."""
-    lock = threading.Lock()
+class _Runs:
+    """Cuts items into runs of at most `size` without reading ahead."""
 
-    def tell(items: int) -> None:
-        with lock:
-            progress(items)
+    def __init__(self, source: Items, size: int) -> None:
+        self._batches, self._size = iter(source), size
+        self._rest: ItemBatch | None = None
 
-    return tell
+    def more(self) -> bool:
+        """Whether there are items left."""
+        try:
+            while not self._rest:
+                self._rest = next(self._batches, None)
+                if self._rest is None:
+                    return False
+        except DivscoreError as error:
+            raise _UnreadableError(str(error)) from error
+        return True
 
-
-def _header(source: Items, encoding: Encoding) -> dict[str, Any]:
-    """What parts must have in common to be of one job."""
-    return {
-        "source": place_of(source),
-        "encoder": encoding.identity(source.kind),
-        "variant": encoding.encoder(source.kind).variant,
-        "columns": list(source.extra),
-    }
-
-
-def _finished(folder: PartsFolder, source: Items, missing: list[MissingPart], resumed: int) -> PartsResult:
-    """Add up the parts and say in the manifest that they are complete."""
-    counts: Counter[str] = Counter()
-    made = folder.made()
-    for path in made:
-        said = about(path)
-        counts.update({"items": said.items, "vectors": said.vectors, "several": said.several, **said.skipped})
-    if not counts["vectors"]:
-        why = missing[0].reason if missing else "the files part-*.skipped.csv say why"
-        raise FileError(f"{source.path}: none of {counts['items']:,} items has a vector; {why}")
-    folder.finish(missing)
-    return PartsResult(
-        os.fspath(folder.path),
-        counts["items"],
-        counts["vectors"],
-        resumed,
-        counts["several"],
-        {kind: counts[kind] for kind in KINDS},
-        folder.replaced,
-        parts=len(made),
-        missing=tuple(missing),
-    )
+    def next(self) -> Iterator[ItemBatch]:
+        """Yield the items of the next run; all of them must be taken before another begins."""
+        left = self._size
+        while left and self.more():
+            assert self._rest is not None
+            batch, self._rest = self._rest.slice(0, left), self._rest.slice(left, len(self._rest))
+            left -= len(batch)
+            yield batch
 
 
-def _anywhere(model: str | None) -> str | None:
-    """A model's path for a process that works in another folder; a name stays as it is."""
-    return os.path.abspath(model) if model is not None and os.path.exists(model) else model
+class _Part:
+    """Items of one part, until it is written."""
+
+    def __init__(self, maker: PartMaker, path: str) -> None:
+        self.counts: Counter[str] = Counter()
+        self._maker, self._path = maker, path
+        self._vectors: list[Any] = [np.empty((0, maker.dimension), dtype=np.float32)]
+        self._texts: list[list[str]] = [[] for _ in (IDENTITY, *maker.columns)]
+        self._skipped: list[list[str]] = []  # rows of the listing
+        self._by_value: ByValue = {name: {} for name in maker.columns}
+
+    def add(self, batch: ItemBatch, results: Sequence[ItemVectors], encoding: Encoding) -> None:
+        columns = [batch.ids, *(batch.values[name] for name in self._maker.columns)]
+        for at, result in enumerate(results):
+            self.counts["several"] += result.detected > 1
+            if result.kind:
+                self._skip(result, [column[at] for column in columns])
+            for texts, column in zip(self._texts, columns, strict=True):
+                texts += [column[at]] * len(result.vectors)
+        raw = stack_vectors(results, encoding.encoder(self._maker.kind).dimension)
+        self._vectors.append(encoding.shorten(raw))
+        self.counts += Counter(items=len(batch), vectors=len(raw))
+
+    def add_unreadable(self, source: Items) -> None:
+        """Count rows that the source itself could not read."""
+        self.counts += Counter(items=source.unreadable, unreadable=source.unreadable)
+        problems, more = list(source.problems), source.unreadable - len(source.problems)
+        if more > 0:
+            problems.append(f"and {more} more rows")
+        self._skipped += [
+            ["", "unreadable", problem, *("" for _ in self._maker.columns)] for problem in problems
+        ]
+
+    def write(self, file: str, facts: Mapping[str, Any]) -> None:
+        import pyarrow as pa
+
+        path = Path(self._maker.folder, file)
+        write_listing(listing_of(path), self._maker.columns, self._skipped)
+        skipped = {kind: self.counts[kind] for kind in KINDS}
+        numbers = {name: self.counts[name] for name in ("items", "vectors", "several")}
+        about = {**numbers, "skipped": skipped, "skipped_by": _few_values(self._by_value)}
+        schema = self._maker.schema({**about, "variant": self._maker.variant, **facts})
+        vectors = pa.FixedSizeListArray.from_arrays(
+            pa.array(np.concatenate(self._vectors).ravel()), type=schema.field(VECTOR).type
+        )
+        batch = pa.RecordBatch.from_arrays([*map(_text_array, self._texts), vectors], schema=schema)
+        _write_arrow(path, schema, [batch])
+
+    def _skip(self, result: ItemVectors, texts: list[str]) -> None:
+        if self._maker.strict:
+            raise FileError(f"{self._path}, {texts[0]}: {result.reason}; {SKIP_HINT}")
+        self.counts[result.kind] += 1
+        self._skipped.append([texts[0], result.kind, result.reason, *texts[1:]])
+        for values, value in zip(self._by_value.values(), texts[1:], strict=True):
+            kinds = values.setdefault(value, {})
+            kinds[result.kind] = kinds.get(result.kind, 0) + 1
 
 
-def _killed(task: _Task, reason: str) -> _Done:
-    return _Done(failed=reason)
+def _text_array(values: Sequence[str]) -> Any:
+    import pyarrow as pa
 
-
-def _embed_part(assignment: _Assignment, task: _Task, progress: Callable[[int], None] | None = None) -> _Done:
-    """Make one part, in whichever process or machine; its encoder is loaded once a process."""
-    target = Path(assignment.folder) / task.file
     try:
-        with assignment.encoding() as encoding:
-            made = embed(
-                task.partition.open(),
-                target,
-                encoding,
-                strict=assignment.strict,
-                part=True,
-                progress=progress or (lambda items: None),
-            )
-        return _Done(made.items, made.resumed)
-    except UnseenError as error:
-        return _Done(failed=str(error), fatal=True)
-    except DivscoreError as error:
-        return _Done(failed=str(error))
+        return pa.array(values, pa.string())
+    except UnicodeEncodeError:
+        # A lone half of a surrogate pair: allowed in JSON, but not in UTF-8.
+        return pa.array([value.encode("utf-8", "replace").decode() for value in values], pa.string())
+
+
+def _few_values(by: ByValue) -> ByValue:
+    """Drop columns in which nearly every item has its own value: nobody audits by them."""
+    return {name: values for name, values in by.items() if sum(map(len, values.values())) <= MOST_VALUES}
+
+
+# Read parts, and join them.
+
+
+class PartFacts(NamedTuple):
+    """What a part or a file says about itself."""
+
+    about: Embedded
+    header: dict[str, Any]
+    signature: str | None
+    last: bool
+
+
+def read_facts(path: Path) -> PartFacts | None:
+    """Read what a file says about itself; None if it is damaged, or `embed` did not write it."""
+    import pyarrow as pa
+
+    try:
+        with pa.memory_map(os.fspath(path)) as file:
+            stored = pa.ipc.open_file(file).schema.metadata or {}
+        metadata = {key.decode(): value.decode() for key, value in stored.items()}
+        about = read_embedded(metadata, path.name)
+        told = json.loads(metadata.get(ABOUT_KEY, "{}"))
+    except (OSError, ValueError, DivscoreError):  # Arrow's errors are one of the first two
+        return None
+    if about is None:
+        return None
+    header = {**told, "encoder": metadata.get(ENCODER_KEY)}
+    return PartFacts(about, header, told.get("signature"), told.get("last") is True)
+
+
+def add_up(abouts: Iterable[Embedded], columns: Sequence[str]) -> tuple[Counter[str], ByValue]:
+    """What several parts say about their items, as counts and by the values of columns."""
+    counts: Counter[str] = Counter()
+    by: ByValue = {name: {} for name in columns}
+    for about in abouts:
+        counts.update(items=about.items, vectors=about.vectors, several=about.several, **about.skipped)
+        by = {name: values for name, values in by.items() if name in about.skipped_by}
+        for name, values in by.items():
+            for value, kinds in about.skipped_by[name].items():
+                total = values.setdefault(value, {})
+                for kind, number in kinds.items():
+                    total[kind] = total.get(kind, 0) + number
+        by = _few_values(by)
+    return counts, by
+
+
+def join_parts(parts: Sequence[Path], target: Path, schema: Any) -> None:
+    """Write the vectors of parts as one file."""
+    import pyarrow as pa
+
+    def batches() -> Iterator[Any]:
+        for path in parts:
+            with pa.memory_map(os.fspath(path)) as file:
+                reader = pa.ipc.open_file(file)
+                yield from (reader.get_batch(at) for at in range(reader.num_record_batches))
+
+    _write_arrow(target, schema, batches())
+
+
+def _write_arrow(path: Path, schema: Any, batches: Iterable[Any]) -> None:
+    """Write record batches, small ones together: readers are faster with large ones."""
+    import pyarrow as pa
+
+    enough = max(1, BLOCK_BYTES // (4 * schema.field(VECTOR).type.list_size))
+    with (
+        atomic_file(path) as temporary,
+        pa.OSFile(os.fspath(temporary), "wb") as sink,
+        pa.ipc.new_file(sink, schema) as writer,
+    ):
+        waiting: list[Any] = []
+        for batch in chain(batches, [None]):
+            if batch is not None and batch.num_rows:
+                waiting.append(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+            if waiting and (batch is None or sum(each.num_rows for each in waiting) >= enough):
+                for whole in pa.Table.from_batches(waiting).combine_chunks().to_batches():
+                    writer.write_batch(whole)
+                waiting = []
+
+
+def listing_of(path: Path) -> Path:
+    """File that lists the skipped items of a part or file."""
+    return path.with_name(f"{path.name}.skipped.csv")
+
+
+def write_listing(path: Path, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """List skipped items; without any there is no file."""
+    if not rows:
+        path.unlink(missing_ok=True)
+        return False
+    with (
+        atomic_file(path) as temporary,
+        open(temporary, "w", encoding="utf-8", errors="replace", newline="") as stream,
+    ):
+        writer = csv.writer(stream)
+        writer.writerow([IDENTITY, "kind", "reason", *columns])
+        writer.writerows(rows)
+    return True

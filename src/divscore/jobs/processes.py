@@ -1,7 +1,7 @@
-"""Processes: an executor whose workers may be killed, or ended, at any moment; nobody waits for them then.
+"""ProcessPool: an executor whose workers can be killed at any moment without anybody waiting for them.
 
-Python's own pool hands all results over in one pipe, and waits for ever for the rest of a result whose sender was
-killed. Here every worker has a pipe of its own, and a thread that asks it: the end of either is an answer.
+Python's own pool sends all results through one pipe and waits forever for the rest of a result when its sender is
+killed. Here every worker has its own pipe and a thread that talks to it: the end of either is an answer.
 """
 
 from __future__ import annotations
@@ -23,136 +23,117 @@ from multiprocessing.reduction import ForkingPickler
 from multiprocessing.resource_tracker import ensure_running
 from typing import Any, TypeVar
 
-__all__ = ["LostWorkerError", "Processes"]
+__all__ = ["ProcessPool", "WorkerDiedError"]
 
 R = TypeVar("R")
 SINGLE_THREADED = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-END_SECONDS = 5.0  # that an idle worker may take to end
-TRIES = 3  # of handing a task to a worker that turns out to be dead
+CLOSE_SECONDS = 5.0  # for an idle worker to end
+ATTEMPTS = 3  # to give a call to a worker that turns out to be dead
 # Not forked: this process may have threads, such as the progress bar's.
 _SPAWN = multiprocessing.get_context("spawn")
-_STARTING = threading.Lock()  # the environment is everybody's
+_STARTING = threading.Lock()  # os.environ is shared by all threads
 
 
-class LostWorkerError(BrokenExecutor):
-    """The worker of this one task was killed; another takes its place, and other tasks are none the worse."""
+class WorkerDiedError(BrokenExecutor):
+    """The worker of this call died; a new worker takes its place, and other calls are not affected."""
 
 
-class Processes(Executor):
-    """Runs tasks in processes of their own, with one thread each for linear algebra.
+class ProcessPool(Executor):
+    """Runs calls in processes, each with one thread for linear algebra.
 
-    Workers start when there is work for them, do not outlive who started them, and leave Ctrl-C to it. The task that
-    a killed worker was at raises `LostWorkerError`.
-
-    Parameters
-    ----------
-    workers : int
-        At most so many processes at a time.
-    begin : callable, optional
-        What a worker calls first, with `arguments`.
+    Workers start when there is work for them, end with the process that started them, and ignore Ctrl-C. The call
+    that a killed worker was running raises `WorkerDiedError`.
     """
 
-    def __init__(
-        self, workers: int, begin: Callable[..., None] | None = None, arguments: tuple[Any, ...] = ()
-    ) -> None:
-        self._begin = begin, arguments
-        self._threads = ThreadPoolExecutor(workers)
+    def __init__(self, workers: int) -> None:
+        self._threads = ThreadPoolExecutor(workers)  # one waits for each worker
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         self._workers: set[_Worker] = set()
-        self._changing = threading.Lock()  # held while a worker starts or ends
-        self._ended = False
+        self._changing = threading.Lock()  # while a worker starts or ends
+        self._killed = False
         _POOLS.add(self)
 
     def submit(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> Future[R]:
-        """Hand in a call for the next worker that is free."""
+        """Queue a call for the next free worker."""
         return self._threads.submit(self._call, fn, args, kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more work, and let the workers go when they are done; without `wait`, when this process ends."""
+        """Take no more calls and end the workers when they are done; without `wait`, when this process ends."""
         self._threads.shutdown(wait, cancel_futures=cancel_futures)
         if wait:
-            self.dismiss()
+            self.close_idle()
 
-    def dismiss(self) -> None:
-        """Let idle workers go, when there is no more work."""
+    def close_idle(self) -> None:
+        """End the workers; all must be idle."""
         with self._changing:
             for worker in self._workers:
-                worker.pipe.close()  # all of them, before the first is waited for
+                worker.pipe.close()  # all of them, before waiting for the first
             for worker in self._workers:
-                worker.dismiss()
+                worker.close()
             self._workers.clear()
 
-    def end(self) -> None:
-        """End all workers in the middle of their work."""
+    def kill(self) -> None:
+        """Kill all workers, whatever they are doing."""
         with self._changing:
-            self._ended = True
+            self._killed = True
             for worker in self._workers:
                 worker.process.kill()
 
     def _call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        asked = ForkingPickler.dumps((function, args, kwargs))
-        worker = self._ask(asked)
+        worker = self._start(ForkingPickler.dumps((function, args, kwargs)))
         try:
             answer = worker.pipe.recv_bytes()
         except (EOFError, OSError) as error:
-            raise LostWorkerError(self._bury(worker)) from error
-        worker.proved = True
+            raise WorkerDiedError(self._remove(worker)) from error
         self._idle.put(worker)
         result, raised, trace = ForkingPickler.loads(answer)
         if raised is not None:
-            raise raised from _ThereError(trace)
+            raise raised from _WorkerTraceback(trace)
         return result
 
-    def _ask(self, asked: memoryview) -> _Worker:
-        """Send a call to a worker; one that died while it was idle never began with it."""
-        for again in range(TRIES):
-            worker = self._take()
+    def _start(self, call: memoryview) -> _Worker:
+        """Send a call to a worker and wait until it begins; one that died while idle never does."""
+        for _ in range(ATTEMPTS):
+            worker = self._free_worker()
             try:
-                worker.pipe.send_bytes(asked)
+                worker.pipe.send_bytes(call)
+                worker.pipe.recv_bytes()
                 return worker
-            except OSError as error:
-                why = self._bury(worker)
-                if again + 1 == TRIES:
-                    raise LostWorkerError(why) from error
-        raise AssertionError
+            except (EOFError, OSError) as error:
+                died, reason = error, self._remove(worker)
+        raise WorkerDiedError(f"{reason} before it did anything") from died
 
-    def _take(self) -> _Worker:
-        """An idle worker, or a new one: there are no more threads than workers may be."""
+    def _free_worker(self) -> _Worker:
+        """Return an idle worker or a new one; there are never more threads than workers allowed."""
         with suppress(queue.Empty):
-            while True:
-                worker = self._idle.get_nowait()
-                with self._changing:
-                    alive = worker.process.exitcode is None
-                if alive:
-                    return worker
-                self._bury(worker)
+            return self._idle.get_nowait()
         with self._changing:
-            if self._ended:
-                raise LostWorkerError("the workers were ended")
-            worker = _Worker(*self._begin)
+            if self._killed:
+                raise WorkerDiedError("the workers were killed")
+            worker = _Worker()
             self._workers.add(worker)
             return worker
 
-    def _bury(self, worker: _Worker) -> str:
-        """Forget a worker that has died; how it did."""
+    def _remove(self, worker: _Worker) -> str:
+        """Forget a dead worker and say how it ended."""
         with self._changing:
-            code = worker.dismiss()
+            code = worker.close()
             self._workers.discard(worker)
-        return f"a worker ended with code {code}{'' if worker.proved else ' before it did anything'}"
+        return f"a worker ended with code {code}"
 
 
-# Workers of pools that nobody shut down must not be waited for when this process ends.
-_POOLS: weakref.WeakSet[Processes] = weakref.WeakSet()
+# Nobody waits at the end of this process for the workers of a pool that was never shut down.
+_POOLS: weakref.WeakSet[ProcessPool] = weakref.WeakSet()
 
 
 @atexit.register
-def _dismiss_all() -> None:
+def _close_all() -> None:
     for pool in list(_POOLS):
-        pool.dismiss()
+        pool.close_idle()
 
 
-class _ThereError(Exception):
-    """Where in a worker an error was raised, as text."""
+class _WorkerTraceback(Exception):  # noqa: N818 - it is not raised, only shown as a cause
+    """Where in a worker an error was raised."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
@@ -161,13 +142,12 @@ class _ThereError(Exception):
 class _Worker:
     """A process and the one pipe to it."""
 
-    def __init__(self, begin: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
-        self.proved = False  # that it can work at all
+    def __init__(self) -> None:
         self.pipe, there = _SPAWN.Pipe()
-        self.process: SpawnProcess = _SPAWN.Process(target=_serve, args=(there, begin, arguments))
+        self.process: SpawnProcess = _SPAWN.Process(target=_serve, args=(there,))
         try:
-            # A process looks for its number of threads when it imports numpy, which may be the first thing it does.
-            with _STARTING, _environment(dict.fromkeys(SINGLE_THREADED, "1")), _undisturbed():
+            # numpy reads the number of threads when it is imported, which may be the first thing a process does.
+            with _STARTING, _environment(dict.fromkeys(SINGLE_THREADED, "1")), _interrupts_blocked():
                 self.process.start()
         except BaseException:
             self.pipe.close()
@@ -175,46 +155,46 @@ class _Worker:
         finally:
             there.close()
 
-    def dismiss(self) -> int | None:
-        """Let an idle worker end, or see that one has ended; the code it ended with."""
+    def close(self) -> int | None:
+        """End an idle or dead worker and return its exit code."""
         self.pipe.close()
-        self.process.join(END_SECONDS)
+        self.process.join(CLOSE_SECONDS)
         if self.process.exitcode is None:
             self.process.kill()
             self.process.join()
         return self.process.exitcode
 
 
-def _serve(pipe: Connection, begin: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
-    """In a worker: do what is asked, until the other end is closed."""
+def _serve(pipe: Connection) -> None:
+    """In a worker: run calls until the other end of the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    if begin is not None:
-        begin(*arguments)
     with suppress(EOFError, OSError):
         while True:
-            pipe.send_bytes(_outcome(pipe.recv_bytes()))
+            call = pipe.recv_bytes()
+            pipe.send_bytes(b"")  # it begins
+            pipe.send_bytes(_answer(call))
 
 
-def _outcome(asked: bytes) -> memoryview:
+def _answer(call: bytes) -> memoryview:
     try:
-        function, args, kwargs = ForkingPickler.loads(asked)
+        function, args, kwargs = ForkingPickler.loads(call)
         return ForkingPickler.dumps((function(*args, **kwargs), None, ""))
     except BaseException as error:
         trace = "".join(traceback.format_exception(error)).rstrip()
         try:
             answer = ForkingPickler.dumps((None, error, trace))
             ForkingPickler.loads(answer)
-        except BaseException:  # an error that does not travel
-            told = traceback.format_exception_only(error)[-1].strip()
-            answer = ForkingPickler.dumps((None, RuntimeError(told), trace))
+        except BaseException:  # the error itself cannot be pickled
+            message = traceback.format_exception_only(error)[-1].strip()
+            answer = ForkingPickler.dumps((None, RuntimeError(message), trace))
         return answer
 
 
 def _end_with_parent() -> None:
-    """One who was killed cannot tell its workers to stop in the middle of their work."""
+    """A parent that was killed cannot stop its workers."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -236,12 +216,12 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """What starts here is not interrupted by Ctrl-C until it says so: it would tell of it at length."""
+def _interrupts_blocked() -> Iterator[None]:
+    """A process that starts here ignores Ctrl-C until it can handle it; it would print a traceback."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    ensure_running()  # or else it would end the block
+    ensure_running()  # starting the resource tracker later would end the block
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -248,7 +248,7 @@ def _partials(
             yield each, sketch_partition(assignment, each, workers=threads, progress=progress)
         return
     # With many collections a part's result may take as many bytes as its vectors.
-    at_work = engine.run(
+    at_work = engine.map(
         partial(sketch_partition, assignment), partitions, large=assignment.by is not None, killed=_killed
     )
     for partition, found in at_work:

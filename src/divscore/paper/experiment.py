@@ -238,7 +238,7 @@ def repeat(
             light = replace(data, vectors=np.empty((len(data), 0)))
             call = functools.partial(_call_mapped, work, light, file)
         engine = stack.enter_context(Engine(min(workers, len(tasks)), processes=True))
-        for _, result in engine.run(call, tasks):
+        for _, result in engine.map(call, tasks):
             results.append(result)
             if progress is not None:
                 progress(1)

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any, Literal, Self
 
@@ -20,6 +20,7 @@ from divscore.text import public
 __all__ = [
     "ItemBatch",
     "Items",
+    "ListedItems",
     "PictureFiles",
     "PictureFolder",
     "TableItems",
@@ -73,6 +74,7 @@ class Items:
         self.other: Counter[str] = Counter()  # files in a folder that are no pictures, by suffix
         self.table: Table | None = None  # that the items are in, and the column
         self.column = ""
+        self.before = 0  # rows of the tables before these
 
     def __iter__(self) -> Iterator[ItemBatch]:
         raise NotImplementedError
@@ -86,9 +88,11 @@ class Items:
         other.extra = tuple(extra)
         return other
 
-    def divided(self, rows: int) -> Iterator[Self]:
-        """Items of a table in runs of about `rows`, file by file, that a worker in another folder can read."""
-        raise NotImplementedError
+    def divided(self, rows: int) -> Iterator[Items]:
+        """Runs of at most, or of a table about, `rows` items that a worker in another folder can read."""
+        for batch in self:
+            for start in range(0, len(batch), rows):
+                yield ListedItems(self, batch.slice(start, start + rows))
 
     @property
     def piece(self) -> Piece | None:
@@ -103,6 +107,23 @@ class Items:
     def __repr__(self) -> str:
         rows = "" if self.rows is None else f"{self.rows} "
         return f"<{type(self).__name__} {self.path}: {rows}{self.kind}s>"
+
+
+class ListedItems(Items):
+    """Some pictures of a source, by their absolute paths."""
+
+    def __init__(self, source: Items, batch: ItemBatch) -> None:
+        label = f"{source.path}, {batch.ids[0]} to {batch.ids[-1]}"
+        super().__init__(label, source.name, source.kind, source.columns)
+        self.extra, self.rows = source.extra, len(batch)
+        self.batch = replace(batch, contents=[_absolute(each) for each in batch.contents])
+
+    def __iter__(self) -> Iterator[ItemBatch]:
+        yield self.batch
+
+
+def _absolute(content: str | bytes) -> str | bytes:
+    return os.path.abspath(content) if isinstance(content, str) and "://" not in content else content
 
 
 def plain(name: str) -> str:
@@ -284,13 +305,16 @@ class TableItems(Items):
 
     def divided(self, rows: int) -> Iterator[Self]:
         """Runs of about `rows` rows, file by file."""
+        before = 0
         for part in self.table.parts:
             pieces = part.pieces(rows)
             for piece in pieces if len(pieces) > 1 else [None]:
                 other, table = copy(self), part.copied(part.location.anywhere).select(piece=piece)
                 other.path = f"{part.label}, {piece}" if piece else part.label
                 other._read(table, self.extra)
+                other.before = before
                 yield other
+            before += part.rows or sum(piece.rows or 0 for piece in pieces)
 
     def _read(self, table: Table, extra: Sequence[str]) -> None:
         self.extra = tuple(dict.fromkeys(extra))
@@ -315,7 +339,7 @@ class TableItems(Items):
 
     def __iter__(self) -> Iterator[ItemBatch]:
         self.unreadable, self.problems = 0, []
-        before = 0  # rows of earlier files
+        before = self.before
         for part in self.parts:
             first = part.request.piece.first if part.request.piece else 0
             count = 0

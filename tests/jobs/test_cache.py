@@ -1,0 +1,120 @@
+"""The cache: vectors of items encoded before, by content and encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from divscore.errors import FileError
+from divscore.jobs.cache import Cache, ItemVectors
+from divscore.jobs.encode import Encoding, fingerprint
+from divscore.jobs.opening import open_any
+
+
+def test_cache_by_content_and_encoder(tmp_path: Path, photos: Path, model: Path, monkeypatch: Any) -> None:
+    encoded: list[int] = []
+    folder = tmp_path / "cache"
+
+    def first_time() -> Iterator[Encoding]:
+        with Encoding("onnx", model=model, cache=folder) as some:
+            kind = type(some.encoder("image"))
+            monkeypatch.setattr(kind, "encode", _counted(kind.encode, encoded))
+            yield some
+            monkeypatch.undo()
+
+    for expected in (200, 0):
+        encoded.clear()
+        for some in first_time():
+            blocks = list(open_any(photos, some))
+        assert sum(encoded) == expected
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for number, path in enumerate(sorted(photos.iterdir())):
+        (moved / f"{number}.png").write_bytes(path.read_bytes())
+    encoded.clear()
+    for some in first_time():
+        again = list(open_any(moved, some))
+    assert sum(encoded) == 0
+    assert {tuple(v) for b in again for v in b.vectors} == {tuple(v) for b in blocks for v in b.vectors}
+    assert len(list(folder.glob("onnx-*.sqlite"))) == 1
+    with Encoding("onnx", model=model, cache=folder, options={"normalise": "none"}) as other:
+        list(open_any(photos, other))
+    assert len(list(folder.glob("onnx-*.sqlite"))) == 2
+
+
+def _counted(encode: Any, counts: list[int]) -> Any:
+    def counting(self: Any, items: Any) -> Any:
+        counts.append(len(items))
+        return encode(self, items)
+
+    return counting
+
+
+def test_cache_keeps_several_none_and_reasons(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "deep" / "er", "thing/1 a=b", 3)
+    rng = np.random.default_rng(0)
+    entries = {
+        b"1" * 16: ItemVectors(rng.normal(size=(1, 3)).astype(np.float32)),
+        b"2" * 16: ItemVectors(rng.normal(size=(4, 3)).astype(np.float32), detected=4),
+        b"3" * 16: ItemVectors(np.empty((0, 3), np.float32), 0, "empty", "shows no face"),
+    }
+    cache.add(entries)
+    cache.close()
+    known = Cache(tmp_path / "deep" / "er", "thing/1 a=b", 3).lookup([*entries, b"4" * 16, b""])
+    assert set(known) == set(entries)
+    for key, entry in entries.items():
+        assert known[key].vectors.tobytes() == entry.vectors.tobytes()
+        assert (known[key].detected, known[key].kind, known[key].reason) == (
+            entry.detected,
+            entry.kind,
+            entry.reason,
+        )
+
+
+def test_a_cache_that_cannot_be_used_says_so(tmp_path: Path, photos: Path, model: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with (
+        Encoding("onnx", model=model, cache=tmp_path / "file") as some,
+        pytest.raises(FileError, match="--no-cache"),
+    ):
+        list(open_any(photos, some))
+    with Encoding("onnx", model=model, cache=tmp_path) as some:
+        list(open_any(photos, some))
+    next(tmp_path.glob("onnx-*.sqlite")).write_bytes(b"no database" * 1000)
+    for rest in (*tmp_path.glob("*-wal"), *tmp_path.glob("*-shm")):
+        rest.unlink()
+    with (
+        Encoding("onnx", model=model, cache=tmp_path) as some,
+        pytest.raises(FileError, match="cannot be used"),
+    ):
+        list(open_any(photos, some))
+
+
+def test_a_cache_that_breaks_does_not_stop_the_work(tmp_path: Path, photos: Path, model: Path) -> None:
+    with Encoding("onnx", model=model, cache=tmp_path) as some:
+        whole = np.concatenate([block.vectors for block in open_any(photos, some)])
+        file = next(tmp_path.glob("onnx-*.sqlite"))
+        data = file.read_bytes()
+    file.write_bytes(data[:4096] + bytes(len(data) - 4096))
+    for rest in (*tmp_path.glob("*-wal"), *tmp_path.glob("*-shm")):
+        rest.unlink()
+    with Encoding("onnx", model=model, cache=tmp_path) as some:
+        again = np.concatenate([block.vectors for block in open_any(photos, some)])
+        assert "is no longer used" in some.troubles()[0]
+    np.testing.assert_allclose(again, whole, atol=1e-6)
+
+
+def test_what_could_not_be_read_is_not_remembered(tmp_path: Path, model: Path) -> None:
+    bad = tmp_path / "photos" / "a.png"
+    bad.parent.mkdir()
+    bad.write_bytes(b"no picture")
+    with Encoding("onnx", model=model, cache=tmp_path / "cache") as some:
+        list(open_any(bad.parent, some))
+        cache = Cache(tmp_path / "cache", "", 8)
+        cache.path = next((tmp_path / "cache").glob("*.sqlite"))
+        assert not cache.lookup([fingerprint(b"no picture")])
+        cache.close()

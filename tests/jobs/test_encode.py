@@ -1,0 +1,133 @@
+"""Encoding: items through workers, in order; what cannot be encoded is skipped."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+
+from divscore.errors import ControlError, DivscoreError, FileError, InputError
+from divscore.jobs import encode
+from divscore.jobs.encode import Chunk, Encoding
+from divscore.jobs.engine import DeadlyTaskError, Engine
+from divscore.jobs.opening import open_any
+from divscore.jobs.pool import read_control
+from divscore.sources.items import ItemBatch
+
+
+def texts(count: int) -> list[ItemBatch]:
+    return [ItemBatch([f"text {at}" for at in range(count)], [str(at) for at in range(count)])]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 8])
+def test_only_a_bounded_number_of_items_is_in_flight(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    real = encode._prepare
+
+    def prepare(batch: ItemBatch, *arguments: Any, **asked: Any) -> Any:
+        started.append(len(batch))
+        return real(batch, *arguments, **asked)
+
+    monkeypatch.setattr(encode, "_prepare", prepare)
+    taken: list[str] = []
+    with Encoding("ngrams", workers=workers) as encoding:
+        for batch, results in encoding.run(texts(20_000), "text"):
+            assert len(batch) == len(results)
+            assert sum(started) - len(taken) <= encode.CHUNK["text"] * (2 * workers + 2)
+            taken += batch.ids
+    assert taken == [str(at) for at in range(20_000)]
+
+
+class Deadly(Engine):
+    """Workers die on chunks with certain texts."""
+
+    def __init__(self, *deadly: str) -> None:
+        super().__init__(2)
+        self.deadly = deadly
+
+    def _wait(self, work: Any, task: object, future: Any) -> Any:
+        if isinstance(task, Chunk) and not set(self.deadly).isdisjoint(task.contents):
+            raise DeadlyTaskError(f"{task}: several workers died on it")
+        return super()._wait(work, task, future)
+
+
+def test_an_item_that_crashes_its_worker_is_skipped_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def encoded(*deadly: str) -> list[encode.ItemVectors]:
+        with Encoding("ngrams") as encoding, Deadly(*deadly) as engine:
+            monkeypatch.setattr(encoding, "_engine", lambda spec: engine)
+            return [each for _, results in encoding.run(texts(1000), "text") for each in results]
+
+    results = encoded("text 3", "text 4", "text 700")
+    skipped = {at: (each.kind, each.reason) for at, each in enumerate(results) if each.kind}
+    assert skipped == dict.fromkeys((3, 4, 700), ("unreadable", "crashed its worker"))
+    assert all(each.vectors.shape == (1, 512) for at, each in enumerate(results) if at not in skipped)
+    with pytest.raises(DivscoreError, match=r"the workers died on 3 items in a row, the last of them 5"):
+        encoded("text 3", "text 4", "text 5")
+
+
+def test_an_unknown_encoder_is_refused() -> None:
+    with pytest.raises(InputError, match="unknown encoder 'magic'; choose one of faces, "):
+        Encoding("magic")
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_pictures_in_memory_reach_the_workers(tmp_path: Path, model: Path, cached: bool) -> None:
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    rng = np.random.default_rng(0)
+    for number in range(40):
+        memory.pipe(f"/shelf/{number:02}.png", tiny.png(tiny.picture(rng, "red")))
+    try:
+        with Encoding("onnx", model=model, workers=2, cache=tmp_path if cached else None) as some:
+            blocks = list(open_any("memory://shelf", some))
+        assert sum(len(block.vectors) for block in blocks) == 40
+        with Encoding("faces", workers=2, cache=tmp_path if cached else None) as faces:  # processes
+            source = open_any("memory://shelf", faces)
+            assert not list(source)
+        assert source.skipped() == {"unreadable": 0, "empty": 40}  # read, and no face in it
+    finally:
+        memory.rm("/shelf", recursive=True)
+
+
+def test_an_encoder_that_fails_on_one_item_spares_the_others(
+    photos: Path, model: Path, monkeypatch: Any
+) -> None:
+    with Encoding("onnx", model=model) as some:
+        kind = type(some.encoder("image"))
+        encode = kind.encode
+        marked = np.asarray(tiny.Image.open(sorted(photos.iterdir())[3]))
+
+        def failing(self: Any, items: Any) -> Any:
+            if any(np.array_equal(item, marked) for item in items):
+                raise MemoryError("too much")
+            return encode(self, items)
+
+        monkeypatch.setattr(kind, "encode", failing)
+        source = open_any(photos, some)
+        assert sum(len(block.vectors) for block in source) == 199
+    assert "made the encoder fail (MemoryError: too much)" in source.problems[0]
+
+
+def test_a_folder_that_cannot_be_listed_is_no_small_matter(
+    labelled: Path, model: Path, monkeypatch: Any
+) -> None:
+    listing = os.scandir
+
+    def scandir(path: Any) -> Any:
+        if str(path).endswith("red"):
+            raise PermissionError(13, "Permission denied")
+        return listing(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with Encoding("onnx", model=model) as some:
+        with pytest.raises(
+            ControlError, match="red cannot be listed: Permission denied; a group would be missing"
+        ):
+            read_control(labelled, some)
+        with pytest.raises(FileError, match="red cannot be listed"):
+            list(open_any(labelled, some, strict=True))

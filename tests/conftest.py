@@ -55,6 +55,25 @@ def make_control() -> MakeControl:
     return make
 
 
+def labelled_part(counts: tuple[int, int] = (45, 15)) -> tuple[FloatArray, list[str]]:
+    """Labelled items of the same source as `collection`."""
+    vectors, names = draw_groups(2, counts, gap=2.5)
+    return vectors, list(names)
+
+
+@pytest.fixture(scope="session")
+def control() -> ControlSet:
+    """Two groups of 40 that hardly overlap."""
+    vectors, names = draw_groups(0, [40, 40], gap=2.5)
+    return ControlSet(vectors, names, attribute="letter")
+
+
+@pytest.fixture(scope="session")
+def collection() -> FloatArray:
+    """300 "a" and 100 "b": d = 0.5."""
+    return draw_groups(1, [300, 100], gap=2.5)[0]
+
+
 @dataclass(frozen=True)
 class Portraits:
     """PPB-2017 as the paper's authors extracted it."""

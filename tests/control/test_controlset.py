@@ -220,3 +220,19 @@ def test_read_takes_files_folders_and_saved_sets(tmp_path: Path) -> None:
     texts = ControlSet.read(tmp_path / "texts.csv", encoder="ngrams")
     assert texts.counts == {"land": 2, "water": 2}
     assert texts.encoder is not None
+
+
+def test_only_the_same_vectors_cross() -> None:
+    with pytest.raises(MismatchError, match="same vectors"):
+        pool().cross(ControlSet(with_row(3, 1.0), ["a", "b"] * 12, attribute="letter"))
+
+
+def test_the_control_set_keeps_its_own_copy() -> None:
+    vectors, names = draw_groups(0, [20, 20])
+    control = ControlSet(vectors, names, attribute="letter")
+    digest = control.digest
+    vectors[:] = 0
+    assert control.vectors.any()
+    assert ControlSet(control.vectors, names, attribute="letter").digest == digest
+    with pytest.raises(ValueError, match="read-only"):
+        control.vectors[0] = 0

@@ -1,6 +1,7 @@
 """How unevenly are groups represented in an unlabelled collection, and how sure are we?"""
 
 from divscore.audit.audit import audit
+from divscore.audit.audits import Audits
 from divscore.audit.result import Audit
 from divscore.control.controlset import ControlSet
 from divscore.control.selection import select_adaptive, select_random
@@ -12,6 +13,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Audit",
+    "Audits",
     "ControlSet",
     "DivscoreError",
     "Interval",

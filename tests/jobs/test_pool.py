@@ -1,21 +1,145 @@
-"""Labelled examples: pictures in folders, or in a table next to them."""
+"""Labelled examples as `ControlSet.read` and every command read them."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
 import pytest
 import tiny
 
 from divscore.audit.audit import audit
 from divscore.control.controlfile import save_control
+from divscore.control.controlset import ControlSet
 from divscore.control.selection import select_random
-from divscore.errors import ControlError
+from divscore.errors import ControlError, FileError, InputError, MismatchError
 from divscore.jobs.encode import Encoding
 from divscore.jobs.opening import open_any
 from divscore.jobs.pool import read_control
+
+# Tables
+
+GENDER = ["female", "male"] * 6
+TONE = ["darker", "darker", "lighter", "lighter"] * 3
+POINTS = np.random.default_rng(5).standard_normal((12, 3))
+
+
+def vectors() -> pa.Array:
+    return pa.FixedSizeListArray.from_arrays(pa.array(POINTS.ravel()), 3)
+
+
+def write_pool(path: Path, **columns: Any) -> Path:
+    if path.suffix == ".npz":
+        np.savez(path, v=POINTS, **{name: np.array(values) for name, values in columns.items()})
+        return path
+    if path.suffix in {".csv", ".jsonl"}:
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        if path.suffix == ".jsonl":
+            records = [{**row, "v": v} for row, v in zip(rows, POINTS.tolist(), strict=True)]
+            path.write_text("".join(json.dumps(r) + "\n" for r in records))
+            return path
+        whole = pa.table({**columns, **{f"x{j}": POINTS[:, j] for j in range(3)}})
+        pa.csv.write_csv(whole, path)
+        return path
+    pq.write_table(pa.table({**columns, "v": vectors()}), path)
+    return path
+
+
+POOLS = ["p.npz", "p.csv", "p.jsonl", "p.parquet"]
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_labelled_tables_of_every_format(tmp_path: Path, name: str) -> None:
+    ids = [f"i{n}" for n in range(12)]
+    path = write_pool(tmp_path / name, id=ids, gender=GENDER)
+    pool = ControlSet.read(path)
+    assert (pool.attribute, pool.groups, pool.ids) == ("gender", ("female", "male"), tuple(ids))
+    np.testing.assert_array_equal(pool.vectors, POINTS)
+    assert ControlSet.read(path, attribute="gender", order=["male", "female"]).groups == ("male", "female")
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_a_column_named_group_is_the_default(tmp_path: Path, name: str) -> None:
+    path = write_pool(tmp_path / name, group=GENDER, tone=TONE)
+    assert ControlSet.read(path).groups == ("female", "male")
+
+
+@pytest.mark.parametrize("joined", ["gender×tone", "gender*tone", "gender × tone"])
+def test_intersections(tmp_path: Path, joined: str) -> None:
+    path = write_pool(tmp_path / "p.parquet", gender=GENDER, tone=TONE)
+    pool = ControlSet.read(path, attribute=joined)
+    assert pool.attribute == "gender × tone"
+    assert pool.groups[0] == "female × darker"
+    assert pool.counts == dict.fromkeys(pool.groups, 3)
+    assert ControlSet.read(path, attribute=joined, order=pool.groups[::-1]).groups == pool.groups[::-1]
+
+
+@pytest.mark.parametrize("name", POOLS)
+@pytest.mark.parametrize("values", [[0, 1] * 6, [False, True] * 6, [0.0, 1.0] * 6, [1, 2] * 6])
+def test_numbers_are_no_group_names(tmp_path: Path, name: str, values: list[Any]) -> None:
+    path = write_pool(tmp_path / name, group=values)
+    with pytest.raises(ControlError, match="groups must be names"):
+        ControlSet.read(path)
+
+
+def test_pools_that_cannot_be_used(tmp_path: Path) -> None:
+    both = write_pool(tmp_path / "a.parquet", gender=GENDER, tone=TONE)
+    with pytest.raises(
+        FileError, match=r"'gender' \(2 values\), 'tone' \(2 values\)\. Name it with --attribute"
+    ):
+        ControlSet.read(both)
+    with pytest.raises(FileError, match="no column 'age' of group names; give --attribute one of 'gender'"):
+        ControlSet.read(both, attribute="gender×age")
+    gap = write_pool(tmp_path / "b.parquet", gender=[*GENDER[:11], None])
+    with pytest.raises(FileError, match=r"b\.parquet, row 11: no group in column 'gender'"):
+        ControlSet.read(gap)
+    twice = write_pool(tmp_path / "c.parquet", gender=GENDER, id=["x"] * 12)
+    with pytest.raises(ControlError, match="several labelled examples have the id 'x'"):
+        ControlSet.read(twice)
+    holes = pa.table({"gender": GENDER, "v": pa.array([None, *POINTS[1:].tolist()])})
+    pq.write_table(holes, tmp_path / "d.parquet")
+    with pytest.raises(FileError, match=r"d\.parquet, row 0: has no vector"):
+        ControlSet.read(tmp_path / "d.parquet")
+    np.save(tmp_path / "e.npy", POINTS)
+    with pytest.raises(FileError, match="no columns, so none with the names of groups"):
+        ControlSet.read(tmp_path / "e.npy")
+    with pytest.raises(InputError, match="does not exist"):
+        ControlSet.read(tmp_path / "f.parquet")
+
+
+def test_a_saved_control_set_is_a_pool(tmp_path: Path) -> None:
+    control = ControlSet(POINTS, GENDER, attribute="gender").with_representatives(range(6), "chosen")
+    save_control(control, tmp_path / "c")
+    for path in (tmp_path / "c", tmp_path / "c" / "control.parquet"):
+        assert ControlSet.read(path, attribute="gender").digest == control.digest
+    assert ControlSet.read(tmp_path / "c", order=["male", "female"]).groups == ("male", "female")
+    with pytest.raises(MismatchError, match="control set for 'gender', not for 'tone'"):
+        ControlSet.read(tmp_path / "c", attribute="tone")
+
+
+def test_the_encoder_of_a_table_is_kept(tmp_path: Path) -> None:
+    whole = pa.table({"group": GENDER, "v": vectors()}).replace_schema_metadata({"divscore.encoder": "vgg16"})
+    pq.write_table(whole, tmp_path / "a.parquet")
+    assert ControlSet.read(tmp_path / "a.parquet").encoder == "vgg16"
+
+
+def test_tables_in_memory_and_folders_with_labels(tmp_path: Path) -> None:
+    frame = pa.table({"gender": GENDER, "v": vectors()})
+    assert (
+        ControlSet.read(frame).digest
+        == ControlSet.read(write_pool(tmp_path / "p.parquet", gender=GENDER)).digest
+    )
+    texts = pa.table({"text": [f"{name} {at}" for at, name in enumerate(GENDER)], "group": GENDER})
+    read = ControlSet.read(texts, order=["male", "female"], options={"dimension": "64"})
+    assert (read.groups, read.dimension, read.encoder) == (("male", "female"), 64, "ngrams/1 dimension=64")
+
+
+# Images
 
 
 def test_a_folder_of_pictures_is_audited_from_sub_folders(photos: Path, labelled: Path, model: Path) -> None:
@@ -78,9 +202,9 @@ def test_unevenly_left_out_examples_warn(labelled: Path, model: Path, tmp_path: 
 def test_pools_that_cannot_be(tmp_path: Path, labelled: Path, model: Path) -> None:
     root = tiny.folder(tmp_path / "flat", {"red": 3}, 1, sub_folders=False)
     with Encoding("onnx", model=model) as some:
-        with pytest.raises(ControlError, match=r"lies beside the sub-folders; .* flat/female and flat/male"):
+        with pytest.raises(ControlError, match=r"is next to the sub-folders; .* flat/female and flat/male"):
             read_control(root, some)
-        with pytest.raises(ControlError, match="names pictures without their groups"):
+        with pytest.raises(ControlError, match="names images without their groups"):
             read_control(f"{labelled}/*/*.png", some)
         one = tiny.folder(tmp_path / "one", {"red": 3}, 1)
         with pytest.raises(ControlError, match="all 3 labelled examples belong to group 'red'"):

@@ -20,7 +20,6 @@ from divscore.errors import FileError
 from divscore.jobs.sketching import sketch_source
 from divscore.sketch.missing import LONGEST, MOST_ROWS, MissingPart
 from divscore.sources import open_table
-from divscore.sources.labelled import read_pool
 from divscore.sources.manifest import ABOUT_KEY, note_left_out, read_left_out
 
 LEFT_OUT = "1 part of the source could not be read and is missing: posts/country=SE/1.parquet"
@@ -107,7 +106,7 @@ def test_it_stays_missing_from_sketches_folders_patterns_and_what_is_encoded_aga
 def test_the_library_knows_it_too() -> None:
     embed()
     run("embed", "c.csv", "-o", "c.arrow", "--column", "text")
-    control = read_pool("c.arrow", attribute="group")
+    control = ControlSet.read("c.arrow", attribute="group")
     assert isinstance(control, ControlSet)
     Path("day=monday").mkdir()
     shutil.copy("v.arrow", "day=monday/v.arrow")
@@ -116,7 +115,7 @@ def test_the_library_knows_it_too() -> None:
         assert [each.part for each in source.missing] == ["posts/country=SE/1.parquet"]
         assert sketch_source(source, control).missing == source.missing
     with pytest.raises(FileError, match=r"embedded without it.*labelled examples would be missing"):
-        read_pool("v.arrow", attribute="group")
+        ControlSet.read("v.arrow", attribute="group")
 
 
 def test_strict_refuses_it() -> None:

@@ -18,12 +18,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from divscore.control.controlfile import save_control
-from divscore.control.controlset import ControlSet
-from divscore.errors import ControlError, FileError, InputError, MismatchError
+from divscore.errors import FileError, InputError
 from divscore.sources import open_table
 from divscore.sources.arrow import texts_of
-from divscore.sources.labelled import read_pool
 from divscore.sources.table import Table
 from divscore.sources.textfiles import READ_AT_ONCE
 
@@ -557,107 +554,3 @@ def test_other_refusals(tmp_path: Path) -> None:
         list(open_table(tmp_path / "b.csv", extra=["name"]))
     with pytest.raises(InputError, match="at least 1"):
         open_table(tmp_path / "a.npy", batch_rows=0)
-
-
-# --- labelled sets ---------------------------------------------------------------------------------------
-
-GENDER = ["female", "male"] * 6
-TONE = ["darker", "darker", "lighter", "lighter"] * 3
-POINTS = np.random.default_rng(5).standard_normal((12, 3))
-
-
-def write_pool(path: Path, **columns: Any) -> Path:
-    if path.suffix == ".npz":
-        np.savez(path, v=POINTS, **{name: np.array(values) for name, values in columns.items()})
-        return path
-    if path.suffix in {".csv", ".jsonl"}:
-        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        if path.suffix == ".jsonl":
-            records = [{**row, "v": v} for row, v in zip(rows, POINTS.tolist(), strict=True)]
-            path.write_text("".join(json.dumps(r) + "\n" for r in records))
-            return path
-        whole = pa.table({**columns, **{f"x{j}": POINTS[:, j] for j in range(3)}})
-        pa.csv.write_csv(whole, path)
-        return path
-    pq.write_table(pa.table({**columns, "v": listed(POINTS)}), path)
-    return path
-
-
-POOLS = ["p.npz", "p.csv", "p.jsonl", "p.parquet"]
-
-
-@pytest.mark.parametrize("name", POOLS)
-def test_read_pool(tmp_path: Path, name: str) -> None:
-    ids = [f"i{n}" for n in range(12)]
-    path = write_pool(tmp_path / name, id=ids, gender=GENDER)
-    pool = read_pool(path)
-    assert (pool.attribute, pool.groups, pool.ids) == ("gender", ("female", "male"), tuple(ids))
-    np.testing.assert_array_equal(pool.vectors, POINTS)
-    assert read_pool(path, attribute="gender", order=["male", "female"]).groups == ("male", "female")
-
-
-@pytest.mark.parametrize("name", POOLS)
-def test_a_column_named_group_is_the_default(tmp_path: Path, name: str) -> None:
-    path = write_pool(tmp_path / name, group=GENDER, tone=TONE)
-    assert read_pool(path).groups == ("female", "male")
-
-
-@pytest.mark.parametrize("joined", ["gender×tone", "gender*tone", "gender × tone"])
-def test_intersections(tmp_path: Path, joined: str) -> None:
-    path = write_pool(tmp_path / "p.parquet", gender=GENDER, tone=TONE)
-    pool = read_pool(path, attribute=joined)
-    assert pool.attribute == "gender × tone"
-    assert pool.groups[0] == "female × darker"
-    assert pool.counts == dict.fromkeys(pool.groups, 3)
-    assert read_pool(path, attribute=joined, order=pool.groups[::-1]).groups == pool.groups[::-1]
-
-
-@pytest.mark.parametrize("name", POOLS)
-@pytest.mark.parametrize("values", [[0, 1] * 6, [False, True] * 6, [0.0, 1.0] * 6, [1, 2] * 6])
-def test_numbers_are_no_group_names(tmp_path: Path, name: str, values: list[Any]) -> None:
-    path = write_pool(tmp_path / name, group=values)
-    with pytest.raises(ControlError, match="groups must be names"):
-        read_pool(path)
-
-
-def test_pools_that_cannot_be_used(tmp_path: Path) -> None:
-    both = write_pool(tmp_path / "a.parquet", gender=GENDER, tone=TONE)
-    with pytest.raises(
-        FileError, match=r"'gender' \(2 values\), 'tone' \(2 values\)\. Name it with --attribute"
-    ):
-        read_pool(both)
-    with pytest.raises(FileError, match="no column 'age' of group names; give --attribute one of 'gender'"):
-        read_pool(both, attribute="gender×age")
-    gap = write_pool(tmp_path / "b.parquet", gender=[*GENDER[:11], None])
-    with pytest.raises(FileError, match=r"b\.parquet, row 11: no group in column 'gender'"):
-        read_pool(gap)
-    twice = write_pool(tmp_path / "c.parquet", gender=GENDER, id=["x"] * 12)
-    with pytest.raises(ControlError, match="several labelled examples have the id 'x'"):
-        read_pool(twice)
-    holes = pa.table({"gender": GENDER, "v": pa.array([None, *POINTS[1:].tolist()])})
-    pq.write_table(holes, tmp_path / "d.parquet")
-    with pytest.raises(FileError, match=r"d\.parquet, row 0: has no vector"):
-        read_pool(tmp_path / "d.parquet")
-    np.save(tmp_path / "e.npy", POINTS)
-    with pytest.raises(FileError, match="no columns, so none with the names of groups"):
-        read_pool(tmp_path / "e.npy")
-    with pytest.raises(InputError, match="does not exist"):
-        read_pool(tmp_path / "f.parquet")
-
-
-def test_a_saved_control_set_is_a_pool(tmp_path: Path) -> None:
-    control = ControlSet(POINTS, GENDER, attribute="gender").with_representatives(range(6), "chosen")
-    save_control(control, tmp_path / "c")
-    for path in (tmp_path / "c", tmp_path / "c" / "control.parquet"):
-        assert read_pool(path, attribute="gender").digest == control.digest
-    assert read_pool(tmp_path / "c", order=["male", "female"]).groups == ("male", "female")
-    with pytest.raises(MismatchError, match="control set for 'gender', but 'tone' was asked for"):
-        read_pool(tmp_path / "c", attribute="tone")
-
-
-def test_the_encoder_of_a_table_is_kept(tmp_path: Path) -> None:
-    whole = pa.table({"group": GENDER, "v": listed(POINTS)}).replace_schema_metadata(
-        {"divscore.encoder": "vgg16"}
-    )
-    pq.write_table(whole, tmp_path / "a.parquet")
-    assert read_pool(tmp_path / "a.parquet").encoder == "vgg16"

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
-from typing import Any
+from os import PathLike
+from typing import Any, overload
+from warnings import warn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from divscore.audit.audits import Audits
 from divscore.audit.result import Audit, marginals
 from divscore.audit.trust import (
     ControlFacts,
@@ -21,7 +25,7 @@ from divscore.audit.trust import (
 )
 from divscore.control.controlset import ControlSet, LabelledSample
 from divscore.control.similarity import as_matrix, usable_rows
-from divscore.errors import InputError, MismatchError
+from divscore.errors import DivscoreError, InputError, MismatchError
 from divscore.estimators.divscore import divscore, score_sketch
 from divscore.estimators.iid import iid
 from divscore.estimators.interval import Estimate, Interval, bounds
@@ -31,13 +35,131 @@ from divscore.estimators.self_training import self_training
 from divscore.sketch.sketch import Sketch
 from divscore.text import joined, printable
 
-__all__ = ["ESTIMATORS", "audit"]
+__all__ = ["ESTIMATORS", "audit", "audit_vectors"]
 
 FEW_LABELLED = 10  # with fewer labelled items of the collection, their disparity says nothing
 ESTIMATORS = ("likelihood", "divscore", "rectified", "iid", "self-training")
 
 
+@overload
 def audit(
+    collection: Any,
+    control: Any,
+    *,
+    by: None = None,
+    estimator: str = ...,
+    confidence: float = ...,
+    seed: int = ...,
+    sample: Any = ...,
+    name: str | None = ...,
+    target: str = ...,
+    workers: int = ...,
+    **options: Any,
+) -> Audit: ...
+@overload
+def audit(
+    collection: Any,
+    control: Any,
+    *,
+    by: str,
+    estimator: str = ...,
+    confidence: float = ...,
+    seed: int = ...,
+    workers: int = ...,
+    **options: Any,
+) -> Audits: ...
+def audit(
+    collection: Any,
+    control: Any,
+    *,
+    by: str | None = None,
+    estimator: str = "likelihood",
+    confidence: float = 0.95,
+    seed: int = 0,
+    sample: Any = None,
+    name: str | None = None,
+    target: str = "collection",
+    workers: int = 1,
+    **options: Any,
+) -> Audit | Audits:
+    """Estimate how unevenly groups are represented in a collection.
+
+    Parameters
+    ----------
+    collection : array, table, Sketch, path, or iterable of arrays
+        The unlabelled items: vectors of shape (N, d); a pandas, polars or Arrow table of vectors, texts or image paths;
+        anything that ``divscore audit`` takes: a folder of images, a file, a pattern, ``s3://…``, a sketch. A list of
+        paths is several collections.
+    control : ControlSet, path or table
+        Labelled examples, or whatever `ControlSet.read` takes.
+    by : str, optional
+        Audit every value of this column as its own collection, in one pass; "folder" for images.
+    estimator : str
+        "likelihood" (default), or "divscore" (Algorithm 1), "self-training" (Algorithm 3), "iid" and
+        "rectified" (both need `sample`).
+    confidence : float
+        Level of the interval.
+    sample : LabelledSample, (vectors, groups) or path, optional
+        Items drawn at random from the collection and labelled by a person.
+    target : "collection" or "population"
+        What the interval is about: exactly these items, or the source they were drawn from.
+    workers : int
+        Number of parallel workers; the result does not depend on it.
+    **options :
+        For paths and tables, what the options of ``divscore audit`` are: `attribute`, `groups`, `column`, `form`,
+        `encoder`, `model`, `options`, `pca`, `cache`, `cluster`, `strict`, `verbose`. See
+        `divscore.jobs.auditing.audit_source`.
+
+    Returns
+    -------
+    Audit or Audits
+        `Audits`, a sequence, with `by`, for a list of paths, and for a file of several sketches.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> def letters(a, b):
+    ...     return rng.normal(size=(a + b, 8)) + np.repeat([1.0, -1.0], [a, b])[:, None]
+    >>> control = ControlSet(letters(30, 30), ["a"] * 30 + ["b"] * 30, attribute="letter")
+    >>> result = audit(letters(400, 100), control)
+    >>> bool(0.6 in result.interval), result.trust
+    (True, 'good')
+    """
+    several = isinstance(collection, (list, tuple)) and all(
+        isinstance(c, (str, PathLike)) for c in collection
+    )
+    source = isinstance(collection, (str, PathLike)) or hasattr(collection, "__arrow_c_stream__") or several
+    how: dict[str, Any] = {"estimator": estimator, "confidence": confidence, "seed": seed, "target": target}
+    if isinstance(control, ControlSet) and not source and by is None and not options:
+        return audit_vectors(
+            collection, control, sample=sample, name=name or "collection", workers=workers, **how
+        )
+    from divscore.jobs.auditing import audit_source
+
+    try:
+        audits = audit_source(
+            collection,
+            control,
+            by=by,
+            sample=sample,
+            name=name,
+            workers=workers,
+            warn=lambda text: warn(_in_python(text), stacklevel=2),
+            **how,
+            **options,
+        )
+    except DivscoreError as error:
+        error.args = (_in_python(str(error)),)
+        raise
+    return audits if by is not None or several or len(audits) > 1 else audits[0]
+
+
+def _in_python(text: str) -> str:
+    """A message in the words of Python: ``--max-change`` becomes ``max_change=``, but not inside a command."""
+    option = r"'divscore [^']*'|--([a-z]+(?:-[a-z]+)*)"
+    return re.sub(option, lambda found: f"{found[1].replace('-', '_')}=" if found[1] else found[0], text)
+
+
+def audit_vectors(
     collection: Any,
     control: ControlSet,
     *,
@@ -49,35 +171,7 @@ def audit(
     target: str = "collection",
     workers: int = 1,
 ) -> Audit:
-    """Estimate how unevenly the control set's groups are represented in a collection.
-
-    Parameters
-    ----------
-    collection : array of shape (N, d), Sketch, or iterable of such arrays
-        The unlabelled items. A Sketch has its own seed.
-    control : ControlSet
-        Labelled examples.
-    estimator : str
-        "likelihood" (default), or "divscore" (Algorithm 1), "self-training" (Algorithm 3), "iid" and
-        "rectified" (both need `sample`).
-    confidence : float
-        Level of the interval.
-    sample : LabelledSample or (vectors, groups), optional
-        Items drawn at random from the collection and labelled by a person.
-    target : "collection" or "population"
-        What the interval is about: exactly these items, or the source they were drawn from.
-    workers : int
-        Number of threads for the pass over a large array; the result does not depend on it.
-
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> def letters(a, b):
-    ...     return rng.normal(size=(a + b, 8)) + np.repeat([1.0, -1.0], [a, b])[:, None]
-    >>> control = ControlSet(letters(30, 30), ["a"] * 30 + ["b"] * 30, attribute="letter")
-    >>> result = audit(letters(400, 100), control)
-    >>> bool(0.6 in result.interval), result.trust
-    (True, 'good')
-    """
+    """Audit vectors or a sketch in memory; the parameters are those of `audit`."""
     if estimator not in ESTIMATORS:
         raise InputError(f"unknown estimator '{estimator}'; choose one of {', '.join(ESTIMATORS)}")
     if not 0.5 <= confidence < 1:

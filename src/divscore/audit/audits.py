@@ -67,10 +67,8 @@ class Audits(Sequence[Audit]):
 
     @property
     def worst(self) -> Audit:
-        """The collection that is certainly the most uneven: its interval is farthest from 0."""
-        return max(
-            self.audits, key=lambda each: (max(each.interval.low, -each.interval.high), abs(each.disparity))
-        )
+        """The collection that is most certainly uneven: its interval is farthest from an even split."""
+        return max(self.audits, key=lambda each: max(each.interval.low, -each.interval.high))
 
     def to_dict(self, *, replicates: bool = False) -> dict[str, Any]:
         """Return the JSON document `divscore.audit/1`; with `replicates`, `divscore diff` gives narrower intervals."""

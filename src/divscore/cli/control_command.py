@@ -38,7 +38,6 @@ from divscore.publishing.publication import measure as measure_control
 from divscore.publishing.verify import Verdict, check_published, stated
 from divscore.report.table import columns
 from divscore.sketch.scorer import scorer_for
-from divscore.sources.labelled import read_pool
 from divscore.text import brief, count, printable
 
 __all__ = ["control"]
@@ -175,7 +174,7 @@ def show(path: str, attribute: str | None, examples: bool, as_json: bool) -> Non
     Example:
       divscore control show gender-control --examples
     """
-    labelled = read_pool(path, attribute=attribute)
+    labelled = ControlSet.read(path, attribute=attribute)
     facts = _facts(labelled)
     if as_json:
         say(json.dumps(facts, indent=2, ensure_ascii=False))
@@ -290,7 +289,7 @@ def check(path: str, attribute: str | None) -> None:
     elif is_control(path):
         problems += _say_soundness(load_control(path), "verified")
     else:
-        problems += _say_soundness(read_pool(path, attribute=attribute), "not a saved control set")
+        problems += _say_soundness(ControlSet.read(path, attribute=attribute), "not a saved control set")
     for problem in problems:
         say(f"! {printable(problem)}")
     if not problems:
@@ -339,7 +338,7 @@ def card(path: str, attribute: str | None, out: str | None, measuring: bool) -> 
     Example:
       divscore control card gender-control -o card.md
     """
-    control = read_pool(path, attribute=attribute)
+    control = ControlSet.read(path, attribute=attribute)
     if is_published(path):
         about, figures = stated(path)
     else:
@@ -391,7 +390,7 @@ def publish(
       divscore control publish C --template about.toml
       divscore control publish C --about about.toml -o gender-control
     """
-    control = read_pool(path, attribute=attribute)
+    control = ControlSet.read(path, attribute=attribute)
     if template is not None:
         if Path(template).exists():
             raise FileError(f"{template} already exists; fill it in, or give another name")

@@ -100,7 +100,7 @@ def _write(folder: Path, control: ControlSet, lists: list[DemoList], text: str) 
     from pyarrow import parquet
 
     from divscore.control.controlfile import save_control
-    from divscore.sources.labelled import ENCODER_KEY
+    from divscore.sources.manifest import ENCODER_KEY
 
     folder.mkdir(parents=True, exist_ok=True)
     save_control(control, folder / "control")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -100,35 +99,35 @@ class ControlSet:
     @classmethod
     def read(
         cls,
-        path: str | os.PathLike[str],
+        source: Any,
         *,
         attribute: str | None = None,
-        column: str | None = None,
         order: Sequence[str] | None = None,
+        column: str | None = None,
+        form: str = "",
         encoder: str | None = None,
+        **options: Any,
     ) -> ControlSet:
-        """Read labelled examples from a file or folder: whatever ``--control`` accepts on the command line.
+        """Read labelled examples: whatever ``divscore audit --control`` takes, or a table in memory.
 
         Parameters
         ----------
-        path : path
-            A saved control set; a table of vectors, texts or image paths with a column of group names; or a folder
-            with one sub-folder of images a group.
+        source : path or table
+            A saved control set; a table (a file, pandas, polars, Arrow) of vectors, texts or image paths with a column
+            of group names; a folder with one sub-folder of images for each group, or with a ``labels.csv``.
         attribute : str, optional
-            The column of group names; two of them joined by ``×`` give their intersections.
-        column : str, optional
-            The column of items, if several are possible.
+            Column of group names; "gender×tone" for intersections. By default the only column that can be meant.
         order : sequence of names, optional
-            Fixes the sign for two groups, as in the constructor.
-        encoder : str, optional
-            What turns texts or images into vectors: "ngrams" for texts and "faces" for images by default.
+            Fixes the sign for two groups: disparity = share(first) − share(second).
+        column, form : str
+            Column of texts, image paths or vectors, if there are several; the suffix a file is read as.
+        encoder, **options :
+            What turns texts and images into vectors, with its `model`, `options`, `pca`, `cache` and `workers`.
         """
-        from divscore.jobs.cache import default_cache
-        from divscore.jobs.encode import Encoding
-        from divscore.jobs.pool import read_control
+        from divscore.jobs.pool import make_encoding, read_control
 
-        with Encoding(encoder, cache=default_cache()) as encoding:
-            return read_control(path, encoding, attribute=attribute, column=column, order=order)
+        with make_encoding(encoder, **options) as encoding:
+            return read_control(source, encoding, attribute=attribute, column=column, order=order, form=form)
 
     def __len__(self) -> int:
         return len(self.labels)

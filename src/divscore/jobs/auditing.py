@@ -15,17 +15,16 @@ from typing import Any, Self
 
 import numpy as np
 
-from divscore.audit.audit import audit
+from divscore.audit.audit import audit_vectors
 from divscore.audit.audits import Audits
 from divscore.audit.result import Audit
 from divscore.control.controlset import ControlSet, LabelledSample
 from divscore.errors import DivscoreError, FileError, InputError, MismatchError
-from divscore.jobs.cache import default_cache
 from divscore.jobs.cluster import ClusterEngine
 from divscore.jobs.encode import SEVERAL, EncodedSource, Encoding
 from divscore.jobs.engine import Engine
 from divscore.jobs.opening import open_any, open_source
-from divscore.jobs.pool import Progress, Warn, no_progress, no_warning, read_control
+from divscore.jobs.pool import Progress, Warn, make_encoding, no_progress, no_warning, read_control
 from divscore.jobs.sketching import (
     RowWatch,
     Sketched,
@@ -40,7 +39,7 @@ from divscore.sketch.sketch import Sketch
 from divscore.sketch.sketchfile import is_sketch, open_sketches
 from divscore.sources.cuts import divisible
 from divscore.sources.items import Items, is_picture
-from divscore.sources.labelled import ENCODER_KEY
+from divscore.sources.manifest import ENCODER_KEY
 from divscore.sources.places import WHOLE, Location, UnseenError, folder_values
 from divscore.sources.table import Partition, Table, partitions_of
 from divscore.text import named
@@ -128,7 +127,7 @@ def _audit_batch(order: _Order, batch: _Batch) -> list[Audit]:
     scorer = shared_scorer(order.scorer)  # the first that reaches a process stays, with what follows from it
     how: dict[str, Any] = {"estimator": order.estimator, "confidence": order.confidence}
     sketches = batch.sketches.sketches(scorer.control, scorer)
-    return [audit(sketch, scorer.control, name=name, **how) for name, sketch in sketches.items()]
+    return [audit_vectors(sketch, scorer.control, name=name, **how) for name, sketch in sketches.items()]
 
 
 # audit_source: what the command line, Python and the web app call.
@@ -143,7 +142,7 @@ FEW_NUMBERS = 8
 
 def audit_source(
     collection: Any,
-    control: ControlSet | str | os.PathLike[str],
+    control: Any,
     *,
     attribute: str | None = None,
     by: str | None = None,
@@ -172,12 +171,11 @@ def audit_source(
 
     Parameters
     ----------
-    collection : path, array, Sketch, iterable of arrays, or list of paths
-        A folder of images, a table, a list of texts, vectors, a pattern, a sketch, "-", local or remote. Each path of
-        a list is a collection of its own.
-    control : ControlSet or path
-        A saved control set, or labelled examples: a table with a column of group names, or a folder with one
-        sub-folder of images for each group.
+    collection : path, table, array, Sketch, iterable of arrays, or list of paths
+        A folder of images, a table, a list of texts, vectors, a pattern, a sketch, "-", local or remote; a pandas,
+        polars or Arrow table. Each path of a list is a collection of its own.
+    control : ControlSet, path or table
+        Labelled examples, or what `read_control` takes.
     attribute : str, optional
         Column of group names, if `control` is a table; "gender×tone" for intersections.
     by : str, optional
@@ -213,15 +211,14 @@ def audit_source(
         )
     with ExitStack() as stack:
         if not isinstance(encoder, Encoding):
-            folder = default_cache() if cache is True else None if cache is False else cache
             encoder = stack.enter_context(
-                Encoding(encoder, model=model, options=options, pca=pca, cache=folder, workers=workers)
+                make_encoding(encoder, model=model, options=options, pca=pca, cache=cache, workers=workers)
             )
         engines = stack.enter_context(Engines(workers, cluster, warn))
         job = _Job(encoder, engines, by, column, form, seed, strict, verbose, progress, warn)
         _check_paths(things, control)
         # Opened before the labelled examples are encoded, which may take minutes: a wrong name is an error at once.
-        opened = [job.open(thing) if _is_path(thing) and not is_sketch(thing) else None for thing in things]
+        opened = [job.open(thing) if _is_source(thing) else None for thing in things]
         if not isinstance(control, ControlSet):
             items = opened[0] if isinstance(opened[0], Items) and encoder.pca is not None else None
             control = read_control(
@@ -248,12 +245,19 @@ def audit_source(
         found = []
         for thing, source in zip(things, opened, strict=True):
             if source is not None:
-                found.append(_Audited(str(thing), *job.audit(source, control, how)))
+                path = str(thing) if _is_path(thing) else source.name
+                found.append(_Audited(path, *job.audit(source, control, how)))
             elif _is_path(thing):
                 found.append(_Audited(str(thing), *job.audit_sketches(thing, control, how)))
             else:
-                only = audit(thing, control, name=name or "collection", seed=seed, workers=workers, **how)
+                if by:
+                    raise InputError("--by needs a table or a file with columns; vectors alone have none")
+                only = audit_vectors(
+                    thing, control, name=name or "collection", seed=seed, workers=workers, **how
+                )
                 found.append(_Audited(only.name, [only], Missing()))
+    if name is not None and not by and len(found) == len(found[0].audits) == 1:
+        found = [replace(found[0], audits=[replace(found[0].audits[0], name=name)])]
     return Audits(_distinct_names(found), sum((each.missing for each in found), Missing()))
 
 
@@ -355,7 +359,7 @@ class _Job:
             vectors, skipped, missing = read_vectors(
                 source, strict=self.strict, verbose=self.verbose, progress=self.progress, warn=self.warn
             )
-            only = audit(vectors, control, name=source.name, seed=self.seed, **how)
+            only = audit_vectors(vectors, control, name=source.name, seed=self.seed, **how)
             only = replace(only, skipped={**only.skipped, **skipped}, noun=noun)
             return [_with_missing(only, Missing.of(missing))], Missing.of(missing)
         done = self.sketch(source, control)
@@ -395,7 +399,7 @@ class _Job:
     ) -> Iterator[Audit]:
         """Audit sketches one by one; where they are many, with progress and in several processes."""
         if len(sketches) < MANY or how["sample"] is not None or how["target"] != "collection":
-            yield from (audit(sketch, control, name=name, **how) for name, sketch in sketches.items())
+            yield from (audit_vectors(sketch, control, name=name, **how) for name, sketch in sketches.items())
             return
         engine = self.engines.crunching() if len(sketches) >= WORTH_PROCESSES else Engine(1)
         options = {key: how[key] for key in ("estimator", "confidence")}
@@ -613,6 +617,11 @@ def sketch_files(path: str, *, output: str | None = None, warn: Warn = no_warnin
 
 def _is_path(thing: Any) -> bool:
     return isinstance(thing, (str, os.PathLike))
+
+
+def _is_source(thing: Any) -> bool:
+    """Whether `sources.open` opens it: a path, unless it is a sketch, or a table in memory."""
+    return not is_sketch(thing) if _is_path(thing) else hasattr(thing, "__arrow_c_stream__")
 
 
 def _expand(thing: Any) -> list[Any]:

@@ -30,7 +30,7 @@ from divscore.jobs.cache import EMPTY, UNREADABLE, Cache, ItemVectors, stack_vec
 from divscore.jobs.engine import Engine
 from divscore.jobs.projection import Projection
 from divscore.sources.items import ItemBatch, Items
-from divscore.sources.labelled import ENCODER_KEY
+from divscore.sources.manifest import ENCODER_KEY
 from divscore.sources.pictures import MAX_BYTES, decode
 from divscore.sources.places import Location, UnseenError, anywhere, unseen
 from divscore.sources.table import PROBLEMS_KEPT, Block, Request, Table

@@ -26,8 +26,7 @@ from divscore.files import atomic_file, sha256
 from divscore.jobs.cache import ItemVectors, stack_vectors
 from divscore.jobs.encode import KEY_BYTES, SKIP_HINT, Encoding, fingerprint
 from divscore.sources.items import ItemBatch, Items, ListedItems
-from divscore.sources.labelled import ENCODER_KEY
-from divscore.sources.manifest import ABOUT_KEY, KINDS, MOST_VALUES, Embedded, read_embedded
+from divscore.sources.manifest import ABOUT_KEY, ENCODER_KEY, KINDS, MOST_VALUES, Embedded, read_embedded
 from divscore.sources.places import Location, UnseenError, filesystem_of, unseen
 from divscore.sources.table import BLOCK_BYTES, check_here
 

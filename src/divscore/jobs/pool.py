@@ -1,8 +1,9 @@
-"""Labelled examples: a saved control set, or vectors, texts or pictures with the names of their groups."""
+"""Labelled examples: a saved control set, or vectors, texts or images with the names of their groups."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import reduce
@@ -11,21 +12,32 @@ from typing import Any
 
 import numpy as np
 
-from divscore.control.controlfile import is_control
-from divscore.control.controlset import CROSS, ControlSet
-from divscore.errors import ControlError, FileError
+from divscore.control.controlfile import is_control, load_control
+from divscore.control.controlset import CROSS, MAX_GROUPS, ControlSet
+from divscore.errors import ControlError, FileError, MismatchError
+from divscore.jobs.cache import default_cache
 from divscore.jobs.encode import EncodedSource, Encoding
 from divscore.jobs.projection import Projection
-from divscore.sources import Items, Table, open_pictures, open_table
+from divscore.sources import Items, Table, open_pictures
 from divscore.sources import open as open_collection
-from divscore.sources.labelled import GROUP, attributes_of, groups_of, guess_attribute, read_pool
-from divscore.sources.places import Location, is_folder
+from divscore.sources.manifest import ENCODER_KEY
+from divscore.sources.places import Location, is_folder, quoted
 from divscore.text import printable
 
-__all__ = ["PROJECTION", "Progress", "Warn", "no_progress", "no_warning", "open_labelled", "read_control"]
+__all__ = [
+    "PROJECTION",
+    "Progress",
+    "Warn",
+    "make_encoding",
+    "no_progress",
+    "no_warning",
+    "open_labelled",
+    "read_control",
+]
 
-PROJECTION = "projection.npz"  # inside the folder of a control set
+PROJECTION = "projection.npz"  # in the folder of a control set
 LABELS = "labels.csv"
+GROUP = "group"
 # A name and a total (or None) in, a context manager out; it gives a function that is called with finished items.
 Progress = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
 Warn = Callable[[str], None]
@@ -41,8 +53,22 @@ def no_warning(text: str) -> None:
     """Say nothing."""
 
 
+def make_encoding(
+    encoder: str | None = None,
+    *,
+    model: str | os.PathLike[str] | None = None,
+    options: dict[str, str] | None = None,
+    pca: int | str | os.PathLike[str] | None = None,
+    cache: str | os.PathLike[str] | bool = True,
+    workers: int = 1,
+) -> Encoding:
+    """An `Encoding` that keeps vectors in the user's cache folder, in `cache`, or, if that is False, nowhere."""
+    folder = default_cache() if cache is True else None if cache is False else cache
+    return Encoding(encoder, model=model, options=options, pca=pca, cache=folder, workers=workers)
+
+
 def read_control(
-    path: str | os.PathLike[str],
+    thing: Any,
     encoding: Encoding,
     *,
     attribute: str | None = None,
@@ -54,152 +80,191 @@ def read_control(
     progress: Progress = no_progress,
     warn: Warn = no_warning,
 ) -> ControlSet:
-    """Read labelled examples: a saved control set, or vectors, texts or pictures with the names of their groups.
+    """Read labelled examples: a saved control set, or vectors, texts or images with the names of their groups.
 
-    Images are in one sub-folder for each group, or next to a ``labels.csv``. The column named `likely_column` has the
-    items if it exists. `encoding` then follows the examples: what it encodes next is comparable with them.
-    Examples that cannot be encoded are skipped and counted by group in ``ControlSet.skipped``.
+    `encoding` then follows the examples: what it encodes next is comparable with them. Texts and images that cannot be
+    encoded are skipped and counted by group in ``ControlSet.skipped``; vectors must all be usable.
+
+    Parameters
+    ----------
+    thing : path or table
+        A control set's folder; a table (a file, pandas, polars, Arrow) with a column of group names; a folder with one
+        sub-folder of images for each group, or with a ``labels.csv``.
+    attribute : str, optional
+        The column of group names; several joined by ``×`` or ``*`` give their intersections. By default the column
+        named ``group``, or else the only text column with 2–12 different values.
+    column : str, optional
+        The column of texts, image paths or vectors; `likely_column` is used if it exists.
+    order : sequence of names, optional
+        Fixes the sign for two groups: disparity = share(first) − share(second).
+    fit_with : sequence of Items
+        Further items on which a projection (``pca``) is fitted.
     """
-    if not is_control(path):
-        path = _with_labels(path)
-        column = column or _item_column_named(path, likely_column, form)
-        items = _pool_items(path, encoding, attribute, column, form)
-        if items is not None:
-            encoding.fit(items.source, *fit_with)
-            control = _encoded_pool(items, encoding, order, progress)
-            if control.skipped:
-                counts = ", ".join(
-                    f"{control.counts[name]} of {control.counts[name] + control.skipped.get(name, 0)} "
-                    f"'{printable(name)}'"
-                    for name in control.groups
-                )
-                warn(f"{os.fspath(path)}: encoded {counts}; the encoder found nothing in the others")
-            return control
-    control = read_pool(path, attribute=attribute, column=column, order=order)
-    saved = Path(path) / PROJECTION
-    encoding.expect(control.encoder, Projection.load(saved) if saved.is_file() else None)
+    if isinstance(thing, (str, os.PathLike)) and is_control(thing):
+        control = _load(thing, attribute, order)
+        saved = Path(thing) / PROJECTION
+        encoding.expect(control.encoder, Projection.load(saved) if saved.is_file() else None)
+        return control
+    source = open_labelled(thing, encoding, attribute, column, form, likely_column)
+    if source.missing:
+        raise FileError(f"{source.missing[0].reason}; labelled examples would be missing")
+    table = source if isinstance(source, Table) else source.table
+    names = [attribute or GROUP] if table is None else _attributes(table, attribute, source)
+    if isinstance(source, Items):
+        encoding.fit(source, *fit_with)
+        items = EncodedSource(source if table is None else source.select(names), encoding, single=True)
+        with progress("labelled examples", items.rows) as advance:
+            items.on_items = advance
+            blocks = list(items)
+        if not blocks:
+            problems = "; ".join(items.problems[:3])
+            raise ControlError(f"{items.path}: none of the labelled examples could be encoded; {problems}")
+        encoder: str | None = items.metadata[ENCODER_KEY]
+        ids: Sequence[str] | None = [name for block in blocks for name in block.ids]
+    else:
+        identity = next((name for name in source.columns if name.lower() == "id" and name not in names), None)
+        blocks = list(source.select(extra=(*names, *([identity] if identity else [])), strict=True))
+        if not blocks:
+            raise FileError(f"{source.label} has no labelled examples")
+        encoder = source.metadata.get(ENCODER_KEY)
+        ids = [text for block in blocks for text in block.values[identity]] if identity else None
+    vectors = np.concatenate([block.vectors for block in blocks])
+    single = order if len(names) == 1 else None
+    sets = []
+    for name in names:
+        if table is None:
+            groups = _sub_folders(source.path, ids or (), source.name)
+        else:
+            groups = _groups(table, name, [text for block in blocks for text in block.values[name]])
+        sets.append(ControlSet(vectors, groups, attribute=name, order=single, ids=ids, encoder=encoder))
+    control = reduce(ControlSet.cross, sets)
+    if order is not None and len(sets) > 1:
+        control = control.with_order(order)
+    if isinstance(source, Items):
+        control.skipped = _skipped(items, control, table is None)
+    encoding.expect(encoder)
+    if control.skipped:
+        counts = ", ".join(
+            f"{control.counts[name]} of {control.counts[name] + control.skipped.get(name, 0)} '{printable(name)}'"
+            for name in control.groups
+        )
+        warn(f"{source.path}: encoded {counts}; the encoder found nothing in the others")
     return control
 
 
 def open_labelled(
-    path: str | os.PathLike[str],
+    thing: Any,
     encoding: Encoding,
-    *,
     attribute: str | None = None,
+    column: str | None = None,
+    form: str = "",
     likely_column: str | None = None,
-) -> Items | None:
-    """The items themselves that `read_control` encoded; None where it read vectors or a saved control set."""
-    if is_control(path):
-        return None
-    path = _with_labels(path)
-    column = _item_column_named(path, likely_column, "")
-    items = _pool_items(path, encoding, attribute, column, "")
-    return None if items is None else items.source
-
-
-class _PoolItems:
-    """Items of a pool, and which columns tell their groups."""
-
-    def __init__(self, source: Items, names: Sequence[str], labels: Table | None) -> None:
-        self.source = source
-        self.names = names  # the attributes
-        self.labels = labels
-
-
-def _pool_items(
-    path: str | os.PathLike[str], encoding: Encoding, attribute: str | None, column: str | None, form: str
-) -> _PoolItems | None:
-    if is_folder(path):
-        folders = open_pictures(path)
-        if folders.unlisted:
-            raise ControlError(f"{folders.unlisted[0]}; a group would be missing: fix it")
-        for run in folders:
-            _by_folder(folders.path, run.ids, folders.name)
-        return _PoolItems(folders, [attribute or GROUP], None)
-    guessed = attribute.replace("*", "×").split("×") if attribute else [GROUP]
-    taken = [name.strip() for name in guessed]
-    source = open_collection(path, column=column, taken=taken, form=form, forced=encoding.forced)
-    if source.kind == "vectors":
-        return None
-    if source.table is None:
+) -> Items | Table:
+    """Open the labelled examples themselves: items to encode, or vectors."""
+    if isinstance(thing, (str, os.PathLike)) and os.fspath(thing) != "-" and is_folder(thing):
+        inside = f"{os.fspath(thing).rstrip('/')}/{LABELS}"
+        if not Location(inside, inside).exists():
+            pictures = open_pictures(thing)
+            if pictures.unlisted:
+                raise ControlError(f"{pictures.unlisted[0]}; a group would be missing: fix it")
+            for run in pictures:
+                _sub_folders(pictures.path, run.ids, pictures.name)
+            return pictures
+        thing = inside
+    names = [name.strip() for name in re.split("[×*]", attribute)] if attribute else [GROUP]
+    asked: dict[str, Any] = {"taken": names, "form": form, "forced": encoding.forced}
+    try:
+        source = open_collection(thing, column=column or likely_column, **asked)
+    except FileError:
+        if column or not likely_column:
+            raise
+        source = open_collection(thing, **asked)  # the examples name their column differently
+    if isinstance(source, Items) and source.table is None:
         raise ControlError(
-            f"{os.fspath(path)} names pictures without their groups; name the folder with one sub-folder for each "
-            f"group, or a table such as {LABELS} with the columns file and group"
+            f"{source.path} names images without their groups; name the folder with one sub-folder for each group, or "
+            f"a table such as {LABELS} with the columns file and group"
         )
-    if source.missing:
-        raise FileError(f"{source.missing[0].reason}; labelled examples would be missing")
-    if attribute:
-        names = attributes_of(source.table, attribute)
-    else:
-        names = [guess_attribute(source.table, besides=[source.column])]
-    return _PoolItems(source.select(names), names, source.table)
+    return source
 
 
-def _encoded_pool(
-    items: _PoolItems, encoding: Encoding, order: Sequence[str] | None, progress: Progress
-) -> ControlSet:
-    source = EncodedSource(items.source, encoding, single=True)
-    with progress("labelled examples", source.rows) as advance:
-        source.on_items = advance
-        blocks = list(source)
-    if not blocks:
-        raise ControlError(
-            f"{source.path}: none of the labelled examples could be encoded; {'; '.join(source.problems[:3])}"
+def _load(path: str | os.PathLike[str], attribute: str | None, order: Sequence[str] | None) -> ControlSet:
+    control = load_control(path)
+    if attribute is not None and re.sub(r"\s*[×*]\s*", CROSS, attribute) != control.attribute:
+        raise MismatchError(
+            f"{os.fspath(path)} is a control set for '{control.attribute}', not for '{attribute}'; leave out "
+            "--attribute"
         )
-    vectors = np.concatenate([block.vectors for block in blocks])
-    ids = [name for block in blocks for name in block.ids]
-    columns = {
-        name: [text for block in blocks for text in block.values[name]] for name in source.request.extra
-    }
-    identity = source.metadata["divscore.encoder"]
-    single = order if len(items.names) == 1 else None
-    sets = []
-    for name in items.names:
-        groups: list[Any] = (
-            _by_folder(source.path, ids, source.name)
-            if items.labels is None
-            else groups_of(items.labels, name, columns[name])
+    return control if order is None else control.with_order(order)
+
+
+def _attributes(table: Table, attribute: str | None, source: Items | Table) -> list[str]:
+    """The columns of group names: those of the attribute, or the only column that can be meant."""
+    if not table.columns:
+        raise FileError(
+            f"{table.path} has no columns, so none with the names of groups; expected labelled examples as .npz, "
+            "Parquet, Arrow, CSV or JSON lines"
         )
-        sets.append(ControlSet(vectors, groups, attribute=name, order=single, ids=ids, encoder=identity))
-    control = reduce(ControlSet.cross, sets)
-    if order is not None and len(sets) > 1:
-        control = control.with_order(order)
-    control.skipped = _skipped(source, control, items.labels is None)
-    encoding.expect(identity)
-    return control
+    if attribute is not None:
+        names = (
+            [attribute] if attribute in table.columns else [n.strip() for n in re.split("[×*]", attribute)]
+        )
+        unknown = [name for name in names if name not in table.columns]
+        if unknown:
+            raise FileError(
+                f"{table.label} has no column {quoted(unknown[:1])} of group names; give --attribute one of "
+                f"{quoted(table.columns)}"
+            )
+        return names
+    if GROUP in table.columns:
+        return [GROUP]
+    taken = source.column if isinstance(source, Items) else ""
+    texts = tuple(
+        n for n, kind in table.columns.items() if kind == "text" and n.lower() != "id" and n != taken
+    )
+    seen: dict[str, set[str]] = {name: set() for name in texts}
+    for block in table.select(extra=texts, vectors=False, pictures=None) if texts else ():
+        for name, values in block.values.items():
+            seen[name].update(values)
+    fitting = [name for name, values in seen.items() if 2 <= len(values - {""}) <= MAX_GROUPS]
+    if len(fitting) == 1:
+        return fitting
+    columns = (
+        ", ".join(f"'{name}' ({len(values)} values)" for name, values in seen.items()) or "no text columns"
+    )
+    raise FileError(
+        f"{table.label}: it is unclear which column has the group names; expected one named '{GROUP}', or a single "
+        f"text column with 2 to {MAX_GROUPS} different values, got {columns}. Name it with --attribute"
+    )
 
 
-def _by_folder(path: str, ids: Sequence[str], root: str) -> list[str]:
-    """The group of a picture is the sub-folder it lies in."""
+def _groups(table: Table, name: str, values: list[str]) -> list[Any]:
+    """The group of every example; numbers stay numbers, which ControlSet refuses with good advice."""
+    empty = next((row for row, value in enumerate(values) if not value.strip()), None)
+    if empty is not None:
+        raise FileError(
+            f"{table.label}, row {empty}: no group in column '{name}'; every labelled example needs one: fill it in or "
+            "remove the row"
+        )
+    kind = table.columns[name]
+    if kind == "bool":
+        return [value.lower() == "true" for value in values]
+    return [float(value) for value in values] if kind == "number" else values
+
+
+def _sub_folders(path: str, ids: Sequence[str], root: str) -> list[str]:
+    """The group of an image is the sub-folder it is in."""
     for name in ids:
         if "/" not in name:
             raise ControlError(
-                f"{path}: {name} lies beside the sub-folders; labelled pictures need one sub-folder a group, such as "
-                f"{root}/female and {root}/male, or a {LABELS} with the columns file and group"
+                f"{path}: {name} is next to the sub-folders; labelled images need one sub-folder for each group, such "
+                f"as {root}/female and {root}/male, or a {LABELS} with the columns file and group"
             )
     return [name.split("/", 1)[0] for name in ids]
 
 
-def _skipped(source: EncodedSource, control: ControlSet, folders: bool) -> dict[str, int]:
+def _skipped(items: EncodedSource, control: ControlSet, folders: bool) -> dict[str, int]:
     counts = dict.fromkeys(control.groups, 0)
-    for (_, values), number in source.skips.items():
+    for (_, values), number in items.skips.items():
         group = values[0].split("/", 1)[0] if folders else CROSS.join(values)
         counts[group] = counts.get(group, 0) + number
     return {name: number for name, number in counts.items() if number}
-
-
-def _item_column_named(path: str | os.PathLike[str], name: str | None, form: str) -> str | None:
-    """The collection's column of items, where the labelled examples have one of the same name."""
-    if name is None or is_folder(path):
-        return None
-    columns = open_table(path, vectors=False, form=form).columns
-    return name if columns.get(name) in {"text", "picture"} else None
-
-
-def _with_labels(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """The table inside a folder of labelled pictures, where there is one."""
-    text = os.fspath(path)
-    if text == "-" or not is_folder(text):
-        return path
-    inside = f"{text.rstrip('/')}/{LABELS}"
-    return inside if Location(inside, inside).exists() else path

@@ -41,7 +41,7 @@ from divscore.paper.records import Batch
 from divscore.paper.results import Section
 from divscore.paper.sections import CLOSE, Claim, Findings, accuracy_tables, trust_table
 from divscore.sources import open_table
-from divscore.sources.labelled import ENCODER_KEY
+from divscore.sources.manifest import ENCODER_KEY
 from divscore.sources.places import quoted
 
 if TYPE_CHECKING:

@@ -69,7 +69,7 @@ from divscore.paper.sections import (
 )
 from divscore.sources import open_table
 from divscore.sources.items import is_picture
-from divscore.sources.labelled import ENCODER_KEY
+from divscore.sources.manifest import ENCODER_KEY
 from divscore.sources.pickles import read_object_npy
 from divscore.sources.places import quoted
 from divscore.sources.table import as_float

@@ -6,11 +6,13 @@ import io
 
 import numpy as np
 
+from divscore.control.controlfile import is_control
 from divscore.control.controlset import ControlSet
 from divscore.errors import DivscoreError
 from divscore.jobs.encode import Encoding, read_picture
 from divscore.jobs.pool import open_labelled
 from divscore.report.summary import Example, Examples
+from divscore.sources import Items
 from divscore.text import printable
 
 __all__ = ["find_examples", "thumbnail"]
@@ -40,8 +42,9 @@ def find_examples(
         some = np.linspace(0, len(rows) - 1, min(len(rows), MOST)).round().astype(int)
         wanted.update((control.ids[row], name) for row in rows[some])
     try:
-        source = open_labelled(path, encoding, attribute=attribute, likely_column=likely_column)
-        if source is None:
+        saved = is_control(path)
+        source = None if saved else open_labelled(path, encoding, attribute, likely_column=likely_column)
+        if not isinstance(source, Items):
             return Examples(
                 remark="The representatives cannot be shown: the control set has vectors and names, not the labelled "
                 "items. To show them, give the labelled folder or table itself as --control."

@@ -22,6 +22,7 @@ PEEK_ROWS = 64
 PIECE_ROWS = 65_536  # row groups are gathered until they have as many rows
 PIECE_BYTES = 64 << 20  # of record batches, which is known without reading them
 MOST_NAMES = 65_536  # of a dictionary that is kept from block to block
+STACKED = "__numbers"  # a column of vectors, made from columns of numbers
 INDEX = "__index_level_"  # how pandas names an index without a name
 
 
@@ -323,6 +324,20 @@ class StreamedTable(ArrowTable):
 
     def _batches(self, file: Any, columns: Sequence[str], rows: int) -> Iterator[Any]:
         return iter(self._rows().select(list(columns)).to_batches(max_chunksize=rows))
+
+    def _find_vectors(self) -> None:
+        """A frame of plain numbers is a matrix: without a column of vectors, its numbers together are the vector."""
+        taken = {*self.request.extra, *(name for name in self.columns if name.lower() == "id")}
+        numbers = [name for name, kind in self.columns.items() if kind == "number" and name not in taken]
+        if numbers and self.request.column is None and "vector" not in self.columns.values():
+            import pyarrow as pa
+
+            matrix = as_float(np.column_stack([self._data.column(name).to_numpy() for name in numbers]))
+            lists = pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), len(numbers))
+            self._data = self._data.append_column(STACKED, lists)
+            self.columns = {**self.columns, STACKED: "vector"}
+            self.number_columns, self._dimensions = numbers, {STACKED: len(numbers)}
+        super()._find_vectors()
 
     @contextlib.contextmanager
     def _file(self) -> Iterator[Any]:

@@ -18,6 +18,7 @@ from divscore.text import brief, public
 
 __all__ = [
     "ABOUT_KEY",
+    "ENCODER_KEY",
     "FORMAT",
     "KINDS",
     "MANIFEST",
@@ -194,6 +195,7 @@ def _parts(listed: Any) -> tuple[str, ...] | None:
 # Embedded: what a file that `embed` wrote says about the items that its vectors are made from.
 
 ABOUT_KEY = "divscore.embedding"  # in the metadata of the schema
+ENCODER_KEY = "divscore.encoder"  # the encoder that made the vectors
 KINDS = ("unreadable", "empty")
 MOST_VALUES = 1000  # of a column, with their kinds, that are told apart
 

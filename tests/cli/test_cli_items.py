@@ -166,7 +166,7 @@ def test_a_small_pool_gives_as_many_representatives_as_it_can(names: Path, tmp_p
     assert "24 representatives of 32" in fine(*asked).stderr
     refused = run(*asked, "--size", "50")
     assert refused.exit_code == 2
-    assert "take a smaller size" in refused.stderr
+    assert "use a smaller size" in refused.stderr
 
 
 def test_the_pools_column_may_be_named_as_the_collections(names: Path, tmp_path: Path) -> None:

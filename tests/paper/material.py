@@ -16,7 +16,7 @@ from pyarrow import parquet
 
 from divscore.cli import main
 from divscore.paper import ppb
-from divscore.paper.draws import Collection, Labelled, Settings, Split, collect, compose
+from divscore.paper.draws import Collection, Labelled, Settings, collect, compose, random_split
 from divscore.paper.experiment import reproduce
 from divscore.paper.labelleddata import LabelledData
 from divscore.paper.records import Answer
@@ -92,9 +92,9 @@ def results() -> Results:
 def drawn() -> tuple[Labelled, list[Collection]]:
     """One split, and collections with 0, 30 and 100 % women."""
     data, rng = portraits(), np.random.default_rng(0)
-    split = Split.at_random(len(data), 80, rng)
-    labelled = Labelled.draw(data, GENDER, split.labelled, 20, rng, 0)
-    rows = [compose(GENDER.labels(data), split.rest, (f, 1 - f), 60, rng) for f in (0.0, 0.3, 1.0)]
+    first, rest = random_split(len(data), 80, rng)
+    labelled = Labelled.draw(data, GENDER, first, 20, rng, 0)
+    rows = [compose(GENDER.labels(data), rest, (f, 1 - f), 60, rng) for f in (0.0, 0.3, 1.0)]
     return labelled, [collect(data, GENDER, r, f, rng) for r, f in zip(rows, (0.0, 0.3, 1.0), strict=True)]
 
 

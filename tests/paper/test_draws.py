@@ -8,20 +8,20 @@ import pytest
 from material import GENDER, SMALL, drawn, portraits
 
 from divscore.errors import InputError
-from divscore.paper.draws import Attribute, Settings, Split, collect, compose
+from divscore.paper.draws import Attribute, Settings, balanced_split, collect, compose, random_split
 
 
 def test_a_split_takes_every_row_once() -> None:
-    split = Split.at_random(50, 20, np.random.default_rng(0))
-    assert len(split.labelled) == 20
-    assert sorted([*split.labelled, *split.rest]) == list(range(50))
+    labelled, rest = random_split(50, 20, np.random.default_rng(0))
+    assert len(labelled) == 20
+    assert sorted([*labelled, *rest]) == list(range(50))
 
 
 def test_a_balanced_split_labels_as_many_of_each_group_however_rare() -> None:
     labels = np.repeat([0, 1], [30, 970])
-    split = Split.balanced(labels, 20, np.random.default_rng(0))
-    assert np.bincount(labels[split.labelled]).tolist() == [10, 10]
-    assert sorted([*split.labelled, *split.rest]) == list(range(1000))
+    labelled, rest = balanced_split(labels, 20, np.random.default_rng(0))
+    assert np.bincount(labels[labelled]).tolist() == [10, 10]
+    assert sorted([*labelled, *rest]) == list(range(1000))
 
 
 def test_collections_have_the_composition_asked_for_without_repeats() -> None:

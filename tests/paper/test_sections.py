@@ -7,10 +7,11 @@ from types import SimpleNamespace
 import pytest
 from material import answer
 
+from divscore.paper.claims import Claim, check_claims, smaller_sets
 from divscore.paper.draws import Settings
 from divscore.paper.methods import all_methods
 from divscore.paper.records import points
-from divscore.paper.sections import Claim, check_claims, equal_cost, equal_cost_text, smaller_sets, strictest
+from divscore.paper.sections import equal_cost, equal_cost_text, strictest
 
 
 @pytest.mark.parametrize(("error", "reached"), [(0.3, False), (0.5, True)])

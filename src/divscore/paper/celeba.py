@@ -12,8 +12,8 @@ attributes but Attractive, Blurry and Pale_Skin, those with at least 50 pictures
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from divscore.errors import FileError, InputError
 from divscore.files import unreadable
 from divscore.jobs.encode import Encoding
-from divscore.paper.draws import Attribute, Labelled, Settings, Split, collect
+from divscore.paper import claims
+from divscore.paper.draws import Attribute, Labelled, Settings, collect, random_split
 from divscore.paper.experiment import Experiment, ask, audit_collections
 from divscore.paper.figures import collection_figure
 from divscore.paper.labelleddata import (
@@ -31,7 +32,6 @@ from divscore.paper.labelleddata import (
     ListedItems,
     Origin,
     Progress,
-    Rows,
     Texts,
     encode,
     quote,
@@ -39,7 +39,7 @@ from divscore.paper.labelleddata import (
 from divscore.paper.methods import Method, all_methods
 from divscore.paper.records import Batch
 from divscore.paper.results import Section
-from divscore.paper.sections import CLOSE, Claim, Findings, accuracy_tables, trust_table
+from divscore.paper.sections import Findings, accuracy_tables, trust_table
 from divscore.sources import open_table
 from divscore.sources.manifest import ENCODER_KEY
 from divscore.sources.places import quoted
@@ -47,116 +47,18 @@ from divscore.sources.places import quoted
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["EXPERIMENT", "CelebA", "attribute_names", "load_celeba", "open_celeba", "work"]
+__all__ = ["EXPERIMENT", "attribute_names", "load_celeba", "work"]
 
 SET = "CelebA"
 ORIGIN = Origin("CelebA", "mmlab.ie.cuhk.edu.hk/projects/CelebA.html", "non-commercial research")
 ATTRIBUTES, SPLIT, PICTURES = "list_attr_celeba.txt", "list_eval_partition.txt", "img_align_celeba"
-FOLDERS = ("", "Anno", "Eval", "Img", PICTURES)  # the data set's own folders
+FOLDERS = ("", "Anno", "Eval", "Img")  # the data set's own folders
 PARTITIONS = ("train", "validation", "test")
-MALE, PARTITION = "Male", "partition"
+MALE = "Male"
 GENDER = Attribute("gender", "gender", ("female", "male"))
 FEWEST, LEAST_WOMEN = 50, 0.1  # the authors' rule
 NOT_ASKED = ("Attractive", "Blurry", "Pale_Skin")
 FORM = "expected the number of pictures, a line of attribute names, then '000001.jpg -1 1 …' for each picture"
-
-
-@dataclass(frozen=True, eq=False)
-class CelebA:
-    """Attributes and partitions of all pictures; `marked[i, a]` says whether picture i has attribute a."""
-
-    folder: Path
-    ids: tuple[str, ...]
-    attributes: tuple[str, ...]
-    marked: NDArray[np.bool_]
-    partition: NDArray[np.int8]
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def rows(self, partition: str = "test") -> Rows:
-        """Rows of a partition: train, validation or test, the one that the paper uses."""
-        if partition not in PARTITIONS:
-            raise InputError(f"CelebA has no partition '{partition}'; it has {quoted(PARTITIONS)}")
-        return np.flatnonzero(self.partition == PARTITIONS.index(partition))
-
-    def columns(self, rows: Rows) -> dict[str, Texts]:
-        """Gender (female, male), partition, and yes or no for every attribute."""
-        yes = np.where(self.marked[rows], "yes", "no")
-        male = self.marked[rows, self.attributes.index(MALE)]
-        columns = {
-            GENDER.column: np.where(male, "male", "female"),
-            PARTITION: np.array(PARTITIONS)[self.partition[rows]],
-        }
-        return columns | {name: yes[:, at] for at, name in enumerate(self.attributes)}
-
-    def load(
-        self,
-        rows: Rows,
-        encoding: Encoding | None = None,
-        *,
-        vectors: str | os.PathLike[str] | None = None,
-        progress: Progress = None,
-    ) -> LabelledData:
-        """Vectors of some pictures, in the order of `rows`; see `load_celeba`. No other picture is opened."""
-        if vectors is not None:
-            return self._stored(rows, Path(vectors), progress)
-        for inside in FOLDERS:
-            nested = self.folder / inside / PICTURES
-            if nested.is_dir():
-                pictures = nested / PICTURES if (nested / PICTURES).is_dir() else nested
-                break
-        else:
-            raise ORIGIN.missing(self.folder, f"folder {PICTURES} of pictures")
-        names = [self.ids[row] for row in rows.tolist()]
-        files = [str(pictures / name) for name in names]
-        items = ListedItems(str(pictures), SET, "image", files, names, self.columns(rows))
-        return encode(items, encoding, progress)
-
-    def _stored(self, wanted: Rows, path: Path, progress: Progress) -> LabelledData:
-        """Vectors of some pictures from a file, read as a stream."""
-        opened = open_table(path)
-        ids: Iterator[str] | None = None
-        column = ""
-        if not opened.columns:
-            if opened.rows != len(self):
-                raise FileError(
-                    f"{path} has {opened.rows} rows without names; expected one for each of the {len(self)} pictures "
-                    f"of {ATTRIBUTES}, in its order, or a table with the column id"
-                )
-            ids = iter(self.ids)
-        else:
-            column = next((n for n in opened.columns if n.lower() in {"id", "file", "filename", "image"}), "")
-            if not column:
-                raise FileError(f"{path} has the columns {quoted(opened.columns)}; expected one named id")
-            opened = opened.select(extra=(column,))
-        position = {self.ids[row]: at for at, row in enumerate(wanted.tolist())}
-        kept: list[NDArray[Any]] = []
-        order: list[int] = []
-        for block in opened:
-            names = block.values[column] if ids is None else [next(ids) for _ in block.vectors]
-            # Of several faces of one picture the first, which is the largest, counts.
-            places = [position.pop(PurePosixPath(name).name, -1) for name in names]
-            rows = [at for at, place in enumerate(places) if place >= 0]
-            kept.append(block.vectors[rows])
-            order += [places[at] for at in rows]
-            if progress is not None:
-                progress(len(rows))
-        if not order:
-            raise FileError(
-                f"{path} has none of the {len(wanted)} pictures needed; expected ids such as {self.ids[0]}, as from "
-                f"'divscore embed {PICTURES} -o celeba.arrow'"
-            )
-        sort = np.argsort(order)
-        rows, missing = wanted[np.sort(order)], wanted[sorted(position.values())]
-        return LabelledData(
-            SET,
-            np.concatenate(kept)[sort],
-            self.columns(rows),
-            tuple(self.ids[row] for row in rows.tolist()),
-            opened.metadata.get(ENCODER_KEY),
-            self.columns(missing) if len(missing) else {},
-        )
 
 
 def load_celeba(
@@ -164,39 +66,85 @@ def load_celeba(
     encoding: Encoding | None = None,
     *,
     vectors: str | os.PathLike[str] | None = None,
+    partition: str = "test",
     progress: Progress = None,
 ) -> LabelledData:
-    """Read the test partition of CelebA.
+    """Read a partition of CelebA: train, validation or test, the one that the paper uses.
 
-    Parameters
-    ----------
-    path : path
-        CelebA's folder, flat or with its own folders Anno, Eval and Img.
-    encoding : Encoding, optional
-        What encodes pictures; by default the encoder ``faces``, with the user's cache.
-    vectors : path, optional
-        A file that `divscore embed` made of the pictures, or a table of vectors with the pictures' names as ids, or a
-        .npy with one row for each picture of the list. Without it the pictures are encoded.
-    progress : callable, optional
-        Called with numbers of pictures as they are read.
+    `path` is CelebA's folder, flat or with its own folders Anno, Eval and Img. Its pictures are encoded, by default by
+    the encoder ``faces`` with the user's cache; or `vectors` is a file that `divscore embed` made of them, or a table
+    of vectors with the pictures' names as ids, or a .npy with one row for each picture of the list. Columns: gender
+    (female, male), and yes or no for every attribute.
     """
-    celeba = open_celeba(path)
-    return celeba.load(celeba.rows("test"), encoding, vectors=vectors, progress=progress)
-
-
-def open_celeba(path: str | os.PathLike[str]) -> CelebA:
-    """Read attributes and partitions (two text files, 8 MB), but no pictures."""
+    if partition not in PARTITIONS:
+        raise InputError(f"CelebA has no partition '{partition}'; it has {quoted(PARTITIONS)}")
     folder = Path(path)
-    files = []
-    for name in (ATTRIBUTES, SPLIT):
-        places = [folder / inside / name for inside in FOLDERS]
-        files.append(next((file for file in places if file.is_file()), None) or folder / name)
-        if not files[-1].is_file():
-            raise ORIGIN.missing(folder, f"file {name}")
-    names, ids, marked = _read_attributes(files[0])
-    if MALE not in names:
-        raise FileError(f"{files[0]} has no attribute {MALE}; it has {quoted(names)}")
-    return CelebA(folder, ids, names, marked, _read_partitions(files[1], ids))
+    listed = _find(folder, ATTRIBUTES)
+    attributes, ids, marked = _read_attributes(listed)
+    if MALE not in attributes:
+        raise FileError(f"{listed} has no attribute {MALE}; it has {quoted(attributes)}")
+    rows = np.flatnonzero(_read_partitions(_find(folder, SPLIT), ids) == PARTITIONS.index(partition))
+    yes = np.where(marked[rows], "yes", "no")
+    columns = {GENDER.column: np.where(marked[rows, attributes.index(MALE)], "male", "female")}
+    columns |= {name: yes[:, at] for at, name in enumerate(attributes)}
+    wanted = [ids[row] for row in rows.tolist()]
+    if vectors is not None:
+        return _stored(Path(vectors), ids, wanted, columns, progress)
+    pictures = _find(folder, PICTURES)
+    pictures = pictures / PICTURES if (pictures / PICTURES).is_dir() else pictures
+    files = [str(pictures / name) for name in wanted]
+    return encode(ListedItems(str(pictures), SET, "image", files, wanted, columns), encoding, progress)
+
+
+def _stored(
+    path: Path, ids: Sequence[str], wanted: Sequence[str], columns: Mapping[str, Texts], progress: Progress
+) -> LabelledData:
+    """Vectors of the wanted pictures from a file, read as a stream."""
+    opened = open_table(path)
+    names, column = iter(ids), ""
+    if opened.columns:
+        column = next((n for n in opened.columns if n.lower() in {"id", "file", "filename", "image"}), "")
+        if not column:
+            raise FileError(f"{path} has the columns {quoted(opened.columns)}; expected one named id")
+        opened = opened.select(extra=(column,))
+    elif opened.rows != len(ids):
+        raise FileError(
+            f"{path} has {opened.rows} rows without names; expected one for each of the {len(ids)} pictures of "
+            f"{ATTRIBUTES}, in its order, or a table with the column id"
+        )
+    position = {name: at for at, name in enumerate(wanted)}
+    kept: list[NDArray[Any]] = []
+    order: list[int] = []
+    for block in opened:
+        of = block.values[column] if column else [next(names) for _ in block.vectors]
+        # Of several faces of one picture the first, which is the largest, counts.
+        places = [position.pop(PurePosixPath(name).name, -1) for name in of]
+        inside = [at for at, place in enumerate(places) if place >= 0]
+        kept.append(block.vectors[inside])
+        order += [places[at] for at in inside]
+        if progress is not None:
+            progress(len(inside))
+    if not order:
+        raise FileError(
+            f"{path} has none of the {len(wanted)} pictures needed; expected ids such as {ids[0]}, as from "
+            f"'divscore embed {PICTURES} -o celeba.arrow'"
+        )
+    rows, missing = np.sort(order), sorted(position.values())
+    return LabelledData(
+        SET,
+        np.concatenate(kept)[np.argsort(order)],
+        {name: values[rows] for name, values in columns.items()},
+        tuple(wanted[row] for row in rows.tolist()),
+        opened.metadata.get(ENCODER_KEY),
+        {name: values[missing] for name, values in columns.items()} if missing else {},
+    )
+
+
+def _find(folder: Path, name: str) -> Path:
+    for inside in FOLDERS:
+        if (folder / inside / name).exists():
+            return folder / inside / name
+    raise ORIGIN.missing(folder, f"folder {name} of pictures" if name == PICTURES else f"file {name}")
 
 
 def _read_attributes(path: Path) -> tuple[tuple[str, ...], tuple[str, ...], NDArray[np.bool_]]:
@@ -258,7 +206,7 @@ def attribute_names(
     The test partition gives the paper's 29.
     """
     female = data.column(GENDER.column) == "female"
-    asked = names or [n for n in data.columns if n not in (GENDER.column, PARTITION, MALE, *NOT_ASKED)]
+    asked = names or [n for n in data.columns if n not in (GENDER.column, MALE, *NOT_ASKED)]
     masks = {name: data.column(name) == "yes" for name in asked}
     return tuple(n for n, mask in masks.items() if mask.sum() >= fewest and female[mask].mean() >= women)
 
@@ -275,21 +223,6 @@ PROTOCOL = (
     "collections of {sizes} pictures. Control sets have {settings.size} examples; α = {settings.alpha:g}. These "
     "collections are not random draws."
 )
-CLAIMS = (
-    Claim(
-        "For almost all attributes DivScore-Adaptive errs less than DivScore-Random-Balanced", "6.2",
-        "for {ahead} of {count}; on average {gender[adaptive].mae:.3f} against {gender[random-balanced].mae:.3f}",
-        "ahead", "≥", "almost_all",
-    ),
-    Claim(
-        "IID-Measure has a low error", "appendix",
-        "{gender[iid].mae:.3f} on average", "gender[iid].mae", "≤", "gender[adaptive].mae",
-    ),
-    Claim(
-        "DivScore-Random-Proportional has a low error for some attributes and a high one for others", "appendix",
-        "{drawn}", "differs_much", ">", 0.0,
-    ),
-)  # fmt: skip
 
 
 def methods(settings: Settings) -> tuple[Method, ...]:
@@ -309,10 +242,10 @@ def work(data: LabelledData, repetition: int, part: int, settings: Settings) -> 
     """One split: the same control sets for the collections of all attributes."""
     seed = settings.seed
     rng, sampling = np.random.default_rng([seed, repetition]), np.random.default_rng([seed, repetition, 1])
-    split = Split.at_random(len(data), settings.labels, rng)
-    labelled = Labelled.draw(data, GENDER, split.labelled, settings.size, rng, repetition)
+    first, rest = random_split(len(data), settings.labels, rng)
+    labelled = Labelled.draw(data, GENDER, first, settings.size, rng, repetition)
     names = [name for name in data.columns if name != GENDER.column]
-    parts = [(name, split.rest[data.columns[name][split.rest] == "yes"]) for name in names]
+    parts = [(name, rest[data.columns[name][rest] == "yes"]) for name in names]
     collections = [
         collect(data, GENDER, rows, name.replace("_", " "), sampling)
         for name, rows in parts
@@ -322,7 +255,7 @@ def work(data: LabelledData, repetition: int, part: int, settings: Settings) -> 
     return Batch(answers, [], audit_collections(labelled, collections))
 
 
-def claims(found: Findings) -> Iterator[tuple[Claim, dict[str, Any]]]:
+def check(found: Findings) -> Iterator[tuple[claims.Claim, dict[str, Any]]]:
     """The paper's claims with the values that they are checked by."""
     by = {(p.method, p.at): p.mae for p in found.points}
     names = [name for method, name in by if method == "adaptive"]
@@ -333,9 +266,9 @@ def claims(found: Findings) -> Iterator[tuple[Claim, dict[str, Any]]]:
         "count": len(names),
         "almost_all": 0.9 * len(names),
         "drawn": f"from {min(drawn):.3f} to {max(drawn):.3f}" if drawn else "undefined everywhere",
-        "differs_much": bool(drawn) and min(drawn) <= CLOSE and max(drawn) >= 3 * CLOSE,
+        "differs_much": bool(drawn) and min(drawn) <= claims.CLOSE and max(drawn) >= 3 * claims.CLOSE,
     }
-    yield from ((claim, values) for claim in CLAIMS)
+    yield from ((claim, values) for claim in claims.CELEBA)
 
 
 def report(found: Findings) -> tuple[tuple[Section, ...], dict[str, Figure]]:
@@ -358,7 +291,7 @@ EXPERIMENT = Experiment(
     defaults=Settings(repetitions=25, labels=500),
     attributes=(GENDER,),
     work=work,
-    claims=claims,
+    claims=check,
     report=report,
     protocol=PROTOCOL,
     methods=methods,

@@ -21,11 +21,15 @@ __all__ = [
     "Labelled",
     "Settings",
     "Split",
+    "balanced_split",
     "check_splits",
     "collect",
     "compose",
+    "random_split",
 ]
 
+# Rows that are labelled (the paper's first partition), and rows that collections are drawn from.
+Split = tuple[Rows, Rows]
 SHARES = tuple(f / 10 for f in range(11))
 
 
@@ -95,28 +99,20 @@ class Attribute:
         return labels
 
 
-@dataclass(frozen=True)
-class Split:
-    """Rows that are labelled (the paper's first partition) and rows that collections are drawn from."""
+def random_split(count: int, labelled: int, rng: np.random.Generator) -> Split:
+    """Label a random part."""
+    order = rng.permutation(count)
+    return order[:labelled], order[labelled:]
 
-    labelled: Rows
-    rest: Rows
 
-    @classmethod
-    def at_random(cls, count: int, labelled: int, rng: np.random.Generator) -> Split:
-        """Label a random part."""
-        order = rng.permutation(count)
-        return cls(order[:labelled], order[labelled:])
-
-    @classmethod
-    def balanced(cls, labels: Rows, labelled: int, rng: np.random.Generator) -> Split:
-        """Label as many of each group, for groups so rare that a random part would have too few."""
-        groups = int(labels.max()) + 1
-        parts = [rng.permutation(np.flatnonzero(labels == g)) for g in range(groups)]
-        taken = [min(labelled // groups, len(part) // 2) for part in parts]
-        rest = np.concatenate([part[n:] for part, n in zip(parts, taken, strict=True)])
-        chosen = np.concatenate([part[:n] for part, n in zip(parts, taken, strict=True)])
-        return cls(rng.permutation(chosen), rng.permutation(rest))
+def balanced_split(labels: Rows, labelled: int, rng: np.random.Generator) -> Split:
+    """Label as many of each group, for groups so rare that a random part would have too few."""
+    groups = int(labels.max()) + 1
+    parts = [rng.permutation(np.flatnonzero(labels == g)) for g in range(groups)]
+    taken = [min(labelled // groups, len(part) // 2) for part in parts]
+    rest = np.concatenate([part[n:] for part, n in zip(parts, taken, strict=True)])
+    chosen = np.concatenate([part[:n] for part, n in zip(parts, taken, strict=True)])
+    return rng.permutation(chosen), rng.permutation(rest)
 
 
 def check_splits(splits: Iterable[Split], data: LabelledData, fewest: Mapping[Attribute, int]) -> None:
@@ -126,9 +122,8 @@ def check_splits(splits: Iterable[Split], data: LabelledData, fewest: Mapping[At
     """
     codes = {attribute: attribute.labels(data) for attribute in fewest}
     labels, enough, short = 0, 0, ("", 0)
-    for split in splits:
-        labels = len(split.labelled)
-        order = np.concatenate([split.labelled, split.rest])
+    for labelled, rest in splits:
+        labels, order = len(labelled), np.concatenate([labelled, rest])
         for attribute, number in fewest.items():
             for g, name in enumerate(attribute.groups):
                 at = np.flatnonzero(codes[attribute][order] == g)

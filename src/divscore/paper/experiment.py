@@ -18,15 +18,14 @@ import numpy as np
 
 from divscore.audit.audit import audit
 from divscore.jobs.engine import Engine
+from divscore.paper.claims import Claim, check_claims
 from divscore.paper.draws import Attribute, Collection, Labelled, Settings, collect, compose
 from divscore.paper.labelleddata import LabelledData, Progress, Rows
 from divscore.paper.methods import Method, all_methods, size_methods
 from divscore.paper.records import Answer, Batch, Check
 from divscore.paper.results import Results, Section
 from divscore.paper.sections import (
-    Claim,
     Findings,
-    check_claims,
     equal_cost,
     how_counted,
     in_short,
@@ -38,15 +37,7 @@ from divscore.paper.sections import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "Experiment",
-    "ask",
-    "audit_collections",
-    "composition_sweep",
-    "repeat",
-    "reproduce",
-    "size_sweep",
-]
+__all__ = ["Experiment", "ask", "audit_collections", "composition_sweep", "repeat", "reproduce", "size_sweep"]
 
 T = TypeVar("T")
 STAND_IN = (

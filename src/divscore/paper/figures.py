@@ -108,7 +108,7 @@ def sweep_figure(
 ) -> Figure:
     """Mean estimate ± standard error by composition, with the true disparity: the paper's Figure 1.
 
-    One panel for every attribute of `x_labels`. Markers are moved a little to the side to keep them all visible.
+    One panel for every attribute of `x_labels`.
     """
     with _styled():
         figure, axes = _panels(len(x_labels), 3.0)
@@ -117,9 +117,7 @@ def sweep_figure(
             x = sorted({float(p.at) for p in here})
             truth = [float(np.mean([p.truth for p in here if p.at == at])) for at in x]
             axis.plot(x, truth, color=BLACK, linestyle="--", linewidth=1.0, label=TRUTH)
-            step = min(np.diff(x), default=1.0)
-            for method, aside in _spread(methods):
-                _estimates(axis, _of(here, method), method, 0.3 * step * aside)
+            _estimates(axis, here, methods, 0.3 * min(np.diff(x), default=1.0))
             if limit is not None:
                 axis.set_ylim(-limit, limit)
             _label(axis, attribute, x_label, "disparity")
@@ -136,8 +134,7 @@ def error_figure(
     with _styled():
         figure, axes = _panels(len(x_labels), 2.3)
         for axis, (attribute, x_label) in zip(axes, x_labels.items(), strict=True):
-            for method in methods:
-                _errors(axis, _of([p for p in points if p.attribute == attribute], method), method)
+            _errors(axis, [p for p in points if p.attribute == attribute], methods)
             axis.set_ylim(0, limit)
             _label(axis, attribute, x_label, "mean absolute error")
         return _with_legend(figure)
@@ -152,16 +149,14 @@ def size_figure(
     """Mean estimate ± standard error, and mean absolute error, by the size of the control set."""
     with _styled():
         figure, axes = _panels(len(attributes), 2.3, across=2, legend=2)
-        for row, attribute in enumerate(attributes):
+        for attribute, left, right in zip(attributes, axes[::2], axes[1::2], strict=True):
             here = [p for p in points if p.attribute == attribute]
-            left, right = axes[2 * row], axes[2 * row + 1]
             truth = float(np.mean([p.truth for p in here])) if here else 0.0
             left.axhline(truth, color=BLACK, linestyle="--", linewidth=1.0, label=TRUTH)
-            for method, aside in _spread(methods):
-                # A method that mostly cannot tell has no error worth a point.
-                some = [p for p in _of(here, method) if p.answers >= p.excluded]
-                _estimates(left, some, method, 2.4 * aside)
-                _errors(right, some, method)
+            # A method that mostly cannot tell has no error worth a point.
+            mostly = [p for p in here if p.answers >= p.excluded]
+            _estimates(left, mostly, methods, 2.4)
+            _errors(right, mostly, methods)
             left.set_ylim(truth - limit, truth + limit)
             right.set_ylim(0, limit)
             _label(left, attribute, "size of the control set", "disparity")
@@ -212,8 +207,7 @@ def collection_figure(
             truth = {str(p.at): p.truth for p in here}
             rows = np.array([names.index(name) for name in truth])
             axis.vlines(list(truth.values()), rows - 0.4, rows + 0.4, color=BLACK, linewidth=1.6, label=TRUTH)
-            for method, aside in _spread(methods):
-                _across(axis, _of(here, method), names, method, 0.56 * aside, limit)
+            _across(axis, here, methods, names, limit)
             axis.set_xlim(-limit, limit)
             axis.set_xticks([-1.0, -0.5, 0.0, 0.5, 1.0])
             _rows(axis, names)
@@ -301,34 +295,36 @@ def _rows(axis: Axes, names: Sequence[str]) -> None:
     axis.grid(axis="y", visible=False)
 
 
-def _estimates(axis: Axes, points: Sequence[Accuracy], method: Method, aside: float) -> None:
-    x, y = [float(p.at) + aside for p in points], [p.mean for p in points]
-    bars: dict[str, Any] = {"yerr": [p.se or 0.0 for p in points], "elinewidth": 1.0, "capsize": 1.5}
-    axis.errorbar(x, y, linewidth=0.8, label=method.title, **bars, **LOOKS[method.key].style)
+def _estimates(axis: Axes, points: Sequence[Accuracy], methods: Sequence[Method], width: float) -> None:
+    """Means with error bars, moved a little to the side to keep all markers visible."""
+    for method, aside in _spread(methods):
+        mine = [p for p in points if p.method == method.key]
+        x, y = [float(p.at) + width * aside for p in mine], [p.mean for p in mine]
+        bars: dict[str, Any] = {"yerr": [p.se or 0.0 for p in mine], "elinewidth": 1.0, "capsize": 1.5}
+        axis.errorbar(x, y, linewidth=0.8, label=method.title, **bars, **LOOKS[method.key].style)
 
 
-def _errors(axis: Axes, points: Sequence[Accuracy], method: Method) -> None:
-    x, y = [float(p.at) for p in points], [p.mae for p in points]
-    axis.plot(x, y, linewidth=1.1, label=method.title, **LOOKS[method.key].style)
+def _errors(axis: Axes, points: Sequence[Accuracy], methods: Sequence[Method]) -> None:
+    for method in methods:
+        mine = [p for p in points if p.method == method.key]
+        x, y = [float(p.at) for p in mine], [p.mae for p in mine]
+        axis.plot(x, y, linewidth=1.1, label=method.title, **LOOKS[method.key].style)
 
 
 def _across(
-    axis: Axes, points: Sequence[Accuracy], names: Sequence[str], method: Method, aside: float, limit: float
+    axis: Axes, points: Sequence[Accuracy], methods: Sequence[Method], names: Sequence[str], limit: float
 ) -> None:
-    """Estimates from left to right; one beyond the limit becomes an arrow at the edge."""
-    style = LOOKS[method.key].style | {"linestyle": "none"}
-    inside = [p for p in points if abs(p.mean) < limit]
-    x, y = [p.mean for p in inside], [names.index(str(p.at)) + aside for p in inside]
-    axis.errorbar(x, y, xerr=[p.sd or 0.0 for p in inside], elinewidth=0.9, label=method.title, **style)
-    for p in points:
-        if abs(p.mean) >= limit:
-            arrow = {"color": style["color"], "marker": ">" if p.mean > 0 else "<", "markersize": 6.0}
-            at = 0.97 * limit * np.sign(p.mean), names.index(str(p.at)) + aside
-            axis.plot(*at, fillstyle="none", **arrow)
-
-
-def _of(points: Sequence[Accuracy], method: Method) -> list[Accuracy]:
-    return [p for p in points if p.method == method.key]
+    """Means from left to right with standard deviations; one beyond the limit becomes an arrow at the edge."""
+    for method, aside in _spread(methods):
+        style = LOOKS[method.key].style | {"linestyle": "none"}
+        mine = [(p, names.index(str(p.at)) + 0.56 * aside) for p in points if p.method == method.key]
+        inside = [(p, y) for p, y in mine if abs(p.mean) < limit]
+        x, bars = [p.mean for p, _ in inside], [p.sd or 0.0 for p, _ in inside]
+        axis.errorbar(x, [y for _, y in inside], xerr=bars, elinewidth=0.9, label=method.title, **style)
+        for p, y in mine:
+            if abs(p.mean) >= limit:
+                arrow = {"color": style["color"], "marker": ">" if p.mean > 0 else "<", "markersize": 6.0}
+                axis.plot(0.97 * limit * np.sign(p.mean), y, fillstyle="none", **arrow)
 
 
 def _spread(methods: Sequence[Method]) -> Iterator[tuple[Method, float]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -86,46 +87,32 @@ def divscore_sampled(size: int) -> Prepare:
     Undefined if fewer than two of a group are drawn, as in a collection of one group.
     """
 
-    def prepare(labelled: Labelled) -> Run:
-        pool = labelled.pool
+    def run(pool: ControlSet, collection: Collection) -> Reply:
+        vectors, groups = collection.sample(size)
+        if any(groups.count(name) < 2 for name in pool.groups):
+            return undefined(collection)
+        control = ControlSet(vectors, groups, attribute=pool.attribute, order=pool.groups)
+        return _score(collection.vectors, control, Reference.of(control))
 
-        def run(collection: Collection) -> Reply:
-            vectors, groups = collection.sample(size)
-            if any(groups.count(name) < 2 for name in pool.groups):
-                return undefined(collection)
-            control = ControlSet(vectors, groups, attribute=pool.attribute, order=pool.groups)
-            return _score(collection.vectors, control, Reference.of(control))
-
-        return run
-
-    return prepare
+    return lambda labelled: partial(run, labelled.pool)
 
 
 def iid_sampled(size: int) -> Prepare:
     """The disparity of a labelled random sample of the collection: the paper's IID-Measure."""
 
-    def prepare(labelled: Labelled) -> Run:
-        def run(collection: Collection) -> Reply:
-            sample = LabelledSample.of(*collection.sample(size), labelled.pool)
-            return _reply(iid(sample, len(labelled.pool.groups)))
+    def run(pool: ControlSet, collection: Collection) -> Reply:
+        return _reply(iid(LabelledSample.of(*collection.sample(size), pool), len(pool.groups)))
 
-        return run
-
-    return prepare
+    return lambda labelled: partial(run, labelled.pool)
 
 
 def self_training_with(choose: Choose, k: int) -> Prepare:
     """Algorithm 3 (SS-ST)."""
 
-    def prepare(labelled: Labelled) -> Run:
-        control = choose(labelled)
-        return lambda collection: (
-            self_training(collection.vectors, control, k=k).disparity,
-            math.nan,
-            math.nan,
-        )
+    def run(control: ControlSet, collection: Collection) -> Reply:
+        return self_training(collection.vectors, control, k=k).disparity, math.nan, math.nan
 
-    return prepare
+    return lambda labelled: partial(run, choose(labelled))
 
 
 def likelihood_with(choose: Choose, sampled: int = 0) -> Prepare:

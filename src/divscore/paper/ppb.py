@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from divscore.control.theory import Reference, Separability, gamma_control, separability, theorem
 from divscore.errors import FileError
 from divscore.jobs.encode import Encoding
+from divscore.paper import claims, figures
 from divscore.paper.draws import (
     Attribute,
     Collection,
@@ -30,22 +31,9 @@ from divscore.paper.draws import (
     check_splits,
     collect,
     compose,
+    random_split,
 )
-from divscore.paper.experiment import (
-    Experiment,
-    ask,
-    audit_collections,
-    composition_sweep,
-    size_sweep,
-)
-from divscore.paper.figures import (
-    FARTHEST_ERROR,
-    bound_figure,
-    collection_figure,
-    error_figure,
-    size_figure,
-    sweep_figure,
-)
+from divscore.paper.experiment import Experiment, ask, audit_collections, composition_sweep, size_sweep
 from divscore.paper.labelleddata import (
     LabelledData,
     ListedItems,
@@ -59,12 +47,9 @@ from divscore.paper.methods import adaptive, all_methods, main_methods, size_met
 from divscore.paper.records import Batch
 from divscore.paper.results import ResultTable, Section
 from divscore.paper.sections import (
-    CLOSE,
-    Claim,
     Findings,
     accuracy_tables,
     size_table,
-    smaller_sets,
     trust_table,
 )
 from divscore.sources import open_table
@@ -151,22 +136,11 @@ def load_ppb(
 ) -> LabelledData:
     """Read PPB-2017 in any of its forms.
 
-    Parameters
-    ----------
-    path : path
-        A folder of portraits with the benchmark's file names; the folder as distributed or its metadata CSV, whose
-        columns are found by name; the authors' ``ppbFeatures.npy``; or a table of vectors with the metadata's columns
-        or with the file names as ids.
-    encoding : Encoding, optional
-        What encodes pictures; by default the encoder ``faces``, with the user's cache.
-    progress : callable, optional
-        Called with numbers of pictures as they are encoded.
-
-    Returns
-    -------
-    LabelledData
-        Columns: gender (female, male), skin_type (1–6), skin_tone (darker for 4–6, else lighter), country (FL IL RW SA
-        SE SW), and group (dark-skinned women, others).
+    `path` is a folder of portraits with the benchmark's file names; the folder as distributed or its metadata CSV, with
+    columns found by name; the authors' ``ppbFeatures.npy``; or a table of vectors with the metadata's columns or with
+    the file names as ids. Pictures are encoded, by default by the encoder ``faces`` with the user's cache. Columns:
+    gender (female, male), skin_type (1–6), skin_tone (darker for 4–6, else lighter), country (FL IL RW SA SE SW), and
+    group (dark-skinned women, others).
     """
     place = Path(path)
     if place.suffix.lower() == ".npy" and place.is_file():
@@ -305,36 +279,21 @@ def _features(place: Path) -> LabelledData:
         raise FileError(
             f"{place} has numbers of shape {content.shape} without file names; expected {SET}'s names and their vectors"
         )
-    names, rows = _pairs(content.item() if content.ndim == 0 else content, place)
-    shapes = {np.shape(row) for row in rows}
-    stacked = np.array(rows) if len(shapes) == 1 else np.empty(0)
+    content = content.item() if content.ndim == 0 else list(content)
+    pairs = [
+        tuple(p) if np.iterable(p) else ()
+        for p in (content.items() if isinstance(content, dict) else content)
+    ]
+    if not pairs or any(len(pair) != 2 or not isinstance(pair[0], str) for pair in pairs):
+        raise FileError(
+            f"{place} has a {type(content).__name__} of {len(pairs)} entries; expected a dict of file name "
+            "(0967_5_f_SA.jpg) to vector, or pairs of both"
+        )
+    rows = [vector for _, vector in pairs]
+    stacked = np.array(rows) if len({np.shape(row) for row in rows}) == 1 else np.empty(0)
     if stacked.ndim != 2 or stacked.dtype.kind not in "fiu":
         raise FileError(f"{place}: the vectors are not lists of equally many numbers; download it again")
-    return _labelled(_by_name(names, place), as_float(stacked), None)
-
-
-def _pairs(content: Any, place: Path) -> tuple[list[str], list[Any]]:
-    """Names and vectors from the layouts that such a file may have."""
-
-    def is_list(value: Any) -> bool:
-        return isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim > 0)
-
-    about = f" of shape {content.shape}" if isinstance(content, np.ndarray) else ""
-    if isinstance(content, dict):
-        about = f" with {len(content)} entries, the first is '{next(iter(content), '')}'"
-        named = len(content) != 2 or any(Portrait.from_name(str(key)) for key in content)
-        pairs = list(content.items() if named else content.values())
-    else:
-        pairs = list(content) if is_list(content) else []
-    lists = len(pairs) == 2 and all(map(is_list, pairs)) and len(pairs[0]) == len(pairs[1])
-    if lists and all(isinstance(name, str) for name in pairs[0]):
-        pairs = list(zip(*pairs, strict=True))
-    if pairs and all(is_list(pair) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs):
-        return [str(name) for name, _ in pairs], [vector for _, vector in pairs]
-    raise FileError(
-        f"{place} has a {type(content).__name__}{about}; expected a dict of file name (0967_5_f_SA.jpg) to vector, "
-        "pairs of both, or the names and the vectors in two arrays"
-    )
+    return _labelled(_by_name([name for name, _ in pairs], place), as_float(stacked), None)
 
 
 def _labelled(portraits: Sequence[Portrait], vectors: NDArray[Any], encoder: str | None) -> LabelledData:
@@ -358,7 +317,6 @@ PAPER_GAMMA = {
     "skin tone": {"γ": 0.08, "γ with self-pairs": 0.0842, "random": 0.08, "adaptive": 0.34},
 }
 NOTEBOOK = (100, 500)  # |T| and |S| of the bound that the authors' notebooks print
-SAME = 0.005  # of a γ that is printed with two digits
 PROTOCOL = (
     "{items:,} portraits ({made_of}), {settings.repetitions} repetitions, seed {settings.seed}. Each repetition labels "
     "{settings.labels} random portraits and draws collections of {settings.collection} of the others without "
@@ -369,85 +327,6 @@ TUNED = (
     "`likelihood` was developed on these portraits (benchmarks/README.md lists what was chosen on them). Expect "
     "slightly worse results on new data."
 )
-# Checked on gender and on skin tone; `this` is the accuracy by method.
-CLAIMS_OF_EACH = (
-    Claim(
-        "SS-ST has a larger bias than DivScore with random control sets ({attribute})", "4.2",
-        "largest bias {this[ss-st].worst_bias:.3f} against {biases} (balanced and proportional)",
-        "this[ss-st].worst_bias", ">", "worst_bias",
-    ),
-    Claim(
-        "SS-ST has a lower approximation error than DivScore-Random-Balanced ({attribute})", "4.1, 4.2",
-        "mean absolute error {this[ss-st].mae:.3f} against {this[random-balanced].mae:.3f}",
-        "this[ss-st].mae", "<", "this[random-balanced].mae",
-        "; only its spread is smaller ({this[ss-st].spread:.3f} against {this[random-balanced].spread:.3f})",
-    ),
-    Claim(
-        "Adaptive control sets have a smaller spread than random ones ({attribute})", "6.1",
-        "{this[adaptive].spread:.3f} against {this[random-balanced].spread:.3f}",
-        "this[adaptive].spread", "<", "this[random-balanced].spread",
-    ),
-    Claim(
-        "Adaptive control sets give sharper scores ({attribute})", "6.1",
-        "mean absolute error {this[adaptive].mae:.3f} against {this[random-balanced].mae:.3f} of a random balanced set "
-        "of the same size, and {this[all-balanced].mae:.3f} of all labels, balanced",
-        "this[adaptive].mae", "<", "this[random-balanced].mae",
-    ),
-    Claim(
-        "γ is {paper[γ]} ({attribute})", "4.2",
-        "{with_self:.4f} with the pairs of an item with itself, as in the authors' code, {without:.4f} without",
-        "gamma_off", "≤", SAME,
-    ),
-    Claim(
-        "γ^(T) of adaptive control sets is {paper[adaptive]} ({attribute})", "6.1",
-        "{held_out:.2f} on the other partition, {own:.2f} on the control set itself",
-        "chosen_off", "≤", 10 * SAME,
-    ),
-)  # fmt: skip
-CLAIMS = (
-    Claim(
-        "Gender: random control sets are always close to the true disparity", "4.1",
-        "the mean of DivScore-Random-Balanced is wrong by at most {gender[random-balanced].worst_bias:.3f}, a single "
-        "audit by {gender[random-balanced].mae:.3f} on average",
-        "gender[random-balanced].worst_bias", "≤", CLOSE,
-    ),
-    Claim(
-        "Skin tone: the average is close to the true disparity", "4.1",
-        "the mean of DivScore-Random-Balanced is wrong by at most {skin[random-balanced].worst_bias:.3f}",
-        "skin[random-balanced].worst_bias", "≤", CLOSE,
-    ),
-    Claim(
-        "Skin tone: but the errors are quite high", "4.1",
-        "spread {skin[random-balanced].spread:.3f} against {gender[random-balanced].spread:.3f} on gender (twice as "
-        "much counts as quite high)",
-        "skin[random-balanced].spread", "≥", "twice",
-    ),
-    Claim(
-        "Skin tone: IID-Measure has a lower error than DivScore with random control sets", "4.1",
-        "{skin[iid].mae:.3f} against {skin[random-balanced].mae:.3f}",
-        "skin[iid].mae", "<", "skin[random-balanced].mae",
-    ),
-    Claim(
-        "The average of DivScore-Adaptive does not align with the true disparity", "6.1",
-        "wrong by up to {gender[adaptive].worst_bias:.3f} (gender) and {skin[adaptive].worst_bias:.3f} (skin tone)",
-        "adaptive_bias", ">", CLOSE,
-    ),
-    Claim(
-        "Gender: the theorem suggests an error of at most 5", "7",
-        "{bound:.1f} with |T| = {settings.size}, |S| = {settings.collection}; a bound of 5 takes |T| = {enough:.0f}",
-        "bound_off", "≤", 0.5,
-    ),
-    Claim(
-        "Gender: the error seen is at most 0.5", "7",
-        "largest of {gender[random-balanced].answers} audits: {gender[random-balanced].largest:.3f}",
-        "gender[random-balanced].largest", "≤", 0.5,
-    ),
-    Claim(
-        "Skin tone, |T| = 100, |S| = 500: δ = 2.562, error 61.1 (authors' notebooks)", "notebooks",
-        "δ = {notebook[0]:.3f}, error {notebook[1]:.1f}",
-        "notebook_off", "≤", 0.5,
-    ),
-)  # fmt: skip
 
 
 def prepare(data: LabelledData, settings: Settings) -> LabelledData:
@@ -462,18 +341,18 @@ def prepare(data: LabelledData, settings: Settings) -> LabelledData:
 def work(data: LabelledData, repetition: int, part: int, settings: Settings) -> Batch:
     """One attribute on one split: every sweep."""
     attribute, seed = ATTRIBUTES[part], settings.seed
-    split = _split(data, settings, repetition)
+    first, rest = _split(data, settings, repetition)
     rng = np.random.default_rng([seed, repetition, part])
     sampling = np.random.default_rng([seed, repetition, part, 1])
-    labelled = Labelled.draw(data, attribute, split.labelled, settings.size, rng, repetition)
-    collections = composition_sweep(data, attribute, split.rest, settings, rng, sampling)
+    labelled = Labelled.draw(data, attribute, first, settings.size, rng, repetition)
+    collections = composition_sweep(data, attribute, rest, settings, rng, sampling)
     methods = all_methods(settings)
     batch = Batch(ask(methods, labelled, collections, "f"))
     if attribute.name in MAIN:
-        batch.measures.extend(_measure_gamma(labelled, data, attribute, split.rest, settings))
-        even = compose(attribute.labels(data), split.rest, (0.5, 0.5), settings.collection, rng)
+        batch.measures.extend(_measure_gamma(labelled, data, attribute, rest, settings))
+        even = compose(attribute.labels(data), rest, (0.5, 0.5), settings.collection, rng)
         batch.answers.extend(size_sweep(labelled, collect(data, attribute, even, "", sampling), settings))
-        countries = list(_countries(data, attribute, split.rest, sampling))
+        countries = list(_countries(data, attribute, rest, sampling))
         some = [method for method in methods if method.key in BY_COUNTRY]
         batch.answers.extend(ask(some, labelled, countries, "country"))
         batch.checks.extend(audit_collections(labelled, countries))
@@ -482,7 +361,7 @@ def work(data: LabelledData, repetition: int, part: int, settings: Settings) -> 
 
 def _split(data: LabelledData, settings: Settings, repetition: int) -> Split:
     rng = np.random.default_rng([settings.seed, repetition])
-    return Split.at_random(len(data), settings.labels, rng)
+    return random_split(len(data), settings.labels, rng)
 
 
 def _countries(
@@ -519,7 +398,7 @@ def _mean_gamma(found: Findings, attribute: str, name: str) -> float:
     return float(np.mean([v for a, n, v in found.batch.measures if (a, n) == (attribute, name)]))
 
 
-def claims(found: Findings) -> Iterator[tuple[Claim, dict[str, Any]]]:
+def check(found: Findings) -> Iterator[tuple[claims.Claim, dict[str, Any]]]:
     """The paper's claims with the values that they are checked by."""
     gender, skin = (found.accuracy[name] for name in MAIN)
     whole = _separabilities(found.data)
@@ -538,7 +417,7 @@ def claims(found: Findings) -> Iterator[tuple[Claim, dict[str, Any]]]:
         "notebook": (notebook.delta, notebook.additive_error),
         "notebook_off": abs(notebook.additive_error - 61.1),
     }
-    yield from ((claim, values) for claim in CLAIMS)
+    yield from ((claim, values) for claim in claims.PPB)
     for attribute, separable in whole.items():
         this, paper = found.accuracy[attribute], PAPER_GAMMA[attribute]
         biases = [this[m].worst_bias for m in ("random-balanced", "random-proportional") if m in this]
@@ -556,9 +435,9 @@ def claims(found: Findings) -> Iterator[tuple[Claim, dict[str, Any]]]:
             "own": own,
             "chosen_off": min(abs(held_out - paper["adaptive"]), abs(own - paper["adaptive"])),
         }
-        yield from ((claim, values) for claim in CLAIMS_OF_EACH)
+        yield from ((claim, values) for claim in claims.PPB_EACH)
     for attribute in MAIN:
-        yield smaller_sets(found.at("size"), attribute, f"disparity 0, {attribute}")
+        yield claims.smaller_sets(found.at("size"), attribute, f"disparity 0, {attribute}")
 
 
 def _gamma_table(found: Findings, whole: Mapping[str, Separability]) -> ResultTable:
@@ -624,14 +503,14 @@ def report(found: Findings) -> tuple[tuple[Section, ...], dict[str, Figure]]:
     x_labels = {a.name: f"fraction f of the group “{a.groups[0]}” in the collection" for a in ATTRIBUTES}
     main = {name: x_labels[name] for name in MAIN}
     other = {name: text for name, text in x_labels.items() if name not in MAIN}
-    figures = {
-        "figure1": sweep_figure(found.at("f"), shown, main, LIMIT),
-        "figure1_whole": sweep_figure(found.at("f"), shown, main),
-        "errors": error_figure(found.at("f"), shown, x_labels, FARTHEST_ERROR),
-        "intersection": sweep_figure(found.at("f"), shown, other, LIMIT),
-        "sizes": size_figure(found.at("size"), sizes, MAIN),
-        "theorem": bound_figure(_bound_curves(found, whole), ("random-balanced", "likelihood-few")),
-        "countries": collection_figure(found.at("country"), by_country, MAIN),
+    drawn = {
+        "figure1": figures.sweep_figure(found.at("f"), shown, main, LIMIT),
+        "figure1_whole": figures.sweep_figure(found.at("f"), shown, main),
+        "errors": figures.error_figure(found.at("f"), shown, x_labels, figures.FARTHEST_ERROR),
+        "intersection": figures.sweep_figure(found.at("f"), shown, other, LIMIT),
+        "sizes": figures.size_figure(found.at("size"), sizes, MAIN),
+        "theorem": figures.bound_figure(_bound_curves(found, whole), ("random-balanced", "likelihood-few")),
+        "countries": figures.collection_figure(found.at("country"), by_country, MAIN),
     }
     bars = f"Mean ± standard error of {settings.repetitions} repetitions"
     warnings = [c.warning for c in found.batch.checks if c.warning and c.trust != "good"]
@@ -640,7 +519,7 @@ def report(found: Findings) -> tuple[tuple[Section, ...], dict[str, Figure]]:
             "Figure 1: collections of every composition",
             figures=(
                 ("figure1", f"{bars}, cut at ±{LIMIT} (the paper cuts its Figure 1 too)"),
-                ("errors", f"Mean error of a single audit, cut at {FARTHEST_ERROR}"),
+                ("errors", f"Mean error of a single audit, cut at {figures.FARTHEST_ERROR}"),
                 ("figure1_whole", f"{bars}, not cut"),
                 ("intersection", f"Dark-skinned women against everybody else. {bars}"),
             ),
@@ -653,7 +532,7 @@ def report(found: Findings) -> tuple[tuple[Section, ...], dict[str, Figure]]:
                 "it would be right by design. The other methods answer in all draws, also where `likelihood` cannot "
                 "tell, so at the smallest sizes the comparison favours `likelihood`.",
             ),
-            (("sizes", f"Estimate (mean ± standard error) and error by size, cut at ±{FARTHEST_ERROR}"),),
+            (("sizes", f"Estimate (mean ± standard error) and error by size, cut at ±{figures.FARTHEST_ERROR}"),),
             (size_table(found, sizes),),
         ),
         Section(
@@ -685,7 +564,7 @@ def report(found: Findings) -> tuple[tuple[Section, ...], dict[str, Figure]]:
             (trust_table(found, "country", by_country, "country"),),
         ),
     )  # fmt: skip
-    return sections, figures
+    return sections, drawn
 
 
 EXPERIMENT = Experiment(
@@ -694,7 +573,7 @@ EXPERIMENT = Experiment(
     defaults=Settings(),
     attributes=ATTRIBUTES,
     work=work,
-    claims=claims,
+    claims=check,
     report=report,
     protocol=PROTOCOL,
     notes=(TUNED,),

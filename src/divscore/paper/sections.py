@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import operator
-import string
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, median
-from typing import Any, NamedTuple
+from typing import Any
 
 from divscore.paper.draws import Settings
 from divscore.paper.labelleddata import LabelledData
@@ -18,11 +16,8 @@ from divscore.paper.records import Accuracy, Answer, Batch, points, ratio, summa
 from divscore.paper.results import ResultTable, Section
 
 __all__ = [
-    "CLOSE",
-    "Claim",
     "Findings",
     "accuracy_tables",
-    "check_claims",
     "equal_cost",
     "equal_cost_text",
     "how_counted",
@@ -30,14 +25,12 @@ __all__ = [
     "made_of",
     "short_table",
     "size_table",
-    "smaller_sets",
     "stored_section",
     "strictest",
     "trust_table",
 ]
 
 WANTED = 4.0  # the paper's error should be so many times ours with all labels
-CLOSE = 0.1  # a mean that is never farther from the truth is close to it
 PROPOSAL = "DivScore-Adaptive"  # the paper's use of |U| labels
 ACCURACY = {
     "attribute": "attribute", "method": "title", "labels": "labels", "+ in every S": "sampled", "error": "mae",
@@ -288,67 +281,3 @@ def made_of(data: LabelledData) -> str:
         f"{data.unreadable:,} lines of the file could not be read" if data.unreadable else "",
     ]
     return "; ".join(part for part in parts if part)
-
-
-class Claim(NamedTuple):
-    """A claim of the paper, and how it is checked: a statistic compared with a threshold.
-
-    `measured` is a template; it, the statistic and the threshold name values as `str.format` does, such as
-    ``gender[iid].mae``. `otherwise` is added if the claim does not hold.
-    """
-
-    says: str
-    where: str
-    measured: str
-    statistic: str
-    comparison: str
-    threshold: str | float
-    otherwise: str = ""
-
-
-COMPARISONS = {"<": operator.lt, "≤": operator.le, ">": operator.gt, "≥": operator.ge}
-
-
-class _Template(string.Formatter):
-    """`str.format` that takes a missing number for 0: a spread needs two repetitions."""
-
-    def format_field(self, value: Any, format_spec: str) -> str:
-        return str(super().format_field(0.0 if value is None else value, format_spec))
-
-    def number(self, name: str | float, values: Mapping[str, Any]) -> float:
-        value = self.get_field(name, (), values)[0] if isinstance(name, str) else name
-        return float(value or 0.0)
-
-
-def check_claims(checks: Iterable[tuple[Claim, Mapping[str, Any]]]) -> ResultTable:
-    """Check claims, each against its values."""
-    template, rows = _Template(), []
-    for claim, values in checks:
-        compare = COMPARISONS[claim.comparison]
-        agrees = compare(template.number(claim.statistic, values), template.number(claim.threshold, values))
-        measured = claim.measured if agrees else claim.measured + claim.otherwise
-        texts = (template.vformat(text, (), values) for text in (claim.says, claim.where, measured))
-        rows.append((*texts, "agrees" if agrees else "differs"))
-    return ResultTable.of("claims", "The paper's claims", ("the paper says", "where", "measured", ""), rows)
-
-
-SMALLER_SETS = Claim(
-    "Adaptive control sets reach a low error with fewer examples than random ones ({where})",
-    "appendix",
-    "for an error of at most {both:.3f}, the lowest that both reach: {adaptive:.0f} examples against {random:.0f}",
-    "adaptive", "<", "random",
-)  # fmt: skip
-
-
-def smaller_sets(points: Sequence[Accuracy], attribute: str, where: str) -> tuple[Claim, dict[str, Any]]:
-    """The appendix: adaptive control sets reach a low error with fewer examples than random ones.
-
-    Compares the fewest examples with which each reaches the lowest error that both reach.
-    """
-    by: dict[str, dict[float, float]] = {
-        method: {float(p.at): p.mae for p in points if p.attribute == attribute and p.method == method}
-        for method in ("adaptive", "random-balanced")
-    }
-    both = max(min(errors.values()) for errors in by.values())
-    adaptive, random = (min(at for at, error in errors.items() if error <= both) for errors in by.values())
-    return SMALLER_SETS, {"where": where, "both": both, "adaptive": adaptive, "random": random}

@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from divscore.encoders.word2vec import clean
 from divscore.errors import FileError, InputError
 from divscore.jobs.encode import Encoding
-from divscore.paper.draws import Attribute, Labelled, Settings, Split, collect, compose
+from divscore.paper import claims
+from divscore.paper.draws import Attribute, Labelled, Settings, balanced_split, collect, compose
 from divscore.paper.experiment import Experiment, ask, composition_sweep, size_sweep
 from divscore.paper.figures import FARTHEST_ERROR, error_figure, size_figure, sweep_figure
 from divscore.paper.labelleddata import (
@@ -42,7 +43,7 @@ from divscore.paper.labelleddata import (
 from divscore.paper.methods import all_methods, main_methods, size_methods
 from divscore.paper.records import Batch
 from divscore.paper.results import Section
-from divscore.paper.sections import CLOSE, Claim, Findings, accuracy_tables, size_table, smaller_sets
+from divscore.paper.sections import Findings, accuracy_tables, size_table
 from divscore.sources import open_table
 from divscore.sources.items import ItemBatch, Items
 from divscore.sources.places import quoted
@@ -173,20 +174,10 @@ def load_twitteraae(
 ) -> LabelledData:
     """Read tweets of both dialects, with the column ``dialect`` (AAE, WHE).
 
-    Parameters
-    ----------
-    path : path
-        The release: the file ``twitteraae_all``, its folder, or the zip archive. Or, as a stand-in, a table with the
-        columns text, aa and white (posteriors).
-    encoding : Encoding, optional
-        What encodes texts; by default the encoder ``ngrams``.
-    each : int, optional
-        Number of tweets of each dialect. From the release a random draw, by default all, about 1.2 million; from a
-        stand-in the likeliest, by default 1,800.
-    seed : int
-        Seed of the random draw.
-    progress : callable, optional
-        Called with numbers of tweets as they are encoded.
+    `path` is the release: the file ``twitteraae_all``, its folder, or the zip archive; or, as a stand-in, a table with
+    the columns text, aa and white (posteriors). Texts are encoded, by default by the encoder ``ngrams``. `each` is the
+    number of tweets of each dialect: from the release a random draw by `seed`, by default all, about 1.2 million; from
+    a stand-in the likeliest, by default 1,800.
     """
     if each is not None and each < 1:
         raise InputError(f"{each} tweets of each dialect; expected at least 1")
@@ -275,20 +266,6 @@ PROTOCOL = (
     "{sizes} of the others without replacement. Control sets have {settings.size} examples; α = {settings.alpha:g} and "
     "k = {settings.k} (SS-ST)."
 )
-CLAIMS_OF_EACH = (
-    Claim(
-        "{title} increases with the fraction of AAE tweets", "6.3",
-        "from {first:.2f} to {last:.2f}", "smallest_step", ">", 0.0, ", not everywhere",
-    ),
-    Claim(
-        "{title} approximates, on average, the disparity of all collections", "6.3",
-        "its mean is wrong by at most {bias:.2f}", "bias", "≤", CLOSE,
-    ),
-)  # fmt: skip
-AHEAD = Claim(
-    "DivScore-Adaptive errs less than DivScore-Random-Balanced for most collections", "6.3",
-    "for {ahead} of {count}", "ahead", ">", "half",
-)  # fmt: skip
 
 
 def prepare(data: LabelledData, settings: Settings) -> LabelledData:
@@ -304,17 +281,17 @@ def work(data: LabelledData, repetition: int, part: int, settings: Settings) -> 
     """
     labels, seed = DIALECT.labels(data), settings.seed
     rng, sampling = np.random.default_rng([seed, repetition]), np.random.default_rng([seed, repetition, 1])
-    split = Split.balanced(labels, settings.labels, rng)
-    labelled = Labelled.draw(data, DIALECT, split.labelled, settings.size, rng, repetition)
-    collections = composition_sweep(data, DIALECT, split.rest, settings, rng, sampling)
+    first, rest = balanced_split(labels, settings.labels, rng)
+    labelled = Labelled.draw(data, DIALECT, first, settings.size, rng, repetition)
+    collections = composition_sweep(data, DIALECT, rest, settings, rng, sampling)
     batch = Batch(ask(all_methods(settings), labelled, collections, "f"))
     share = (1 + OVERALL) / 2
-    rows = compose(labels, split.rest, (share, 1 - share), settings.collection, rng)
+    rows = compose(labels, rest, (share, 1 - share), settings.collection, rng)
     batch.answers.extend(size_sweep(labelled, collect(data, DIALECT, rows, "", sampling), settings))
     return batch
 
 
-def claims(found: Findings) -> Iterator[tuple[Claim, dict[str, Any]]]:
+def check(found: Findings) -> Iterator[tuple[claims.Claim, dict[str, Any]]]:
     """The paper's claims with the values that they are checked by."""
     by_share = sorted(found.at("f"), key=lambda p: float(p.at))
     for method in found.some(("random-balanced", "adaptive")):
@@ -326,12 +303,12 @@ def claims(found: Findings) -> Iterator[tuple[Claim, dict[str, Any]]]:
             "smallest_step": min(np.diff(means), default=1.0),
             "bias": found.accuracy["dialect"][method.key].worst_bias,
         }
-        yield from ((claim, values) for claim in CLAIMS_OF_EACH)
+        yield from ((claim, values) for claim in claims.TWITTERAAE_EACH)
     errors = {(p.method, p.at): p.mae for p in by_share}
     at = [a for method, a in errors if method == "adaptive" and ("random-balanced", a) in errors]
     ahead = sum(errors["adaptive", a] < errors["random-balanced", a] for a in at)
-    yield AHEAD, {"ahead": ahead, "count": len(at), "half": len(at) / 2}
-    yield smaller_sets(found.at("size"), "dialect", f"disparity {OVERALL}")
+    yield claims.TWITTERAAE_MOST, {"ahead": ahead, "count": len(at), "half": len(at) / 2}
+    yield claims.smaller_sets(found.at("size"), "dialect", f"disparity {OVERALL}")
 
 
 def report(found: Findings) -> tuple[tuple[Section, ...], dict[str, Figure]]:
@@ -370,7 +347,7 @@ EXPERIMENT = Experiment(
     defaults=Settings(repetitions=25, alpha=0.1, collection=1000),
     attributes=(DIALECT,),
     work=work,
-    claims=claims,
+    claims=check,
     report=report,
     protocol=PROTOCOL,
     prepare=prepare,

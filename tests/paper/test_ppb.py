@@ -358,6 +358,8 @@ def cells(line: str) -> list[str]:
 
 def test_reproduce_ppb_from_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    defaults = replace(EXPERIMENT.defaults, shares=(0.0, 0.5, 1.0), sizes=(10,))
+    monkeypatch.setattr("divscore.paper.ppb.EXPERIMENT", replace(EXPERIMENT, defaults=defaults))
     data = portraits()
     tone = np.where(data.columns["skin_tone"] == "darker", 5, 2)
     labels = zip(tone, data.columns["gender"], data.columns["country"], strict=True)

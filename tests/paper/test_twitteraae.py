@@ -234,6 +234,8 @@ def test_the_papers_defaults() -> None:
 
 def test_reproduce_takes_word_vectors_if_a_model_is_given(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
+    defaults = replace(EXPERIMENT.defaults, shares=(0.0, 0.5, 1.0), sizes=(10,))
+    monkeypatch.setattr("divscore.paper.twitteraae.EXPERIMENT", replace(EXPERIMENT, defaults=defaults))
     rng = np.random.default_rng(5)
     words = [f"word{letter}" for letter in "abcdefghij"]
     dialect = np.repeat([0, 1], 150)
@@ -269,7 +271,9 @@ def test_the_real_stand_in() -> None:
     data = load_twitteraae(STAND_IN, each=400)
     assert data.ids == tuple(str(ids[row]) for row in expected)
     assert data.columns["dialect"].tolist() == ["AAE"] * 400 + ["WHE"] * 400
-    settings = replace(EXPERIMENT.defaults, repetitions=1, collection=200, sizes=(20,))
+    settings = replace(
+        EXPERIMENT.defaults, repetitions=1, collection=200, shares=(0.0, 0.5, 1.0), sizes=(20,)
+    )
     errors = {
         row["method"]: row["error"]
         for row in reproduce(EXPERIMENT, data, settings).tables["accuracy"].records

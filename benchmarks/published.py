@@ -38,20 +38,20 @@ class Page:
 
 
 PAGES = (
-    Page("ppb", "ppb", PORTRAITS, "PPB-2017 with the authors' features: every figure and claim, in full"),
+    Page("ppb", "ppb", PORTRAITS, "PPB-2017 with the authors' features; every figure and claim, complete"),
     Page(
         "tweets-ngrams",
         "twitteraae",
         TWEETS,
-        "TwitterAAE's protocol on **a stand-in**: tweets of another corpus, with posteriors by TwitterAAE's model, "
-        "encoded by `ngrams`",
+        "the protocol of TwitterAAE on **substitute data**: tweets of another corpus, with posteriors from TwitterAAE's "
+        "model, encoded with `ngrams`",
     ),
     Page(
         "tweets-word2vec",
         "twitteraae",
         TWEETS,
-        "the same stand-in, encoded as in the paper by the mean of word vectors; these were trained on the texts of "
-        "the same corpus, without its labels, not taken ready-made",
+        "the same substitute data, encoded as in the paper with the mean of word vectors; the word vectors were "
+        "trained on the texts of the same corpus, without its labels",
         word_vectors=True,
     ),
 )
@@ -118,12 +118,12 @@ def _index() -> str:
         [
             "# Results",
             "",
-            "The paper's experiments, and our estimators on the same draws. No number is typed by hand;",
-            "`python benchmarks/published.py --data FOLDER` makes all of it anew.",
+            "The experiments of the paper, with our estimators on the same draws. No number is typed by hand: "
+            "`python benchmarks/published.py --data FOLDER` re-creates everything.",
             "",
             *lines,
             "",
-            "CelebA cannot be passed on, and is not here: `divscore reproduce celeba --data FOLDER` runs on your copy.",
+            "CelebA cannot be redistributed: `divscore reproduce celeba --data FOLDER` runs on your copy.",
             "",
         ]
     )

@@ -43,8 +43,8 @@ PAGES = (
         "tweets-ngrams",
         "twitteraae",
         TWEETS,
-        "the protocol of TwitterAAE on **substitute data**: tweets of another corpus, with posteriors from TwitterAAE's "
-        "model, encoded with `ngrams`",
+        "the protocol of TwitterAAE on **substitute data**: tweets of another corpus, with posteriors from "
+        "TwitterAAE's model, encoded with `ngrams`",
     ),
     Page(
         "tweets-word2vec",

@@ -255,7 +255,7 @@ def test_what_embed_could_not_read_is_known_in_a_bucket(
     for path in ("embedded", "embedded/with/*.arrow"):
         done = CliRunner().invoke(main, ["audit", f"{BUCKET}/{path}", "--control", "c.csv"])
         assert done.exit_code == 2
-        assert f"{BUCKET}/embedded/with is being written, or its job was stopped" in done.stderr
+        assert f"{BUCKET}/embedded/with is not finished: its job is running or was stopped" in done.stderr
 
 
 @pytest.fixture

@@ -277,4 +277,4 @@ def test_a_change_is_not_passed_where_parts_are_missing(
     after.write_text(json.dumps(damaged))
     refused = CliRunner().invoke(main, ["diff", str(before), str(after)])
     assert refused.exit_code == 2
-    assert "'missing' does not list what could not be read" in refused.stderr
+    assert "missing.listed[0].part: expected a text" in refused.stderr

@@ -74,17 +74,17 @@ def test_links_that_lead_back_are_entered_once(tmp_path: Path) -> None:
     assert ids(PictureFolder(str(tmp_path))) == ["dead.png", "a/1.png", "b/2.png"]
 
 
-def test_a_hundred_thousand_files_in_one_folder(tmp_path: Path) -> None:
-    for number in range(100_000):
+def test_many_files_in_one_folder(tmp_path: Path) -> None:
+    for number in range(10_000):
         (tmp_path / f"{number:06}.jpg").touch()
     source = PictureFolder(str(tmp_path))
-    assert source.rows == 100_000
+    assert source.rows == 10_000
     largest = 0
     seen = 0
     for items in source:
         largest = max(largest, len(items))
         seen += len(items)
-    assert seen == 100_000
+    assert seen == 10_000
     assert largest <= 1024
 
 

@@ -1,4 +1,4 @@
-"""What `embed` could not read is missing from every later audit; no manifest makes an audit fall."""
+"""What `embed` noted about its vectors: known in every later audit, refused where `embed` did not write it."""
 
 from __future__ import annotations
 
@@ -17,22 +17,33 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_engines import matrix, write
 
-from divscore import sources
+from divscore import ControlSet, sources
 from divscore.errors import FileError
-from divscore.jobs import embed as itempart
-from divscore.sketch.missing import LONGEST
+from divscore.jobs import parts
+from divscore.sketch.missing import LONGEST, MOST_ROWS, MissingPart
 from divscore.sources import manifest as manifests
 from divscore.sources import open_table
-from divscore.sources.manifest import FORMAT, Manifest, read_manifest
+from divscore.sources.manifest import (
+    ABOUT_KEY,
+    FORMAT,
+    MOST_VALUES,
+    Embedded,
+    Manifest,
+    note_left_out,
+    read_embedded,
+    read_manifest,
+)
+from divscore.sources.places import NoRowsError
 from divscore.sources.recognise import tables_in
 
 WORDS = {"a": ["anna", "ada", "alma"], "b": ["bruno", "bela", "bob"]}
 ROWS = 100
+ENCODE = ("--column", "text")
 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(itempart.ROWS, "text", 40)
+    monkeypatch.setitem(parts.ROWS, "text", 40)
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +64,7 @@ def texts(seed: int, count: int = ROWS) -> list[str]:
 
 @pytest.fixture
 def posts() -> Path:
-    """Three whole tables, and the labelled texts."""
+    """Three complete tables, and the labelled texts."""
     rows = (f"{text},{'ab'[at % 2]}" for at, text in enumerate(texts(9, 120)))
     Path("c.csv").write_text("\n".join(["text,group", *rows]))
     Path("posts").mkdir()
@@ -68,7 +79,7 @@ def cut(path: Path) -> None:
 
 
 def scar(path: Path) -> None:
-    """Spoil the first group of rows, which is only noticed when it is read."""
+    """Spoil the first group of rows, which is noticed only when it is read."""
     column = pq.ParquetFile(path).metadata.row_group(0).column(0)
     start = column.dictionary_page_offset or column.data_page_offset
     data = bytearray(path.read_bytes())
@@ -76,20 +87,21 @@ def scar(path: Path) -> None:
     path.write_bytes(data)
 
 
-def edited(**changed: Any) -> None:
-    """Write something else into the manifest of a finished folder."""
-    place = Path("vectors/manifest.json")
-    place.write_text(json.dumps({**json.loads(place.read_text()), **changed}))
+def missing_in(document: Any) -> list[tuple[str, str]]:
+    return [(each["part"], each["reason"]) for each in document["missing"]["listed"]]
 
 
-def parts_of(told: Any) -> list[tuple[str, str]]:
-    return [(each["part"], each["reason"]) for each in told["missing"]["listed"]]
+def parts_in(document: Any) -> list[str]:
+    return [part for part, _ in missing_in(document)]
+
+
+# What could not be read stays missing, from a folder of parts and from one file.
 
 
 def test_what_embed_could_not_read_is_missing_from_later_audits(posts: Path) -> None:
     cut(posts / "1.parquet")
     scar(posts / "2.parquet")
-    done = json.loads(run("embed", "posts", "-o", "vectors", "--column", "text", "--json").stdout)
+    done = json.loads(run("embed", "posts", "-o", "vectors", *ENCODE, "--json").stdout)
     assert [(each["part"], each["rows"]) for each in done["missing"]] == [
         ("posts/1.parquet", None),
         ("posts/2.parquet, row groups 0 to 1", 40),
@@ -98,110 +110,143 @@ def test_what_embed_could_not_read_is_missing_from_later_audits(posts: Path) -> 
         (each["part"], f"vectors was embedded without it: {each['reason']}"[:LONGEST])
         for each in done["missing"]
     ]
-    ways = (["vectors"], ["vectors/"], ["vectors", "--by", "country"], ["vectors", "--workers", "2"])
-    for asked in (*ways, ["vectors", "--estimator", "self-training"]):
-        told = audited(*asked)
-        assert parts_of(told) == noted
-        assert [each["rows"] for each in told["missing"]["listed"]] == [None, 40]
-        assert sum(each["count"] for each in told["collections"]) == 2 * ROWS - 40
-        for each in told["collections"]:
+    for asked in (["vectors/"], ["vectors", "--by", "country"], ["vectors", "--estimator", "self-training"]):
+        document = audited(*asked)
+        assert missing_in(document) == noted
+        assert [each["rows"] for each in document["missing"]["listed"]] == [None, 40]
+        assert sum(each["count"] for each in document["collections"]) == 2 * ROWS - 40
+        for each in document["collections"]:
             assert "2 parts of the source could not be read and are missing" in each["warnings"][0]
             assert "posts/1.parquet, posts/2.parquet, row groups 0 to 1" in each["warnings"][0]
-    assert told["collections"][0]["skipped"]["unreadable"] == 40
-    assert audited("vectors")["collections"][0]["skipped"]["unreadable"] == 40
+    assert document["collections"][0]["skipped"]["unreadable"] == 40
     made = run("sketch", "vectors", "--control", "c.csv", "-o", "v.sketch")
     assert "v.sketch: 2 parts of the source could not be read and are missing" in made.stderr
-    assert "missing: " in made.stderr
-    assert parts_of(audited("v.sketch")) == noted
+    assert missing_in(audited("v.sketch")) == noted
 
 
-def test_a_folder_with_a_single_part_is_not_whole_either(posts: Path) -> None:
-    pq.write_table(pq.read_table(posts / "0.parquet").slice(0, 30), posts / "0.parquet")
-    for at in (1, 2):
-        cut(posts / f"{at}.parquet")
-    run("embed", "posts", "-o", "vectors", "--column", "text")
-    assert len(list(Path("vectors").glob("*.arrow"))) == 1
-    told = audited("vectors")
-    assert [part for part, _ in parts_of(told)] == ["posts/1.parquet", "posts/2.parquet"]
-    assert [each["name"] for each in told["collections"]] == ["vectors"]
-    refused = invoke("audit", "vectors", "--control", "c.csv", "--strict")
-    assert refused.exit_code == 2
-    assert "vectors was embedded without it: posts/1.parquet cannot be read" in refused.stderr
-    assert "leave out --strict" in refused.stderr
-
-
-def test_what_is_mended_and_embedded_again_is_not_missing(posts: Path) -> None:
-    whole = (posts / "1.parquet").read_bytes()
+@pytest.mark.parametrize("out", ["vectors", "v.arrow"])
+def test_it_stays_missing_until_it_is_fixed(posts: Path, out: str) -> None:
+    complete = (posts / "1.parquet").read_bytes()
     cut(posts / "1.parquet")
-    run("embed", "posts", "-o", "vectors", "--column", "text")
-    assert parts_of(audited("vectors"))
-    (posts / "1.parquet").write_bytes(whole)
-    run("embed", "posts", "-o", "vectors", "--column", "text")
-    told = audited("vectors", "--strict")
-    assert parts_of(told) == []
-    assert told["collections"][0]["count"] == 3 * ROWS
+    run("embed", "posts", "-o", out, *ENCODE)
+    assert parts_in(audited(out, "--encoder", "ngrams", *ENCODE)) == ["posts/1.parquet"]
+    run("embed", out, "-o", f"again-{out}", *ENCODE)
+    assert parts_in(audited(f"again-{out}")) == ["posts/1.parquet"]
+    assert f"{out} was embedded without it: posts/1.parquet cannot be read" in refused(out, "--strict")
+    gate = invoke("audit", out, "--control", "c.csv", "--max-disparity", "1")
+    assert (gate.exit_code, "parts of the source are missing" in gate.stderr) == (3, True)
+    (posts / "1.parquet").write_bytes(complete)
+    run("embed", "posts", "-o", out, *ENCODE)
+    document = audited(out, "--strict")
+    assert (parts_in(document), document["collections"][0]["count"]) == ([], 3 * ROWS)
 
 
-def test_what_is_encoded_again_is_missing_still(posts: Path) -> None:
+def test_one_file_of_vectors_knows_it_wherever_it_is(posts: Path) -> None:
     cut(posts / "1.parquet")
-    run("embed", "posts", "-o", "vectors", "--column", "text")
-    told = audited("vectors", "--encoder", "ngrams", "--column", "text")
-    assert [part for part, _ in parts_of(told)] == ["posts/1.parquet"]
-    again = json.loads(run("embed", "vectors", "-o", "again", "--column", "text", "--json").stdout)
-    assert [each["part"] for each in again["missing"]] == ["posts/1.parquet"]
+    run("embed", "posts", "-o", "v.arrow", *ENCODE)
+    Path("day=monday").mkdir()
+    shutil.copy("v.arrow", "day=monday/v.arrow")
+    for source in (
+        open_table("v.arrow"),
+        open_table("v*.arrow"),
+        open_table("day=monday/v.arrow", extra=["day"]),
+    ):
+        assert [each.part for each in source.missing] == ["posts/1.parquet"]
+    for each in audited("v.arrow", "--by", "country")["collections"]:  # any of them may have lost rows
+        assert "posts/1.parquet" in each["warnings"][0]
+    with pytest.raises(FileError, match=r"embedded without it.*labelled examples would be missing"):
+        ControlSet.read("v.arrow", attribute="country")
 
 
 def test_tables_of_texts_that_cannot_be_opened_are_missing(posts: Path) -> None:
     cut(posts / "1.parquet")
     for estimator in ("likelihood", "self-training"):
         done = run("audit", "posts", "--control", "c.csv", "--estimator", estimator, "--json", "-")
-        told = json.loads(done.stdout)
-        assert [part for part, _ in parts_of(told)] == ["posts/1.parquet"]
-        assert "posts/1.parquet" in told["collections"][0]["warnings"][0]
+        document = json.loads(done.stdout)
+        assert parts_in(document) == ["posts/1.parquet"]
+        assert "posts/1.parquet" in document["collections"][0]["warnings"][0]
         assert done.stderr.count("missing: posts/1.parquet cannot be read as Parquet") == 1
 
 
-FORGED: dict[str, Any] = {
-    "null": None,
-    "a number": 7,
-    "a table": {"of": "x"},
-    "texts": ["x"],
-    "no reason": [{"of": "x"}],
-    "no part": [{"reason": "x"}],
-    "a number as part": [{"of": 1, "reason": "x"}],
-    "a list as reason": [{"of": "x", "reason": ["x"]}],
-    "rows below zero": [{"of": "x", "reason": "x", "rows": -1}],
-    "rows without end": [{"of": "x", "reason": "x", "rows": 1 << 60}],
-    "half a row": [{"of": "x", "reason": "x", "rows": 0.5}],
-    "rows as text": [{"of": "x", "reason": "x", "rows": "7"}],
-    "true": [{"of": "x", "reason": "x", "rows": True}],
-}
+# A manifest is read or refused.
 
 
-@pytest.mark.parametrize("missing", FORGED.values(), ids=FORGED)
-def test_a_forged_list_of_what_is_missing_is_refused(posts: Path, missing: Any) -> None:
-    run("embed", "posts", "-o", "vectors", "--column", "text")
-    edited(missing=missing)
-    done = invoke("audit", "vectors", "--control", "c.csv")
-    assert done.exit_code == 2
-    assert "manifest.json does not say what is missing as 'divscore embed' does; it is damaged" in done.stderr
-    run("embed", "posts", "-o", "vectors", "--column", "text")  # as the message says
-    assert parts_of(audited("vectors")) == []
+def manifest(**changed: Any) -> None:
+    content = {"format": FORMAT, "finished": True, "parts": [{"file": "a.arrow"}], "missing": [], **changed}
+    Path("manifest.json").write_text(json.dumps(content))
+
+
+NO_LISTS: list[Any] = [
+    None,
+    7,
+    {"of": "x"},
+    ["x"],
+    [{"of": "x"}],
+    [{"reason": "x"}],
+    [{"of": 1, "reason": "x"}],
+    [{"of": "x", "reason": ["x"]}],
+    *([{"of": "x", "reason": "x", "rows": rows}] for rows in (-1, 1 << 60, 0.5, "7", True)),
+]
+NO_PARTS: list[Any] = [
+    [{"file": "a.arrow"}, {"file": "b.arrow"}, {"file": "a.arrow"}],
+    *(None, 7, {"a": 1}, ["a.arrow"], [{}], [{"file": 3}]),
+    *([{"file": n}] for n in ("", "../a.arrow", "..", "/etc/a", "b/../../a", "..\\a.arrow", ".a", "a\0")),
+]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *({"missing": each} for each in NO_LISTS),
+        *({"parts": each} for each in NO_PARTS),
+        *({"finished": each} for each in ("no", 1, None)),
+    ],
+    ids=str,
+)
+def test_a_manifest_that_embed_would_not_write_is_damaged(changed: dict[str, Any]) -> None:
+    manifest(**changed)
+    with pytest.raises(FileError, match=r"manifest\.json.*it is damaged: run 'divscore embed' again"):
+        read_manifest(".")
+
+
+def test_a_manifest_that_is_cut_off_is_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest()
+    complete = Path("manifest.json").read_text()
+    for text in (complete[:-40], complete[:-40] + "[" * 100_000):
+        Path("manifest.json").write_text(text)
+        with pytest.raises(FileError, match="is cut off or not JSON; it is damaged"):
+            tables_in(".")
+    Path("manifest.json").write_text(complete)
+    monkeypatch.setattr(manifests, "LARGEST", 50)
+    with pytest.raises(FileError, match="is cut off or not JSON"):
+        read_manifest(".")
+
+
+def test_a_manifest_of_somebody_else_does_not_count() -> None:
+    write(Path("a.npy"), matrix(0))
+    for text in ("no JSON", "[1]", '{"format": "other"}', "[" * 100_000):
+        Path("manifest.json").write_text(text)
+        assert [each.name for each in tables_in(".").locations] == ["a"]
+
+
+def test_a_folder_without_vectors_names_what_is_missing() -> None:
+    manifest(parts=[], missing=[{"of": "posts/1.csv", "reason": "damaged"}])
+    with pytest.raises(FileError, match=r"has no vectors: no item could be encoded .*missing: posts/1\.csv"):
+        sources.open(".")
 
 
 def test_forged_texts_stay_short_and_do_nothing_to_the_terminal(posts: Path) -> None:
-    run("embed", "posts", "-o", "vectors", "--column", "text")
+    run("embed", "posts", "-o", "vectors", *ENCODE)
+    place = Path("vectors/manifest.json")
     nasty = "\x1b[2J\r\n\ud800<script>" + "x" * 2000
-    edited(missing=[{"of": nasty, "reason": nasty, "rows": 3}] * 500)
-    done = run("audit", "vectors", "--control", "c.csv", "--json", "-")
-    told = json.loads(done.stdout)
-    assert (len(told["missing"]["listed"]), told["missing"]["more"]) == (100, 400)
-    assert all(len(part) <= LONGEST and len(why) <= LONGEST for part, why in parts_of(told))
-    assert len(done.stdout) < 200_000
-    assert len(done.stderr) < 1_000_000
-    assert "\x1b" not in done.stdout + done.stderr
-    assert "\ud800" not in done.stdout + done.stderr
-    run("audit", "vectors", "--control", "c.csv", "--report", "report.html")
+    missing = [{"of": nasty, "reason": nasty, "rows": 3}] * 500
+    place.write_text(json.dumps({**json.loads(place.read_text()), "missing": missing}))
+    done = run("audit", "vectors", "--control", "c.csv", "--json", "-", "--report", "report.html")
+    document = json.loads(done.stdout)
+    assert (len(document["missing"]["listed"]), document["missing"]["more"]) == (100, 400)
+    assert all(len(part) <= LONGEST and len(why) <= LONGEST for part, why in missing_in(document))
+    assert (len(done.stdout) < 200_000, len(done.stderr) < 1_000_000) == (True, True)
+    assert not {"\x1b", "\ud800"} & set(done.stdout + done.stderr)
     assert "<script>x" not in Path("report.html").read_text()
 
 
@@ -215,66 +260,26 @@ anything: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(
     anything | st.lists(st.fixed_dictionaries({"file": st.sampled_from(["a.arrow", "b.arrow"])}), max_size=3),
     anything | st.lists(st.fixed_dictionaries({"of": st.text(), "reason": st.text()}), max_size=3),
     anything | st.booleans(),
 )
-def test_whatever_a_manifest_says_it_is_read_or_refused(
-    tmp_path: Path, parts: Any, missing: Any, finished: Any
-) -> None:
-    told = {"format": FORMAT, "parts": parts, "missing": missing, "finished": finished}
-    (tmp_path / "manifest.json").write_text(json.dumps(told))
+def test_any_manifest_is_read_or_refused(parts: Any, missing: Any, finished: Any) -> None:
+    manifest(parts=parts, missing=missing, finished=finished)
     try:
-        found = read_manifest(str(tmp_path))
+        read = read_manifest(".")
     except FileError:
         return
-    assert isinstance(found, Manifest)
-    assert len(found.missing) == len(missing)
-    assert all(isinstance(each.part, str) and len(each.part) <= LONGEST for each in found.missing)
-    assert len(set(found.parts)) == len(found.parts)
-    assert found.finished is finished
+    assert isinstance(read, Manifest)
+    assert len(read.missing) == len(missing)
+    assert all(isinstance(each.part, str) and len(each.part) <= LONGEST for each in read.missing)
+    assert len(set(read.parts)) == len(read.parts)
+    assert read.finished is finished
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [[{"file": "a.arrow"}, {"file": "b.arrow"}, {"file": "a.arrow"}]]
-    + [None, 7, {"a": 1}, ["a.arrow"], [{}], [{"file": 3}], [{"file": ""}], [{"file": "../a.arrow"}]]
-    + [[{"file": name}] for name in ("..", "/etc/a.arrow", "b/../../a.arrow", "..\\a.arrow", ".a", "a\0")],
-)
-def test_a_manifest_that_names_no_files_beside_it_is_damaged(tmp_path: Path, parts: Any) -> None:
-    (tmp_path / "manifest.json").write_text(json.dumps({"format": FORMAT, "finished": True, "parts": parts}))
-    with pytest.raises(FileError, match=r"manifest\.json does not list the files that lie beside it"):
-        tables_in(str(tmp_path))
-
-
-def test_a_part_that_is_listed_twice_is_not_counted_twice(posts: Path) -> None:
-    run("embed", "posts", "-o", "vectors", "--column", "text")
-    listed = json.loads(Path("vectors/manifest.json").read_text())["parts"]
-    edited(parts=[*listed, listed[0]])
-    for asked in ("vectors", "vectors/*.arrow"):
-        assert "the files that lie beside it, each once; it is damaged" in refused(asked)
-
-
-@pytest.mark.parametrize("finished", ["no", 1, None])
-def test_a_manifest_says_whether_it_is_finished(posts: Path, finished: Any) -> None:
-    run("embed", "posts", "-o", "vectors", "--column", "text")
-    edited(finished=finished)
-    assert "does not say whether its job is finished; it is damaged" in refused("vectors")
-
-
-def test_where_nothing_was_embedded_what_is_missing_is_named(posts: Path) -> None:
-    cut(posts / "1.parquet")
-    run("embed", "posts", "-o", "vectors", "--column", "text")
-    edited(parts=[])
-    for asked in ("vectors", "."):
-        told = refused(asked)
-        assert "vectors has no vectors, as nothing could be embedded: 1 part of the source" in told
-        assert "is missing: posts/1.parquet" in told
-
-
-# Folders below the one that is named, and patterns
+# Folders below the one that is named, and patterns.
 
 
 @pytest.fixture
@@ -285,7 +290,7 @@ def below(posts: Path) -> Path:
         pq.write_table(pa.table({"text": [text] * 10, "country": ["SA"] * 10}), f"whole/{at + 3}.parquet")
     cut(posts / "1.parquet")
     for name in (posts.name, "whole"):
-        run("embed", name, "-o", f"vectors/{name}", "--column", "text")
+        run("embed", name, "-o", f"vectors/{name}", *ENCODE)
     assert list(Path("vectors/whole").glob("*.skipped.csv"))  # which are of another kind
     return Path("vectors")
 
@@ -293,111 +298,231 @@ def below(posts: Path) -> Path:
 PATTERNS = ("vectors/*/*.arrow", "vectors/**/*.arrow", "vectors/p*/part-*.arrow", f"{'?' * 7}/posts/*0.arrow")
 
 
-@pytest.mark.parametrize("asked", ["vectors", "vectors/", ".", *PATTERNS])
-def test_what_is_missing_from_folders_below_and_of_patterns_is_known(below: Path, asked: str) -> None:
-    if asked == ".":
-        for name in ("posts", "whole"):
-            shutil.rmtree(name)
-        Path("c.csv").rename("../c.csv")
-    ways = ([], ["--by", "country"], ["--estimator", "self-training"])
-    for way in ways:
-        command = ["audit", asked, "--control", "../c.csv" if asked == "." else "c.csv", *way]
-        told = json.loads(run(*command, "--json", "-").stdout)
-        (part, reason), *others = parts_of(told)
-        assert (part, others) == ("posts/1.parquet", [])
-        assert "vectors/posts was embedded without it: posts/1.parquet cannot be read" in reason
-        assert all("posts/1.parquet" in each["warnings"][0] for each in told["collections"])
-        if not asked.endswith("0.arrow") and "p*" not in asked:
-            assert sum(each["count"] for each in told["collections"]) == 5 * ROWS + 10
-    assert "was embedded without it" in invoke(*command, "--strict").stderr
-
-
-def test_what_is_missing_is_known_inside_the_folder_too(below: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir("vectors/posts")
-    told = json.loads(run("audit", "*.arrow", "--control", "../../c.csv", "--json", "-").stdout)
-    assert parts_of(told)[0][1].startswith("this folder was embedded without it: posts/1.parquet")
-
-
-def test_a_pattern_in_the_library_knows_it_too(below: Path) -> None:
-    source = open_table("vectors/*/*.arrow")
+def test_what_is_missing_from_folders_below_and_of_patterns_is_known(
+    below: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for asked in ("vectors", "vectors/", *PATTERNS):
+        source = sources.open(asked)
+        assert [each.part for each in source.missing] == ["posts/1.parquet"], asked
+        with pytest.raises(FileError, match="vectors/posts was embedded without it"):
+            sources.open(asked, strict=True)
     assert source.many
-    assert [each.part for each in source.missing] == ["posts/1.parquet"]
     assert not open_table("vectors/posts/part-00000.arrow").many  # one file, and no pattern
-    with pytest.raises(FileError, match="vectors/posts was embedded without it"):
-        open_table("vectors/*/*.arrow", strict=True)
+    for way in ([], ["--by", "country"], ["--estimator", "self-training"]):
+        document = audited("vectors", *way)
+        assert all("posts/1.parquet" in each["warnings"][0] for each in document["collections"])
+        assert sum(each["count"] for each in document["collections"]) == 5 * ROWS + 10
+    monkeypatch.chdir("vectors/posts")
+    (only,) = sources.open("*.arrow").missing
+    assert only.reason.startswith("this folder was embedded without it: posts/1.parquet")
 
 
-@pytest.mark.parametrize("asked", ["vectors", *PATTERNS])
-def test_an_unfinished_folder_below_is_no_collection(below: Path, asked: str) -> None:
+def test_an_unfinished_folder_below_is_no_collection(below: Path) -> None:
     place = Path("vectors/posts/manifest.json")
     place.write_text(json.dumps({**json.loads(place.read_text()), "finished": False}))
-    assert "vectors/posts is being written, or its job was stopped" in refused(asked)
+    for asked in ("vectors", *PATTERNS):
+        with pytest.raises(
+            FileError, match="vectors/posts is not finished: its job is running or was stopped"
+        ):
+            sources.open(asked)
     assert audited("vectors/w*/*.arrow")["collections"][0]["count"] == 3 * ROWS + 10
 
 
-def test_files_that_no_manifest_below_lists_are_not_meant(below: Path) -> None:
+def test_files_that_no_manifest_below_lists_do_not_count(below: Path) -> None:
     first = Path("vectors/posts/part-00000.arrow")
-    shutil.copy(first, "vectors/posts/part-00009.arrow")
     Path("vectors/posts/inner").mkdir()
-    shutil.copy(first, "vectors/posts/inner/a.arrow")
+    for name in ("posts/part-00009", "posts/inner/a", "beside"):
+        shutil.copy(first, f"vectors/{name}.arrow")
     shutil.copytree("vectors/whole", "vectors/posts/again")
-    shutil.copy(first, "vectors/beside.arrow")
     kept = [location.path for location in tables_in("vectors").locations]
-    parts = [f"vectors/posts/part-{at:05}.arrow" for at in range(6)]
+    listed = json.loads(Path("vectors/posts/manifest.json").read_text())["parts"]
     assert kept[0] == "vectors/beside.arrow"
-    assert [name for name in kept if "posts" in name] == parts
+    assert [name for name in kept if "posts" in name] == [f"vectors/posts/{part['file']}" for part in listed]
     assert {name.split("/")[1] for name in kept[1:]} == {"posts", "whole"}
 
 
-def test_other_manifests_below_and_beside_are_passed_by(below: Path) -> None:
+def test_other_manifests_and_other_files_do_not_count(below: Path) -> None:
+    shutil.copy("vectors/posts/part-00000.arrow", "vectors/posts/a.arrow")
+    shutil.copy("c.csv", "vectors/posts/c.csv")
+    for asked in ("vectors/posts/c*.csv", "vectors/posts/a*.arrow"):
+        assert sources.open(asked).missing == ()
     Path("vectors/posts/manifest.json").write_text('{"format": "other"}')
-    assert tables_in("vectors/posts").missing == ()
-    assert audited("vectors/p*/*.arrow")["missing"]["listed"] == []
+    assert sources.open("vectors/p*/*.arrow").missing == ()
     Path("vectors/posts/manifest.json").write_text(f'{{"format": "{FORMAT}", "parts"')
     for asked in ("vectors", "vectors/p*/*.arrow"):
-        assert "vectors/posts/manifest.json is cut off or not JSON; it is damaged" in refused(asked)
-
-
-def test_a_pattern_of_other_files_beside_parts_has_nothing_to_do_with_them(below: Path) -> None:
-    for name in ("a.arrow", "a.csv"):
-        shutil.copy("vectors/posts/part-00000.arrow", f"vectors/posts/{name}")
-    shutil.copy("c.csv", "vectors/posts/c.csv")
-    assert audited("vectors/posts/c*.csv")["missing"]["listed"] == []
-    assert audited("vectors/posts/a*.arrow")["missing"]["listed"] == []
+        with pytest.raises(FileError, match=r"vectors/posts/manifest\.json is cut off or not JSON"):
+            sources.open(asked)
 
 
 def test_many_remote_folders_of_a_pattern_are_not_asked(below: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = fsspec.filesystem("memory")
     memory.put("vectors", "/vectors", recursive=True)
     try:
-        monkeypatch.setattr(manifests, "ASKED", 2)
-        assert [each.part for each in sources.open("memory://vectors/*/*.arrow").missing] == [
-            "posts/1.parquet"
-        ]
-        monkeypatch.setattr(manifests, "ASKED", 1)
-        assert sources.open("memory://vectors/*/*.arrow").missing == ()
+        for asked, parts in ((2, ["posts/1.parquet"]), (1, [])):
+            monkeypatch.setattr(manifests, "ASKED", asked)
+            assert [each.part for each in sources.open("memory://vectors/*/*.arrow").missing] == parts
         assert [each.part for each in sources.open("memory://vectors").missing] == ["posts/1.parquet"]
     finally:
         memory.rm("/vectors", recursive=True)
 
 
-def test_a_manifest_that_is_cut_off_is_damaged(posts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run("embed", "posts", "-o", "vectors", "--column", "text")
-    place = Path("vectors/manifest.json")
-    whole = place.read_text()
-    for text in (whole[:-40], whole[:-40] + "[" * 100_000):
-        place.write_text(text)
-        done = invoke("audit", "vectors", "--control", "c.csv")
-        assert done.exit_code == 2
-        assert "manifest.json is cut off or not JSON; it is damaged" in done.stderr
-    place.write_text(whole)
-    monkeypatch.setattr(manifests, "LARGEST", 300)
-    with pytest.raises(FileError, match="is cut off or not JSON"):
-        read_manifest("vectors")
+# What a file of vectors says about items without one.
+
+ABOUT: dict[str, Any] = {
+    "source": "posts",
+    "items": 293,
+    "vectors": 290,
+    "several": 1,
+    "skipped": {"unreadable": 2, "empty": 3},
+    "skipped_by": {"who": {"anna": {"empty": 3}, "\x1b[2Jnobody": {"unreadable": 2}}},
+}
 
 
-def test_a_manifest_of_somebody_else_is_passed_by(tmp_path: Path) -> None:
-    write(tmp_path / "a.npy", matrix(0))
-    for text in ("no JSON", "[1]", '{"format": "other"}', "[" * 100_000):
-        (tmp_path / "manifest.json").write_text(text)
-        assert [each.name for each in tables_in(str(tmp_path)).locations] == ["a"]
+def about(**changed: Any) -> str:
+    return json.dumps({**ABOUT, **changed})
+
+
+FORGED: dict[str, str] = {
+    "no JSON": "not json",
+    "too deep": "[" * 100_000,
+    "a number too long": '{"items": ' + "9" * 5000 + "}",
+    "a list": "[1]",
+    "null": "null",
+    "nothing": "{}",
+    "only skipped": '{"skipped":{"empty":1}}',
+    "another kind": about(skipped={"unreadable": 2, "empty": 3, "foo": 1}),
+    "one kind": about(skipped={"empty": 3}),
+    "a text as number": about(skipped={"unreadable": 2, "empty": "x"}),
+    "a list of kinds": about(skipped=[1]),
+    "no kinds": about(skipped=None),
+    "below zero": about(skipped={"unreadable": 2, "empty": -5}),
+    "half an item": about(skipped={"unreadable": 2, "empty": 0.5}),
+    "true": about(skipped={"unreadable": 2, "empty": True}),
+    "without end": about(items=2 * MOST_ROWS, skipped={"unreadable": 2, "empty": MOST_ROWS}),
+    "more than there are": about(skipped={"unreadable": 2, "empty": 300}),
+    "items without vectors or reason": about(items=1000),
+    "more with several than there are": about(several=294),
+    "no items": about(items=None),
+    "vectors as text": about(vectors="290"),
+    "no columns": about(skipped_by=None),
+    "a list of columns": about(skipped_by=["who"]),
+    "a column of numbers": about(skipped_by={"who": 3}),
+    "a value of numbers": about(skipped_by={"who": {"anna": 3}}),
+    "a value's other kind": about(skipped_by={"who": {"anna": {"foo": 1}}}),
+    "a value's text": about(skipped_by={"who": {"anna": {"empty": "1"}}}),
+    "a value below zero": about(skipped_by={"who": {"anna": {"empty": -1}}}),
+    "more by value than in all": about(skipped_by={"who": {"anna": {"empty": 2}, "ada": {"empty": 2}}}),
+    "too many values": about(skipped_by={"who": {str(at): {"empty": 0} for at in range(MOST_VALUES + 1)}}),
+    **{f"missing {each}": about(missing=each) for each in NO_LISTS},
+}
+
+
+def save(path: str, text: str | bytes, rows: int = 290) -> None:
+    vectors = matrix(0)[10:][:rows]
+    numbers = pa.array(list(vectors), pa.list_(pa.float32(), vectors.shape[1]))
+    who = ["anna", "ada"] * (rows // 2)
+    table = pa.table({"embedding": numbers, "who": pa.array(who, pa.string())}, metadata={ABOUT_KEY: text})
+    if path.endswith(".parquet"):
+        pq.write_table(table, path)
+        return
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+
+
+def save_control() -> None:
+    pq.write_table(
+        pa.table({"embedding": list(matrix(9)[20:60]), "group": ["a"] * 20 + ["b"] * 20}), "c.parquet"
+    )
+
+
+@pytest.mark.parametrize("text", FORGED.values(), ids=FORGED)
+def test_a_note_that_embed_would_not_write_is_refused(text: str) -> None:
+    with pytest.raises(
+        FileError, match=rf"^v\.arrow, metadata '{ABOUT_KEY}'.*it is damaged: run 'divscore embed' again"
+    ):
+        read_embedded({ABOUT_KEY: text}, "v.arrow")
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_no_command_reads_a_file_with_such_a_note(form: str) -> None:
+    save_control()
+    for text in (about(skipped=None), b"\xff\xfe{"):
+        save(f"v.{form}", text)
+        for way in ([], ["--by", "who"], ["--estimator", "self-training"]):
+            done = invoke("audit", f"v.{form}", *way, "--control", "c.parquet")
+            assert done.exit_code == 2
+            assert f"v.{form}, metadata '{ABOUT_KEY}'" in done.stderr
+
+
+def test_skipped_items_are_known_by_kind_and_value() -> None:
+    save_control()
+    save("v.arrow", about())
+    audit = ("audit", "v.arrow", "--control", "c.parquet", "--json", "-")
+    collection = json.loads(run(*audit).stdout)["collections"][0]
+    assert collection["skipped"].items() >= {"unreadable": 2, "empty": 3}.items()
+    done = run(*audit, "--by", "who")
+    skipped = {each["name"]: each["skipped"] for each in json.loads(done.stdout)["collections"]}
+    assert (skipped["anna"]["empty"], skipped["ada"].get("empty", 0)) == (3, 0)
+    assert "\\x1b[2Jnobody: skipped, as none of its 2 items has a vector" in done.stderr
+    assert "\x1b" not in done.stderr
+
+
+def test_such_a_file_among_several_is_missing() -> None:
+    Path("v").mkdir()
+    save("v/a.arrow", about())
+    save("v/b.arrow", about(skipped=None))
+    source = sources.open("v")
+    assert ([each.part for each in source.missing], source.rows) == (["v/b.arrow"], 290)
+    assert f"metadata '{ABOUT_KEY}'" in source.missing[0].reason
+    with pytest.raises(FileError, match="it is damaged"):
+        sources.open("v", strict=True)
+
+
+def test_no_rows_are_fine_where_embed_wrote_them_and_only_there() -> None:
+    none = about(items=5, vectors=0)
+    save("v.arrow", none, 0)
+    assert (open_table("v.arrow").rows, open_table("v.arrow").dimension) == (0, matrix(0).shape[1])
+    lists = pa.table({"embedding": pa.array([], pa.list_(pa.float32()))}, metadata={ABOUT_KEY: none})
+    pq.write_table(lists, "v.parquet")  # of no length, which `embed` does not write
+    with pytest.raises(NoRowsError, match="has 0 rows"):
+        open_table("v.parquet")
+
+
+def test_a_file_of_somebody_else_says_nothing() -> None:
+    assert read_embedded({"pandas": "{}"}, "v.parquet") is None
+
+
+counts: st.SearchStrategy[Any] = st.integers(-1, 6) | st.sampled_from([None, True, 0.5, "1", MOST_ROWS])
+by_kind = st.dictionaries(st.sampled_from(["unreadable", "empty", "?"]), counts, max_size=3)
+full = st.fixed_dictionaries({"unreadable": st.integers(0, 3), "empty": st.integers(0, 3)})
+by_value = st.dictionaries(st.text(max_size=2), by_kind | counts, max_size=3)
+
+
+@given(
+    st.fixed_dictionaries(
+        {"items": counts, "vectors": counts, "several": counts, "skipped": full | by_kind | counts},
+        optional={"skipped_by": st.dictionaries(st.text(max_size=2), by_value | counts, max_size=2)},
+    )
+)
+def test_any_note_is_read_or_refused(note: Any) -> None:
+    try:
+        read = read_embedded({ABOUT_KEY: json.dumps(note)}, "v.arrow")
+    except FileError:
+        return
+    assert isinstance(read, Embedded)
+    assert read.lost <= read.items <= read.vectors + read.lost
+    assert read.several <= read.items
+    for values in read.skipped_by.values():
+        assert sum(sum(kinds.values()) for kinds in values.values()) <= read.lost
+        assert all(set(kinds) <= {"unreadable", "empty"} for kinds in values.values())
+
+
+plain = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=LONGEST)
+
+
+@given(st.lists(st.builds(MissingPart, plain, plain, st.none() | st.integers(0, MOST_ROWS - 1)), max_size=4))
+def test_what_is_noted_is_read_again(missing: list[MissingPart]) -> None:
+    note = read_embedded({ABOUT_KEY: about(missing=note_left_out(missing))}, "v.arrow")
+    assert note is not None
+    assert [(each.part, each.rows) for each in note.missing] == [(each.part, each.rows) for each in missing]
+    assert all(a.reason.endswith(f": {b.reason}") for a, b in zip(note.missing, missing, strict=True))

@@ -27,7 +27,7 @@ from divscore.control.controlset import ControlSet
 from divscore.estimators.checks import SEPARABLE_P
 from divscore.report.table import uninformative
 from divscore.sketch.missing import Missing
-from divscore.text import brief, count, listed, p_value, percent, unsigned
+from divscore.text import brief, count, listed, p_value, percent, printable, unsigned
 
 __all__ = ["Check", "Notice", "checks", "notices", "noun_of", "sentences"]
 
@@ -163,6 +163,12 @@ class Notice:
     text: str
     names: tuple[str, ...]
     varies: bool
+
+    @property
+    def sentence(self) -> str:
+        """The warning with a capital letter and a full stop."""
+        text = printable(self.text)
+        return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
     def about(self, total: int) -> str:
         """The collections it is about, of `total`."""

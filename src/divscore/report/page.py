@@ -24,7 +24,7 @@ from divscore.report.picture import Mark, Picture, disparities, shares
 from divscore.report.summary import Context, headline, overview, summarise
 from divscore.report.table import ALL, listing
 from divscore.sketch.missing import Missing
-from divscore.text import count, escape_markdown, printable
+from divscore.text import count, escape_markdown
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -127,7 +127,7 @@ def fragment(audits: Sequence[Audit]) -> str:
         items=count(sum(a.count for a in audits), noun_of(audits)),
         divscore=picture.has_divscores,
         listing=listing(overview(audits).shown if len(audits) > ALL else audits),
-        warnings=[(printable(each.text), each.about(len(audits))) for each in notices(audits)],
+        warnings=[(each.sentence, each.about(len(audits))) for each in notices(audits)],
         plot=_draw(picture, f"divscore-{key}"),
         style=Markup(_read("fragment.css")),
     )

@@ -290,10 +290,6 @@ def summarise(audits: Sequence[Audit], context: Context) -> Summary:
     too_many = len(audits) > MARGINALS and any(a.marginals for a in audits)
     attribute = shortened(first.control.attribute)
     what = shortened(first.name) if alone else count(len(audits), "collections")
-    warned = []
-    for notice in notices(audits, context.missing):
-        text = printable(notice.text)
-        warned.append((f"{text[:1].upper()}{text[1:]}.", notice.about(len(audits))))
     return Summary(
         title=f"{attribute} in {what}: divscore report",
         kicker=f"Audit of {what} by {attribute}",
@@ -306,7 +302,9 @@ def summarise(audits: Sequence[Audit], context: Context) -> Summary:
         marginals=marginals,
         marginals_note=note["marginals"] if too_many else "",
         checks=checks(audits, context.missing),
-        warnings=tuple(warned),
+        warnings=tuple(
+            (notice.sentence, notice.about(len(audits))) for notice in notices(audits, context.missing)
+        ),
         control=_control(first.control, context.examples),
         method=_method(first, any(picture.has_divscores for picture in pictures)),
         assumptions=tuple(

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -25,7 +25,6 @@ __all__ = [
     "check_json",
     "check_writable",
     "lock_file",
-    "lock_stream",
     "read_json",
     "refuse_url",
     "sha256",
@@ -137,33 +136,26 @@ def _is_special(path: Path) -> bool:
 @contextmanager
 def lock_file(path: PathLike) -> Iterator[None]:
     """Hold an exclusive lock by a file that exists as long as the lock does; it ends with the process."""
-    while True:
-        stream = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
-        try:
-            lock_stream(stream, Path(path).parent)
-            if os.path.exists(path) and os.path.samestat(os.fstat(stream.fileno()), os.stat(path)):
-                break
-        except BaseException:
-            stream.close()
-            raise
-        stream.close()  # the previous holder removed this file after we opened it: open the new one
-    try:
-        yield
-    finally:
-        Path(path).unlink(missing_ok=True)
-        stream.close()
-
-
-def lock_stream(stream: IO[bytes], path: PathLike) -> None:
-    """Lock an open file until it is closed, or refuse `path` because another job uses it."""
     try:
         import fcntl
     except ImportError:  # Windows, where an open file cannot be replaced anyway
+        yield
         return
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise FileError(f"{path} is in use by another job; wait for it, or choose another name") from error
+    while True:
+        with open(path, "a+b") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise FileError(
+                    f"{Path(path).parent} is in use by another job; wait for it, or choose another name"
+                ) from error
+            # The previous holder may have removed this file after we opened it: then open the new one.
+            if os.path.exists(path) and os.path.samestat(os.fstat(stream.fileno()), os.stat(path)):
+                try:
+                    yield
+                finally:
+                    Path(path).unlink(missing_ok=True)
+                return
 
 
 def sha256(*paths: PathLike) -> str:

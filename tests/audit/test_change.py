@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pytest
 from conftest import Portraits, draw_groups
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from scipy import stats
 
 from divscore import ControlSet
@@ -19,7 +20,7 @@ from divscore.audit.audit import audit
 from divscore.audit.change import Change, added_intervals, change_between, compare_documents, paired_intervals
 from divscore.audit.document import AuditDocument, Entry, as_text, document, parse_document
 from divscore.errors import MismatchError
-from divscore.estimators.interval import Interval, Refits
+from divscore.estimators.interval import Refits
 from divscore.report.changes import change_document, change_headline, change_table
 
 GROUPS = ("a", "b")
@@ -36,7 +37,16 @@ def labelled(seed: int = 0, counts: tuple[int, ...] = (30, 30), gap: float = 1.5
 
 
 def entry(value: float, low: float, high: float, *, trust: str = "good", refits: Any = None) -> Entry:
-    return Entry("x", 100, value, Interval(low, high, 0.95, "bayesian bootstrap"), trust, refits)
+    return Entry(
+        name="x",
+        count=100,
+        trust=trust,
+        stored_disparity=None if math.isnan(value) else value,
+        stored_interval=(low, high),
+        interval_level=0.95,
+        interval_method="bayesian bootstrap",
+        replicates=refits,
+    )
 
 
 # Mathematics
@@ -351,9 +361,9 @@ def test_the_headline_does_not_speak_for_what_was_not_compared(plain: dict[str, 
     poor["collections"][0].update(trust="poor", count=89)
     found = compare_documents(named(plain, "A", "B"), named(poor, "B"))
     assert change_headline(found) == "Cannot tell how letter has changed in 'B'. 1 vanished, not compared."
-    moved = replace(found, changes=(of(entry(0.1, 0.05, 0.15), entry(0.5, 0.4, 0.6)),))
+    moved = dataclasses.replace(found, changes=(of(entry(0.1, 0.05, 0.15), entry(0.5, 0.4, 0.6)),))
     assert change_headline(moved).startswith("In 'x' the share of a rose by ")
-    assert change_headline(replace(moved, vanished=())).startswith("The share of a rose by ")
+    assert change_headline(dataclasses.replace(moved, vanished=())).startswith("The share of a rose by ")
 
 
 def test_the_same_items_of_several_collections(plain: dict[str, Any]) -> None:
@@ -381,7 +391,7 @@ def test_vanished_collections_are_inconclusive(plain: dict[str, Any]) -> None:
     assert change_document(gone, 0.1)["gate"] == "inconclusive"
     assert change_document(gone, 0.1, allow_vanished=True)["gate"] == "pass"
     assert "gate" not in change_document(gone)
-    worse = replace(gone, changes=(of(entry(0.1, 0.05, 0.15), entry(0.5, 0.4, 0.6)),))
+    worse = dataclasses.replace(gone, changes=(of(entry(0.1, 0.05, 0.15), entry(0.5, 0.4, 0.6)),))
     assert worse.gate(0.1) == "fail"
 
 

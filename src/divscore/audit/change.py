@@ -6,7 +6,6 @@ much better than either value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from statistics import NormalDist
@@ -130,14 +129,20 @@ def paired_intervals(
     >>> round(change.low, 2), round(change.high, 2)
     (0.07, 0.13)
     """
+    series = [(before[1].disparity, after[1].disparity)]
+    if before[1].pair is not None and after[1].pair is not None:
+        series.append((before[1].pair, after[1].pair))
     change, increase = [], []
-    for earlier, later in _series(before[1], after[1]):
+    for earlier, later in series:
         b = earlier[:, None, None] + before[1].own * _steps()[:, None]
         a = later[:, None, None] + after[1].own * _steps()
         change.append(_interval(after[0] - before[0], a - b, level, 2.0 if groups == 2 else 1.0))
         value = float(_unevenness(after[0], groups) - _unevenness(before[0], groups))
         increase.append(_interval(value, _unevenness(a, groups) - _unevenness(b, groups), level, 1.0))
-    return _union(change), _bounded(_union(increase), _union(change))
+    moved, grown = _union(change), _union(increase)
+    # Unevenness changes at most as much as the disparity: ||a| − |b|| ≤ |a − b|.
+    most = max(abs(moved.low), abs(moved.high))
+    return moved, replace(grown, low=max(grown.low, -most), high=min(grown.high, most))
 
 
 def added_intervals(before: Entry, after: Entry, groups: int) -> tuple[Interval, Interval]:
@@ -147,14 +152,13 @@ def added_intervals(before: Entry, after: Entry, groups: int) -> tuple[Interval,
     be independent (some examples may be the same, or odd in the same way); for normal errors this is right in the
     worst case, opposite errors.
     """
-    level = min(before.interval.level, after.interval.level)
-
-    def difference(b: tuple[float, float], a: tuple[float, float]) -> Interval:
-        return Interval(a[0] - b[1], a[1] - b[0], level, UNPAIRED)
-
     old, new = before.interval, after.interval
-    change = difference((old.low, old.high), (new.low, new.high))
-    return change, change if groups > 2 else difference(_sizes(old), _sizes(new))
+    level = min(old.level, new.level)
+    change = Interval(new.low - old.high, new.high - old.low, level, UNPAIRED)
+    if groups > 2:
+        return change, change
+    b, a = _sizes(old), _sizes(new)
+    return change, Interval(a[0] - b[1], a[1] - b[0], level, UNPAIRED)
 
 
 def change_between(before: Entry, after: Entry, groups: tuple[str, ...], *, paired: bool) -> Change:
@@ -186,20 +190,9 @@ def _identical(before: Entry, after: Entry) -> bool:
     The mean vector shows in the DivScore, which agrees as far as sums in single precision can. Refits may differ: the
     size of a sample depends on how many collections share the memory.
     """
-    b, a = before.refits, after.refits
-    if (
-        b is None
-        or a is None
-        or (before.count, before.disparity, b.own) != (after.count, after.disparity, a.own)
-    ):
-        return False
-    return abs(before.divscore - after.divscore) <= SAME_MEAN * max(1.0, abs(before.divscore))
-
-
-def _series(before: Refits, after: Refits) -> Iterator[tuple[FloatArray, FloatArray]]:
-    yield before.disparity, after.disparity
-    if before.pair is not None and after.pair is not None:
-        yield before.pair, after.pair
+    b, a = before.replicates, after.replicates
+    same = (before.count, before.disparity, b and b.own) == (after.count, after.disparity, a and a.own)
+    return same and abs(before.divscore - after.divscore) <= SAME_MEAN * max(1.0, abs(before.divscore))
 
 
 @cache
@@ -224,12 +217,6 @@ def _interval(value: float, replicates: FloatArray, level: float, span: float) -
 
 def _union(intervals: list[Interval]) -> Interval:
     return replace(intervals[0], low=min(i.low for i in intervals), high=max(i.high for i in intervals))
-
-
-def _bounded(increase: Interval, change: Interval) -> Interval:
-    """Unevenness changes at most as much as the disparity: ||a| − |b|| ≤ |a − b|."""
-    most = max(abs(change.low), abs(change.high))
-    return replace(increase, low=max(increase.low, -most), high=min(increase.high, most))
 
 
 def _sizes(interval: Interval) -> tuple[float, float]:

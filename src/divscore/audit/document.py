@@ -7,17 +7,16 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from msgspec import Meta
+from msgspec import Meta, Struct, field
 
 from divscore.audit.result import Audit
 from divscore.audit.trust import control_facts
 from divscore.errors import FileError
-from divscore.estimators.interval import SMALL_SAMPLE, Interval, Refits, bounds
+from divscore.estimators.interval import SMALL_SAMPLE, Interval, Refits
 from divscore.files import check_json, read_json, unreadable
 from divscore.sketch.missing import Missing, Rows
 from divscore.text import printable
@@ -87,52 +86,116 @@ def as_text(content: dict[str, Any]) -> str:
     )
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One audited collection; the disparity is NaN if there was no estimate.
+LARGEST = 1e6  # DivScore is not clipped, but no sensible value is larger
+FEWEST = 20  # replicates that make an interval
+Level = Annotated[float, Meta(ge=0, le=1)]
+Number = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
+Series = Annotated[list[Number | None], Meta(min_length=FEWEST)]
+
+
+class _Replicates(Struct, frozen=True):
+    disparity: Series
+    own: Annotated[float, Meta(ge=0, le=LARGEST)]
+    pair: Series | None = None
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """One collection of a document: what a comparison needs of it.
 
     `missing_parts` is how many parts are, or may be, missing from it; None in early documents, which do not say.
     """
 
     name: str
-    count: int
-    disparity: float
-    interval: Interval
-    trust: str
-    refits: Refits | None
-    divscore: float = math.nan
-    missing_parts: int | None = None
+    count: Rows
+    trust: Literal["good", "caution", "poor"]
+    stored_disparity: Number | None = field(name="disparity")
+    stored_interval: tuple[float, float] = field(name="interval")
+    interval_level: Level
+    interval_method: str
+    stored_divscore: Number | None = field(name="divscore", default=None)
+    missing_parts: Rows | None = None
+    replicates: _Replicates | None = None
+
+    def __post_init__(self) -> None:
+        low, high = self.stored_interval
+        if not -1 <= low <= high <= 1:
+            raise ValueError(f"interval: expected two ascending numbers from -1 to 1, got {low}, {high}")
+
+    @property
+    def disparity(self) -> float:
+        """The estimate; NaN if there was none."""
+        return math.nan if self.stored_disparity is None else self.stored_disparity
+
+    @property
+    def divscore(self) -> float:
+        """The score of Algorithm 1; NaN if there was none."""
+        return math.nan if self.stored_divscore is None else self.stored_divscore
+
+    @property
+    def interval(self) -> Interval:
+        """The interval of the disparity."""
+        return Interval(*self.stored_interval, self.interval_level, self.interval_method)
+
+    @property
+    def refits(self) -> Refits | None:
+        """The replicates, if the document has them."""
+        if self.replicates is None or self.stored_disparity is None:
+            return None
+        pair = self.replicates.pair
+        return Refits(
+            np.array(self.replicates.disparity, dtype=float),
+            self.replicates.own,
+            None if pair is None else np.array(pair, dtype=float),
+        )
 
     @property
     def small_sample(self) -> bool:
-        """Whether the interval rests on a sample that many collections shared."""
-        return self.interval.method == SMALL_SAMPLE
+        """Whether the interval is based on a small sample, because many collections shared the memory."""
+        return self.interval_method == SMALL_SAMPLE
 
     @property
     def conclusive(self) -> bool:
         """Whether the audit has an estimate with an interval."""
-        method = self.interval.method
-        return (
-            self.trust != "poor"
-            and math.isfinite(self.disparity)
-            and not method.startswith(("none", "cannot tell"))
-        )
+        known = self.trust != "poor" and self.stored_disparity is not None
+        return known and not self.interval_method.startswith(("none", "cannot tell"))
 
 
-@dataclass(frozen=True)
-class AuditDocument:
-    """The options of an audit, and its collections."""
+class _Control(Struct, frozen=True):
+    digest: str | None = None
+
+
+class AuditDocument(Struct, frozen=True, kw_only=True):
+    """The options of an audit, its collections, and what is missing from the whole source."""
 
     version: str
     attribute: str
-    groups: tuple[str, ...]
+    groups: Annotated[tuple[str, ...], Meta(min_length=2)]
     estimator: str
-    confidence: float
+    confidence: Level
     seed: int
-    encoder: str | None
-    control: str | None  # the control set's digest
-    collections: tuple[Entry, ...]
-    missing: Missing = field(default_factory=Missing)  # from the whole source
+    encoder: str | None = None
+    stored_control: _Control = field(name="control")
+    collections: Annotated[tuple[Entry, ...], Meta(min_length=1)]
+    missing: Missing = field(default_factory=Missing)
+
+    def __post_init__(self) -> None:
+        if len(set(self.groups)) < len(self.groups):
+            raise ValueError("groups: two groups have the same name")
+        name, times = Counter(each.name for each in self.collections).most_common(1)[0]
+        if times > 1:
+            raise ValueError(
+                f"{times} collections are named '{printable(name)}' and cannot be matched; audit them under different "
+                "names"
+            )
+        for each in self.collections:
+            pair = each.replicates and each.replicates.pair
+            if each.replicates and len(self.groups) > 2 and len(pair or ()) != len(each.replicates.disparity):
+                raise ValueError("replicates: 'pair' and 'disparity' differ in length")
+
+    @property
+    def control(self) -> str | None:
+        """The digest of the control set."""
+        return self.stored_control.digest
 
 
 def read_document(path: str | Path) -> AuditDocument:
@@ -147,37 +210,7 @@ def read_document(path: str | Path) -> AuditDocument:
 def parse_document(data: str | bytes, where: str = "the document") -> AuditDocument:
     """Check a document and keep what a comparison needs; `where` names it in errors."""
     content = read_json(dict[str, Any], data, where, hint=WRITE_AGAIN)
-    _check_schema(content.get("schema"), where)
-    stored = check_json(_Stored, content, where, hint=WRITE_AGAIN)
-    if len(set(stored.groups)) < len(stored.groups):
-        raise FileError(f"{where}: groups: two groups have the same name")
-    name, times = Counter(each.name for each in stored.collections).most_common(1)[0]
-    if times > 1:
-        raise FileError(
-            f"{where}: {times} collections are named '{printable(name)}' and cannot be matched; audit them under "
-            "different names"
-        )
-    entries = []
-    for at, each in enumerate(stored.collections):
-        try:
-            entries.append(each.entry(len(stored.groups), stored.confidence))
-        except ValueError as error:
-            raise FileError(f"{where}: collections[{at}].{error}") from error
-    return AuditDocument(
-        version=stored.version,
-        attribute=stored.attribute,
-        groups=stored.groups,
-        estimator=stored.estimator,
-        confidence=stored.confidence,
-        seed=stored.seed,
-        encoder=stored.encoder,
-        control=stored.control.digest,
-        collections=tuple(entries),
-        missing=stored.missing,
-    )
-
-
-def _check_schema(schema: object, where: str) -> None:
+    schema = content.get("schema")
     if not isinstance(schema, str):
         raise FileError(
             f"{where}: this is not an audit by divscore (no 'schema': '{SCHEMA}'); make one with "
@@ -191,79 +224,4 @@ def _check_schema(schema: object, where: str) -> None:
         elif re.fullmatch(r"\d{1,9}", number) and int(number) > NEWEST:
             todo = "a newer divscore wrote it: update this one"
         raise FileError(f"{where}: its schema is '{printable(schema)}', expected '{SCHEMA}'; {todo}")
-
-
-# The parts of the document that are read, as types.
-
-LARGEST = 1e6  # DivScore is not clipped, but no sensible value is larger
-FEWEST = 20  # replicates that make an interval
-Level = Annotated[float, Meta(ge=0, le=1)]
-Number = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
-Series = Annotated[list[Number | None], Meta(min_length=FEWEST)]
-
-
-@dataclass(frozen=True)
-class _StoredReplicates:
-    disparity: Series
-    own: Annotated[float, Meta(ge=0, le=LARGEST)]
-    pair: Series | None = None
-
-    def refits(self, groups: int) -> Refits:
-        if groups == 2:
-            return Refits(np.array(self.disparity, dtype=float), self.own)
-        if self.pair is None or len(self.pair) != len(self.disparity):
-            raise ValueError("replicates.pair: expected as many numbers as in 'disparity'")
-        return Refits(np.array(self.disparity, dtype=float), self.own, np.array(self.pair, dtype=float))
-
-
-@dataclass(frozen=True)
-class _StoredCollection:
-    name: str
-    count: Rows
-    disparity: Number | None
-    interval: tuple[float, float]
-    trust: Literal["good", "caution", "poor"]
-    interval_level: Level | None = None
-    interval_method: str = ""
-    divscore: Number | None = None
-    missing_parts: Rows | None = None
-    replicates: _StoredReplicates | None = None
-
-    def entry(self, groups: int, confidence: float) -> Entry:
-        low, high = self.interval
-        least, most = bounds(groups)
-        if not least <= low <= high <= most:
-            raise ValueError(
-                f"interval: expected two ascending numbers from {least:g} to {most:g}, got {low}, {high}"
-            )
-        level = confidence if self.interval_level is None else self.interval_level
-        usable = self.replicates if self.disparity is not None else None
-        return Entry(
-            name=self.name,
-            count=self.count,
-            disparity=math.nan if self.disparity is None else self.disparity,
-            interval=Interval(low, high, level, self.interval_method),
-            trust=self.trust,
-            refits=None if usable is None else usable.refits(groups),
-            divscore=math.nan if self.divscore is None else self.divscore,
-            missing_parts=self.missing_parts,
-        )
-
-
-@dataclass(frozen=True)
-class _StoredControl:
-    digest: str | None = None
-
-
-@dataclass(frozen=True)
-class _Stored:
-    version: str
-    attribute: str
-    groups: Annotated[tuple[str, ...], Meta(min_length=2)]
-    estimator: str
-    confidence: Level
-    seed: int
-    control: _StoredControl
-    collections: Annotated[tuple[_StoredCollection, ...], Meta(min_length=1)]
-    encoder: str | None = None
-    missing: Missing = field(default_factory=Missing)
+    return check_json(AuditDocument, content, where, hint=WRITE_AGAIN)

@@ -26,6 +26,7 @@ from divscore.cli.options import (
 from divscore.files import check_writable, refuse_url
 from divscore.jobs.auditing import sketch_collection, sketch_files
 from divscore.jobs.encode import Encoding
+from divscore.sketch.missing import Missing
 from divscore.sketch.sketchfile import merge_sketches, subtract_sketches, write_sketches
 from divscore.text import FEW, brief, listed
 
@@ -56,7 +57,7 @@ def sketch(collection: str, control_path: str, encoding: Encoding, out: str, **o
     """
     _check_output(out)
     done = sketch_collection(collection, control_path, encoding, progress=progress_bar, warn=warn, **options)
-    for warning in done.gaps.warning:
+    for warning in Missing.of(done.missing).warning:
         warn(f"{out}: {warning}")
     write_sketches(out, done.sketches, done.missing)
     items = sum(each.count for each in done.sketches.values())

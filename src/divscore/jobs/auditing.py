@@ -376,7 +376,7 @@ class _Job:
             _with_missing(replace(each, noun=noun), losses.of(each.name))
             for each in self.audit_each(sketches or done.sketches, control, how)
         ]
-        return audits, done.gaps
+        return audits, Missing.of(done.missing)
 
     def audit_sketches(
         self, path: Any, control: ControlSet, how: dict[str, Any]

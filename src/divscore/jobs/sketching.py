@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,7 +17,7 @@ from divscore.control.controlset import ControlSet
 from divscore.errors import DivscoreError, FileError, InputError
 from divscore.jobs.engine import Engine
 from divscore.sketch.many import Coded, Sketches, sketch_blocks
-from divscore.sketch.missing import Missing, MissingPart
+from divscore.sketch.missing import MissingPart
 from divscore.sketch.scorer import Scorer, scorer_for, shared_scorer
 from divscore.sketch.sketch import Origin, Sketch
 from divscore.sources.places import UnseenError
@@ -175,11 +175,6 @@ class Sketched:
     unreadable: int = 0
     problems: tuple[str, ...] = ()
     missing: tuple[MissingPart, ...] = ()
-
-    @cached_property
-    def gaps(self) -> Missing:
-        """What is missing, as it is kept with results."""
-        return Missing.of(self.missing)
 
 
 def sketch_source(

@@ -12,11 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from test_engines import matrix, write
 
 from divscore import ControlSet, sources
 from divscore.errors import FileError, InputError
 from divscore.jobs.sketching import sketch_source
 from divscore.sources import Table, arrays, arrow, open_table
+from divscore.sources.recognise import Files, tables_in
 from divscore.sources.table import partitions_of
 
 VECTORS = np.random.default_rng(3).standard_normal((60, 4), dtype=np.float32)
@@ -160,3 +162,96 @@ def test_other_columns_are_read_without_opening_it_again(tmp_path: Path, opens: 
     assert [text for block in chosen for text in block.values["feed"]] == FEEDS
     with pytest.raises(FileError, match="has no column 'fed'; it has 'feed', 'embedding'"):
         source.select(extra=("fed",))
+
+
+# Folders of tables, and columns in the names of folders.
+
+
+@pytest.fixture
+def hive(tmp_path: Path) -> Path:
+    root = tmp_path / "posts"
+    for at, (country, day) in enumerate((("SA", "1"), ("SA", "2"), ("C%C3%B4te d'Ivoire", "1"))):
+        folder = root / f"country={country}" / f"day={day}"
+        folder.mkdir(parents=True)
+        write(folder / "part-0.parquet", matrix(at)[12:])
+    (root / "_SUCCESS").touch()
+    return root
+
+
+@pytest.mark.parametrize("path", ["", "**/*.parquet", "country=*/day=*/*.parquet"])
+def test_folders_name_columns(hive: Path, path: str) -> None:
+    source = sources.open(hive / path, extra=["country", "day"])
+    values = [
+        pair for block in source for pair in zip(block.values["country"], block.values["day"], strict=True)
+    ]
+    assert Counter(values) == {("SA", "1"): 288, ("SA", "2"): 288, ("Côte d'Ivoire", "1"): 288}
+
+
+def test_a_column_of_the_file_is_believed_more_than_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "kind=folder"
+    folder.mkdir()
+    write(folder / "a.parquet", matrix(0))
+    values = [
+        text for block in open_table(folder / "a.parquet", extra=["kind"]) for text in block.values["kind"]
+    ]
+    assert set(values) == {"first", "second", "third"}
+
+
+@pytest.mark.parametrize("form", ["npy", "csv", "jsonl", "arrow", "npz"])
+def test_every_format_gets_the_columns_of_its_folders(tmp_path: Path, form: str) -> None:
+    folder = tmp_path / "day=__HIVE_DEFAULT_PARTITION__" / "country=SA"
+    folder.mkdir(parents=True)
+    write(folder / f"a.{form}", matrix(0))
+    source = open_table(folder / f"a.{form}", extra=["country", "day"])
+    blocks = list(source)
+    assert {text for block in blocks for text in block.values["country"]} == {"SA"}
+    assert {text for block in blocks for text in block.values["day"]} == {""}
+    assert sum(len(block.values["day"]) for block in blocks) == sum(len(block.vectors) for block in blocks)
+
+
+def test_a_column_that_is_nowhere_is_refused(hive: Path) -> None:
+    with pytest.raises(FileError, match=r"no column 'city'; it has .*; its folders add 'country', 'day'"):
+        sources.open(hive, extra=["city"])
+
+
+def test_only_needed_columns_are_decoded(tmp_path: Path) -> None:
+    """A column that cannot be decoded does no harm as long as nobody asks for it."""
+    path = tmp_path / "a.parquet"
+    table = pa.table({"embedding": list(matrix(0)[12:]), "note": [str(at) * 50 for at in range(288)]})
+    pq.write_table(table, path, compression="none", use_dictionary=False)
+    column = pq.ParquetFile(path).metadata.row_group(0).column(1)
+    data = bytearray(path.read_bytes())
+    start, size = column.data_page_offset, column.total_compressed_size
+    data[start : start + size] = b"\xff" * size
+    path.write_bytes(data)
+    assert sum(len(block.vectors) for block in open_table(path)) == 288
+    with pytest.raises(FileError, match="cannot be read as Parquet"):
+        list(open_table(path, extra=["note"]))
+
+
+def test_a_folder_of_tables_is_a_collection(tmp_path: Path) -> None:
+    folder = tmp_path / "vectors"
+    (folder / "deeper").mkdir(parents=True)
+    write(folder / "deeper" / "b.npy", matrix(1))
+    write(folder / "a.npy", matrix(0))
+    (folder / ".hidden.npy").write_bytes(b"")
+    (folder / "readme.md").write_text("words")
+    source = sources.open(folder)
+    assert [each.url for each in source.locations] == [
+        str(folder / "a.npy"),
+        str(folder / "deeper" / "b.npy"),
+    ]
+    assert (source.name, source.rows) == ("vectors", 600)
+
+
+def test_a_folder_of_several_kinds_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "a.npy", matrix(0))
+    write(tmp_path / "a.parquet", matrix(0))
+    with pytest.raises(FileError, match=r"several kinds \(\.npy, \.parquet\); choose some with a pattern"):
+        tables_in(str(tmp_path))
+
+
+def test_a_folder_with_pictures_is_one_of_pictures(tmp_path: Path) -> None:
+    write(tmp_path / "labels.csv", matrix(0))
+    (tmp_path / "x.jpg").write_bytes(b"")
+    assert tables_in(str(tmp_path)) == Files([])

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import PurePosixPath
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from divscore.errors import FileError
 from divscore.sketch.missing import MissingPart
 from divscore.sources.pictures import IMAGE_SUFFIXES
-from divscore.sources.places import Location, filesystem_of, folder_values, quoted
+from divscore.sources.places import Location, files_in, folder_values, plain, quoted
 from divscore.sources.table import Block, Piece, Table
 from divscore.text import public
 
@@ -26,7 +27,6 @@ __all__ = [
     "TableItems",
     "is_picture",
     "names_pictures",
-    "plain",
 ]
 
 
@@ -81,12 +81,15 @@ class Items:
 
     def select(self, extra: Sequence[str]) -> Self:
         """The same items with other columns; nothing is opened again."""
+        other = copy(self)
+        other.extra = self._checked(extra)
+        return other
+
+    def _checked(self, extra: Sequence[str]) -> tuple[str, ...]:
         unknown = [name for name in extra if name not in self.columns]
         if unknown:
             raise FileError(f"{self.path} has no column {quoted(unknown[:1])}; it has {quoted(self.columns)}")
-        other = copy(self)
-        other.extra = tuple(extra)
-        return other
+        return tuple(extra)
 
     def divided(self, rows: int) -> Iterator[Items]:
         """Runs of at most, or of a table about, `rows` items that a worker in another folder can read."""
@@ -126,15 +129,6 @@ def _absolute(content: str | bytes) -> str | bytes:
     return os.path.abspath(content) if isinstance(content, str) and "://" not in content else content
 
 
-def plain(name: str) -> str:
-    """A file name as text that can be written anywhere: bytes that are not UTF-8 become escapes.
-
-    >>> plain("a" + chr(0xDCFF))
-    'a\\\\xff'
-    """
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
-
-
 # Folders of pictures, and pictures named by a pattern.
 
 RUN = 1024
@@ -146,17 +140,39 @@ def is_picture(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
 
 
-class PictureFolder(Items):
+class PictureFiles(Items):
+    """Pictures that were named one by one or by a pattern; ``folder`` is a column, and ``file`` the whole path."""
+
+    def __init__(self, pattern: str, locations: Sequence[Location], extra: Sequence[str] = ()) -> None:
+        shown = public(pattern)
+        super().__init__(shown, locations[0].name if len(locations) == 1 else shown, "image", COLUMNS)
+        self.locations, self.rows = locations, len(locations)
+        self.extra = self._checked(extra)
+
+    def __iter__(self) -> Iterator[ItemBatch]:
+        files = self._files()
+        while run := list(islice(files, RUN)):
+            names = [plain(name) for _, name in run]
+            folders = [str(PurePosixPath(name).parent) for name in names]
+            columns = {"file": names, "folder": [self.name if each == "." else each for each in folders]}
+            yield ItemBatch([address for address, _ in run], names, {n: columns[n] for n in self.extra})
+
+    def _files(self) -> Iterator[tuple[str, str]]:
+        """Address and name of each picture."""
+        return ((each.url, public(each.url)) for each in self.locations)
+
+
+class PictureFolder(PictureFiles):
     """Every picture in a folder and the folders below it, in the order of their names.
 
-    Each folder is entered once, so that links that lead back do no harm; hidden files and folders do not count.
     The column ``folder`` is the sub-folder of a picture, ``file`` its path inside the folder.
     """
 
     def __init__(self, path: str, extra: Sequence[str] = ()) -> None:
-        super().__init__(public(path), _folder_name(path), "image", COLUMNS)
-        self._root = path
-        self.extra = _checked(extra, self.path)
+        super().__init__(path, [Location(path, path)], extra)
+        text = self.path.rstrip("/") if "://" in path else os.path.abspath(path)
+        self.name = plain(os.path.basename(text)) or self.path
+        self._root, self.locations = path, ()
         self.rows = sum(1 for _ in self._files())
         if not self.rows:
             files = self.other.total()
@@ -166,101 +182,14 @@ class PictureFolder(Items):
                 "file of vectors, name the file itself"
             )
 
-    def __iter__(self) -> Iterator[ItemBatch]:
-        run: list[tuple[str, str]] = []
-        for each in self._files():
-            run.append(each)
-            if len(run) == RUN:
-                yield self._items(run)
-                run = []
-        if run:
-            yield self._items(run)
-
-    def _items(self, run: list[tuple[str, str]]) -> ItemBatch:
-        names = [plain(inside) for _, inside in run]
-        folders = [str(PurePosixPath(name).parent) for name in names]
-        columns = {"file": names, "folder": [self.name if each == "." else each for each in folders]}
-        return ItemBatch([address for address, _ in run], names, {name: columns[name] for name in self.extra})
-
     def _files(self) -> Iterator[tuple[str, str]]:
-        """Address of each picture, and its path inside the folder with forward slashes."""
         self.other, self.unlisted = Counter(), []
         self.problems = self.unlisted
-        for address, inside in _remote(self._root) if "://" in self._root else self._local():
+        for address, inside in files_in(self._root, self.unlisted):
             if is_picture(inside):
                 yield address, inside
             else:
                 self.other[os.path.splitext(inside)[1].lower()] += 1
-
-    def _local(self) -> Iterator[tuple[str, str]]:
-        entered: set[tuple[int, int]] = set()
-        waiting = [(self._root, "")]
-        while waiting:
-            folder, inside = waiting.pop()
-            try:
-                about = os.stat(folder)
-                if (about.st_dev, about.st_ino) in entered:
-                    continue
-                entered.add((about.st_dev, about.st_ino))
-                with os.scandir(folder) as listing:
-                    entries = sorted((e for e in listing if not e.name.startswith(".")), key=lambda e: e.name)
-            except OSError as error:
-                if not inside:
-                    raise FileError(f"{plain(folder)} cannot be listed: {error.strerror}") from error
-                self.unlisted.append(f"{plain(folder)} cannot be listed: {error.strerror}")
-                continue
-            below = [(entry.path, f"{inside}{entry.name}/") for entry in entries if _is_folder(entry)]
-            yield from ((e.path, inside + e.name) for e in entries if not _is_folder(e))
-            waiting.extend(reversed(below))
-
-
-class PictureFiles(Items):
-    """Pictures that were named one by one or by a pattern."""
-
-    def __init__(self, pattern: str, locations: Sequence[Location], extra: Sequence[str] = ()) -> None:
-        shown = public(pattern)
-        super().__init__(shown, locations[0].name if len(locations) == 1 else shown, "image", COLUMNS)
-        self.extra = _checked(extra, shown)
-        self.locations = locations
-        self.rows = len(locations)
-
-    def __iter__(self) -> Iterator[ItemBatch]:
-        for start in range(0, len(self.locations), RUN):
-            run = [location.url for location in self.locations[start : start + RUN]]
-            names = [plain(public(address)) for address in run]
-            columns = {"file": names, "folder": [str(PurePosixPath(name).parent) for name in names]}
-            yield ItemBatch(run, names, {name: columns[name] for name in self.extra})
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False
-
-
-def _remote(url: str) -> Iterator[tuple[str, str]]:
-    filesystem, root = filesystem_of(url)
-    with Location(url, url).reading("a remote folder"):
-        paths: list[Any] = sorted(filesystem.find(root))
-    for path in paths:
-        inside = path.removeprefix(root.rstrip("/")).lstrip("/")
-        if not any(part.startswith(".") for part in inside.split("/")):
-            yield filesystem.unstrip_protocol(path), inside
-
-
-def _folder_name(path: str) -> str:
-    text = public(path).rstrip("/") if "://" in path else os.path.abspath(path)
-    return plain(os.path.basename(text)) or public(path)
-
-
-def _checked(extra: Sequence[str], path: str) -> tuple[str, ...]:
-    unknown = [name for name in extra if name not in COLUMNS]
-    if unknown:
-        raise FileError(
-            f"{path} is a folder of pictures and has no column {quoted(unknown[:1])}; it has 'folder'"
-        )
-    return tuple(extra)
 
 
 # Tables of items.

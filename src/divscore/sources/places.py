@@ -29,6 +29,7 @@ __all__ = [
     "NoRowsError",
     "UnseenError",
     "anywhere",
+    "files_in",
     "filesystem_of",
     "folder_values",
     "form_of",
@@ -36,6 +37,7 @@ __all__ = [
     "is_pattern",
     "locate",
     "locate_all",
+    "plain",
     "quoted",
     "unseen",
 ]
@@ -339,6 +341,55 @@ def _keep_standard_input(form: str) -> Location:
     weakref.finalize(location, os.unlink, url)
     _KEPT["-"] = stream, location
     return location
+
+
+def files_in(folder: str, unlisted: list[str]) -> Iterator[tuple[str, str]]:
+    """Address of each file in a folder and below, and its path inside with forward slashes, in order of names.
+
+    Hidden files and folders do not count. Each folder is entered once, so that links that lead back do no harm.
+    Folders that cannot be listed are noted in `unlisted`; the first one is an error.
+    """
+    if "://" in folder:
+        filesystem, root = filesystem_of(folder)
+        with Location(folder, folder).reading("a remote folder"):
+            paths: list[Any] = sorted(filesystem.find(root))
+        for path in paths:
+            inside = path.removeprefix(root.rstrip("/")).lstrip("/")
+            if not any(part.startswith(".") for part in inside.split("/")):
+                yield filesystem.unstrip_protocol(path), inside
+        return
+    entered: set[tuple[int, int]] = set()
+    waiting = [(folder, "")]
+    while waiting:
+        place, inside = waiting.pop()
+        try:
+            about = os.stat(place)
+            if (about.st_dev, about.st_ino) in entered:
+                continue
+            entered.add((about.st_dev, about.st_ino))
+            with os.scandir(place) as listing:
+                entries = sorted((e for e in listing if not e.name.startswith(".")), key=lambda e: e.name)
+        except OSError as error:
+            if not inside:
+                raise FileError(f"{plain(place)} cannot be listed: {error.strerror}") from error
+            unlisted.append(f"{plain(place)} cannot be listed: {error.strerror}")
+            continue
+        below = []
+        for entry in entries:
+            if os.path.isdir(entry.path):
+                below.append((entry.path, f"{inside}{entry.name}/"))
+            else:
+                yield entry.path, inside + entry.name
+        waiting.extend(reversed(below))
+
+
+def plain(name: str) -> str:
+    """A file name as text that can be written anywhere: bytes that are not UTF-8 become escapes.
+
+    >>> plain("a" + chr(0xDCFF))
+    'a\\\\xff'
+    """
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 # The format of standard input, from its first lines.

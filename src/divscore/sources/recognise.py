@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ from divscore.sources.arrays import ArrayTable, BlockStream, NpyFile, NpzFile
 from divscore.sources.arrow import IpcFile, ParquetFile, StreamedTable
 from divscore.sources.items import Items, PictureFiles, PictureFolder, TableItems, is_picture, names_pictures
 from divscore.sources.manifest import MANIFEST, Manifest, missing_beside, read_manifest, read_manifests
-from divscore.sources.places import Location, filesystem_of, is_folder, is_pattern, locate_all, quoted
+from divscore.sources.places import Location, files_in, is_folder, is_pattern, locate_all, quoted
 from divscore.sources.table import ManyTable, Request, Table
 from divscore.sources.textfiles import DelimitedFile, JsonLinesFile, LinesFile
 from divscore.text import public
@@ -211,7 +211,10 @@ def tables_in(folder: str) -> Files:
     if own is not None:
         return _files_of([own], [])
     names, marked = [], []
-    for name in _names_in(folder):
+    unlisted: list[str] = []
+    for name, inside in files_in(folder, unlisted):
+        if any(part.startswith("_") for part in inside.split("/")):
+            continue
         if is_picture(name):
             return Files([])
         if os.path.splitext(name)[1].lower() in VECTOR_FORMATS:
@@ -221,7 +224,7 @@ def tables_in(folder: str) -> Files:
     jobs = {each.folder: each for each in read_manifests(marked, seen=True)}
     outermost = [jobs[name] for name in sorted(jobs) if not _inside(os.path.dirname(name), jobs)]
     others = [name for name in names if not _inside(os.path.dirname(name), jobs)] if jobs else names
-    files = _files_of(outermost, others)
+    files = _files_of(outermost, others, unlisted)
     kinds = sorted({each.suffix for each in files.locations})
     if len(kinds) > 1:
         raise FileError(
@@ -231,13 +234,14 @@ def tables_in(folder: str) -> Files:
     return files
 
 
-def _files_of(jobs: Sequence[Manifest], others: Sequence[str]) -> Files:
+def _files_of(jobs: Sequence[Manifest], others: Sequence[str], unlisted: Sequence[str] = ()) -> Files:
     """Files that no job wrote, the parts that manifests list, and what is missing."""
     for each in jobs:
         each.check()
     places = [*sorted(others), *(place for each in jobs for place in each.places)]
-    missing = tuple(part for each in jobs for part in each.missing)
-    return Files([Location(each, each) for each in places], missing)
+    missing = [part for each in jobs for part in each.missing]
+    missing += [MissingPart(each.partition(" cannot be listed")[0], each) for each in unlisted]
+    return Files([Location(each, each) for each in places], tuple(missing))
 
 
 def _inside(folder: str, jobs: Container[str]) -> bool:
@@ -248,24 +252,6 @@ def _inside(folder: str, jobs: Container[str]) -> bool:
             return False
         folder = above
     return True
-
-
-def _names_in(folder: str) -> Iterator[str]:
-    if "://" in folder:
-        filesystem, root = filesystem_of(folder)
-        with Location(folder, folder).reading("a remote folder"):
-            names = filesystem.find(root)
-        for name in names:
-            if not _hidden(name.removeprefix(root.rstrip("/"))):
-                yield str(filesystem.unstrip_protocol(name))
-        return
-    for place, folders, names in os.walk(folder):
-        folders[:] = sorted(each for each in folders if not _hidden(each))
-        yield from (os.path.join(place, name) for name in sorted(names) if not _hidden(name))
-
-
-def _hidden(path: str) -> bool:
-    return any(part.startswith((".", "_")) for part in path.split("/") if part)
 
 
 # Which column of a table has the items: texts, or pictures.

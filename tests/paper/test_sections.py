@@ -7,11 +7,10 @@ from types import SimpleNamespace
 import pytest
 from material import answer
 
-from divscore.paper.claims import Claim, check_claims, smaller_sets
 from divscore.paper.draws import Settings
 from divscore.paper.methods import all_methods
 from divscore.paper.records import points
-from divscore.paper.sections import equal_cost, equal_cost_text, strictest
+from divscore.paper.sections import check_claims, equal_cost, equal_cost_text, smaller_sets, strictest
 
 
 @pytest.mark.parametrize(("error", "reached"), [(0.3, False), (0.5, True)])
@@ -27,10 +26,15 @@ def test_whether_the_factor_of_four_is_reached(error: float, reached: bool) -> N
 
 @pytest.mark.parametrize(("value", "verdict"), [(0.2, "agrees"), (0.4, "differs"), (None, "agrees")])
 def test_a_claim_compares_a_statistic_with_a_threshold(value: float | None, verdict: str) -> None:
-    claim = Claim("Low ({name})", "4.1", "{by[m].mae:.2f}", "by[m].mae", "≤", 0.3, ", too much")
-    ((says, where, measured, said),) = check_claims(
-        [(claim, {"name": "x", "by": {"m": SimpleNamespace(mae=value)}})]
-    ).rows
+    claim = {
+        "says": "Low ({name})",
+        "where": "4.1",
+        "measured": "{by[m].mae:.2f}",
+        "otherwise": ", too much",
+        "check": ["by[m].mae", "≤", 0.3],
+    }
+    values = {"name": "x", "by": {"m": SimpleNamespace(mae=value)}}
+    ((says, where, measured, said),) = check_claims([([claim], values)]).rows
     assert (says, where, said) == ("Low (x)", "4.1", verdict)
     assert measured == f"{value or 0:.2f}" + ", too much" * (verdict == "differs")
 

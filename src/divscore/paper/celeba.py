@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from divscore.errors import FileError, InputError
 from divscore.files import unreadable
 from divscore.jobs.encode import Encoding
-from divscore.paper import claims
 from divscore.paper.draws import Attribute, Labelled, Settings, collect, random_split
-from divscore.paper.experiment import Experiment, ask, audit_collections
+from divscore.paper.experiment import Experiment, Report, ask, audit_collections
 from divscore.paper.figures import collection_figure
 from divscore.paper.labelleddata import (
     LabelledData,
@@ -38,14 +37,10 @@ from divscore.paper.labelleddata import (
 )
 from divscore.paper.methods import Method, all_methods
 from divscore.paper.records import Batch
-from divscore.paper.results import Section
-from divscore.paper.sections import Findings, accuracy_tables, trust_table
+from divscore.paper.sections import TEXTS, Findings, trust_table
 from divscore.sources import open_table
 from divscore.sources.manifest import ENCODER_KEY
 from divscore.sources.places import quoted
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 __all__ = ["EXPERIMENT", "attribute_names", "load_celeba", "work"]
 
@@ -217,12 +212,6 @@ FIGURE, APPENDIX = ("random-balanced", "adaptive", "likelihood"), ("random-propo
 # The paper calls SS-ST infeasible here, and does not label as many as |U| in every collection.
 INFEASIBLE = ("ss-st", "ss-st-all", "proportional-many", "iid-many")
 SMALLEST = 20
-PROTOCOL = (
-    "{items:,} pictures ({made_of}), {settings.repetitions} repetitions, seed {settings.seed}. Each repetition labels "
-    "{settings.labels} random pictures and removes them; the others with an attribute are a collection: {collections} "
-    "collections of {sizes} pictures. Control sets have {settings.size} examples; α = {settings.alpha:g}. These "
-    "collections are not random draws."
-)
 
 
 def methods(settings: Settings) -> tuple[Method, ...]:
@@ -255,7 +244,7 @@ def work(data: LabelledData, repetition: int, part: int, settings: Settings) -> 
     return Batch(answers, [], audit_collections(labelled, collections))
 
 
-def check(found: Findings) -> Iterator[tuple[claims.Claim, dict[str, Any]]]:
+def check(found: Findings) -> Iterator[tuple[Any, dict[str, Any]]]:
     """The paper's claims with the values that they are checked by."""
     by = {(p.method, p.at): p.mae for p in found.points}
     names = [name for method, name in by if method == "adaptive"]
@@ -266,34 +255,27 @@ def check(found: Findings) -> Iterator[tuple[claims.Claim, dict[str, Any]]]:
         "count": len(names),
         "almost_all": 0.9 * len(names),
         "drawn": f"from {min(drawn):.3f} to {max(drawn):.3f}" if drawn else "undefined everywhere",
-        "differs_much": bool(drawn) and min(drawn) <= claims.CLOSE and max(drawn) >= 3 * claims.CLOSE,
+        "differs_much": bool(drawn) and min(drawn) <= 0.1 and max(drawn) >= 0.3,
     }
-    yield from ((claim, values) for claim in claims.CELEBA)
+    yield TEXTS["celeba"]["claims"], values
 
 
-def report(found: Findings) -> tuple[tuple[Section, ...], dict[str, Figure]]:
-    """The sections and figures of CelebA."""
-    bars = f"Mean ± standard deviation of {found.settings.repetitions} repetitions; black: the truth; arrows: outside"
-    section = Section(
-        "Collections by facial attribute",
-        figures=(("attributes", bars), ("appendix", f"Methods that label items of every collection. {bars}")),
-        tables=(*accuracy_tables(found), trust_table(found, "attribute", found.some(FIGURE), "collection")),
-    )
+def report(found: Findings) -> Report:
+    """The tables and figures of CelebA."""
     stems = {"attributes": FIGURE, "appendix": APPENDIX}
-    return (section,), {
+    drawn = {
         stem: collection_figure(found.points, found.some(keys), ["gender"]) for stem, keys in stems.items()
     }
+    return {"collections": trust_table(found, "attribute", found.some(FIGURE), "collection")}, drawn, {}
 
 
 EXPERIMENT = Experiment(
-    name="celeba",
-    title=SET,
-    defaults=Settings(repetitions=25, labels=500),
-    attributes=(GENDER,),
-    work=work,
-    claims=check,
-    report=report,
-    protocol=PROTOCOL,
+    "celeba",
+    Settings(repetitions=25, labels=500),
+    (GENDER,),
+    work,
+    check,
+    report,
     methods=methods,
     prepare=prepare,
     sweep="attribute",

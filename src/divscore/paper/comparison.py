@@ -41,6 +41,7 @@ from divscore.paper.methods import (
 )
 from divscore.paper.records import Accuracy, Answer, Batch, summarise
 from divscore.paper.results import ResultTable, output_folder, write_texts
+from divscore.paper.sections import TEXTS
 
 __all__ = [
     "FILES",
@@ -339,26 +340,6 @@ HELPS = 1.1  # more labels help if the error with fewer is so many times as larg
 # than fifty items is mostly chance, which says little about a real collection.
 FEW_SPLITS, FEW_HELD_OUT, FEW_ITEMS = 10, 100, 50
 SURE = 0.05  # at twenty splits, coverage as promised is called low in about 2 % of comparisons
-ADVICE = {
-    "none": "None of these methods separates the groups of {attribute} with {most} labels: the best, {best.title}, is "
-    "wrong by {best.summary.mae:.2f} on average",
-    "unsure": " and cannot tell in {unsure:.0%} of cases",
-    "none_end": ". Try another encoder, or label more.",
-    "use": "Use {chosen.title} with all of your {pool:,} labels. With {most} of them, tested on the others, its error "
-    "is {s.mae:.3f} on average",
-    "interval": ", and its {level:g} % interval, {s.width:.2f} wide, contains the truth in {s.coverage:.0%} of cases",
-    "rival": " {best.title} has an error of {best.summary.mae:.3f}, but no interval, and its lead may be chance (less "
-    "than one standard error).",
-    "more": " With {fewer.labels} labels the error is {fewer.summary.mae:.3f}, so more labels should still help; "
-    "'divscore plan' says how many.",
-    "enough": " With {fewer.labels} labels the error is already {fewer.summary.mae:.3f}, so more labels would hardly "
-    "help.",
-    "control": " For the paper's DivScore the best control set is '{kind}' of {score.representatives}, with an error "
-    "of {score.summary.mae:.3f}.",
-    "low": " But its interval contains the truth in only {s.coverage:.0%} of cases, clearly less than {level:g} %: on "
-    "such items it is too narrow.",
-    "thin": " The evidence is thin ({little}), and other splits may give another answer; use {take}.",
-}
 
 
 def advice(found: Comparison) -> str:
@@ -386,34 +367,31 @@ def advice(found: Comparison) -> str:
         (smallest < FEW_ITEMS and small, "a larger --collection-size"),
         (found.held_out < FEW_HELD_OUT or (smallest < FEW_ITEMS and not small), "more labelled examples"),
     ]
-    unsure = best.cannot_tell_share or 0.0
-    if chosen.useful:
-        parts = {
-            "use": True,
-            "interval": s.coverage is not None,
-            "stop": True,
-            "rival": chosen is not best,
-            "more": bool(less) and helps,
-            "enough": bool(less) and not helps,
-            "control": True,
-            "low": clearly_low(s, splits),
-        }
-    else:
-        parts = {"none": True, "unsure": 2 * unsure > 1, "none_end": True}
-    parts["thin"] = any(is_little for is_little, _ in little)
-    template = "".join(ADVICE.get(name, ".") for name, applies in parts.items() if applies)
-    return template.format(
+    share = best.cannot_tell_share or 0.0
+    sentences = {
+        "none": not chosen.useful,
+        "use": chosen.useful,
+        "rival": chosen.useful and chosen is not best,
+        "more": chosen.useful and bool(less) and helps,
+        "enough": chosen.useful and bool(less) and not helps,
+        "control": chosen.useful,
+        "low": chosen.useful and clearly_low(s, splits),
+        "thin": any(is_little for is_little, _ in little),
+    }
+    texts, level = TEXTS["advice"], 100 * CONFIDENCE
+    return " ".join(texts[name] for name, applies in sentences.items() if applies).format(
         attribute=found.attribute,
         pool=found.pool,
         most=most,
-        level=100 * CONFIDENCE,
+        level=level,
         best=best,
+        unsure=texts["unsure"].format(unsure=share) if 2 * share > 1 else "",
         chosen=chosen,
         s=s,
+        interval="" if s.coverage is None else texts["interval"].format(level=level, s=s),
         fewer=fewer,
         score=score,
         kind=score.title.removeprefix("divscore, "),
-        unsure=unsure,
         little=", ".join(text for is_little, text in little if is_little),
         take=" and ".join(text for needed, text in take if needed),
     )

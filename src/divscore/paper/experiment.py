@@ -18,14 +18,16 @@ import numpy as np
 
 from divscore.audit.audit import audit
 from divscore.jobs.engine import Engine
-from divscore.paper.claims import Claim, check_claims
 from divscore.paper.draws import Attribute, Collection, Labelled, Settings, collect, compose
 from divscore.paper.labelleddata import LabelledData, Progress, Rows
 from divscore.paper.methods import Method, all_methods, size_methods
 from divscore.paper.records import Answer, Batch, Check
-from divscore.paper.results import Results, Section
+from divscore.paper.results import Results, ResultTable, Section
 from divscore.paper.sections import (
+    TEXTS,
     Findings,
+    accuracy_tables,
+    check_claims,
     equal_cost,
     how_counted,
     in_short,
@@ -40,31 +42,24 @@ if TYPE_CHECKING:
 __all__ = ["Experiment", "ask", "audit_collections", "composition_sweep", "repeat", "reproduce", "size_sweep"]
 
 T = TypeVar("T")
-STAND_IN = (
-    "**This is a stand-in, not {name}.** The items are from another corpus. The protocol is the paper's; do not "
-    "compare the numbers with the paper's figures."
-)
+Report = tuple[dict[str, ResultTable], "dict[str, Figure]", dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is done on one data set.
+    """What is done on one data set; texts.toml has its title, claims and sections.
 
     `work` runs one repetition on one attribute, with randomness from the settings' seed and these two numbers only.
-    `prepare` checks the data before the work and may reduce them to the columns needed. `claims` gives the paper's
-    claims with the values to check them by; `report` sections and figures. `protocol` is a template of the text
-    "What was done"; `notes` are added to it.
+    `prepare` checks the data before the work and may reduce them to the columns needed. `check` gives claims with the
+    values to check them by; `report` the tables and figures of the sections, and values of their texts.
     """
 
     name: str
-    title: str
     defaults: Settings
     attributes: tuple[Attribute, ...]
     work: Callable[..., Batch]
-    claims: Callable[[Findings], Iterable[tuple[Claim, Mapping[str, Any]]]]
-    report: Callable[[Findings], tuple[tuple[Section, ...], dict[str, Figure]]]
-    protocol: str
-    notes: tuple[str, ...] = ()
+    check: Callable[[Findings], Iterable[tuple[Any, Mapping[str, Any]]]]
+    report: Callable[[Findings], Report]
     methods: Callable[[Settings], tuple[Method, ...]] = all_methods
     prepare: Callable[[LabelledData, Settings], LabelledData] = lambda data, settings: data
     main: tuple[str, ...] = ()
@@ -95,31 +90,41 @@ def reproduce(
     names = tuple(a.name for a in experiment.attributes)
     methods = experiment.methods(settings)
     found = Findings(data, settings, methods, names, experiment.main or names, batch, experiment.sweep)
-    claims = check_claims(experiment.claims(found))
+    claims = check_claims(experiment.check(found))
     cost = equal_cost(found.answers, methods, names)
-    sections, figures = experiment.report(found)
+    tables, figures, values = experiment.report(found)
+    tables |= {table.name: table for table in accuracy_tables(found)}
     sizes = sorted({a.items for a in found.answers})
-    protocol = experiment.protocol.format(
-        data=data,
-        items=len(data),
-        made_of=made_of(data),
-        settings=settings,
-        sizes=f"{sizes[0]:,} to {sizes[-1]:,}" if len(sizes) > 1 else f"{sizes[0]:,}",
-        collections=len({a.at for a in found.answers}),
-        counts=", ".join(
-            f"{(data.columns[a.column] == g).sum():,} {g}" for a in experiment.attributes for g in a.groups
-        ),
-    )
-    stand_in = (STAND_IN.format(name=data.name),) if data.stand_in else ()
+    groups = [(data.columns[a.column], group) for a in experiment.attributes for group in a.groups]
+    values |= {
+        "items": len(data),
+        "made_of": made_of(data),
+        "settings": settings,
+        "sizes": f"{sizes[0]:,} to {sizes[-1]:,}" if len(sizes) > 1 else f"{sizes[0]:,}",
+        "collections": len({a.at for a in found.answers}),
+        "counts": ", ".join(f"{(column == group).sum():,} {group}" for column, group in groups),
+    }
+    about = TEXTS[experiment.name]
+    protocol, *notes = (text.format(**values) for text in about["done"])
+    stand_in = [TEXTS["stand_in"].format(name=data.name)] if data.stand_in else []
+    sections = [
+        Section(
+            section["title"],
+            tuple(text for each in section.get("text", ()) if (text := each.format(**values))),
+            tuple((stem, caption.format(**values)) for stem, caption in section.get("figures", ())),
+            tuple(tables[name] for name in section["tables"]),
+        )
+        for section in about["sections"]
+    ]
     return Results(
         experiment.name,
-        f"{experiment.title}{' (stand-in)' if data.stand_in else ''}: the paper's experiments, with our estimators",
+        f"{about['title']}{' (stand-in)' if data.stand_in else ''}: the paper's experiments, with our estimators",
         f"divscore reproduce {experiment.name} --data PATH",
         settings.to_dict()
         | {"data": data.name, "stand_in": data.stand_in, "items": len(data), "encoder": data.encoder},
         (
             Section("In short", (*stand_in, *in_short(found, cost, claims)), tables=(cost,)),
-            Section("What was done", (protocol, how_counted(found), *experiment.notes)),
+            Section("What was done", (protocol, how_counted(found), *notes)),
             Section("What agrees with the paper, and what does not", tables=(claims,)),
             *sections,
             stored_section(found),

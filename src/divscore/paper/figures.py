@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "FARTHEST_ERROR",
     "bound_figure",
     "collection_figure",
     "comparison_figure",
@@ -135,17 +134,12 @@ def error_figure(
         figure, axes = _panels(len(x_labels), 2.3)
         for axis, (attribute, x_label) in zip(axes, x_labels.items(), strict=True):
             _errors(axis, [p for p in points if p.attribute == attribute], methods)
-            axis.set_ylim(0, limit)
+            axis.set_ylim(0, FARTHEST_ERROR)
             _label(axis, attribute, x_label, "mean absolute error")
         return _with_legend(figure)
 
 
-def size_figure(
-    points: Sequence[Accuracy],
-    methods: Sequence[Method],
-    attributes: Sequence[str],
-    limit: float = FARTHEST_ERROR,
-) -> Figure:
+def size_figure(points: Sequence[Accuracy], methods: Sequence[Method], attributes: Sequence[str]) -> Figure:
     """Mean estimate ± standard error, and mean absolute error, by the size of the control set."""
     with _styled():
         figure, axes = _panels(len(attributes), 2.3, across=2, legend=2)
@@ -157,8 +151,8 @@ def size_figure(
             mostly = [p for p in here if p.answers >= p.excluded]
             _estimates(left, mostly, methods, 2.4)
             _errors(right, mostly, methods)
-            left.set_ylim(truth - limit, truth + limit)
-            right.set_ylim(0, limit)
+            left.set_ylim(truth - FARTHEST_ERROR, truth + FARTHEST_ERROR)
+            right.set_ylim(0, FARTHEST_ERROR)
             _label(left, attribute, "size of the control set", "disparity")
             _label(right, attribute, "size of the control set", "mean absolute error")
         return _with_legend(figure, 2)

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from divscore.control.theory import Reference, Separability, gamma_control, separability, theorem
 from divscore.errors import FileError
 from divscore.jobs.encode import Encoding
-from divscore.paper import claims, figures
+from divscore.paper import figures
 from divscore.paper.draws import (
     Attribute,
     Collection,
@@ -33,7 +33,14 @@ from divscore.paper.draws import (
     compose,
     random_split,
 )
-from divscore.paper.experiment import Experiment, ask, audit_collections, composition_sweep, size_sweep
+from divscore.paper.experiment import (
+    Experiment,
+    Report,
+    ask,
+    audit_collections,
+    composition_sweep,
+    size_sweep,
+)
 from divscore.paper.labelleddata import (
     LabelledData,
     ListedItems,
@@ -45,22 +52,14 @@ from divscore.paper.labelleddata import (
 )
 from divscore.paper.methods import adaptive, all_methods, main_methods, size_methods
 from divscore.paper.records import Batch
-from divscore.paper.results import ResultTable, Section
-from divscore.paper.sections import (
-    Findings,
-    accuracy_tables,
-    size_table,
-    trust_table,
-)
+from divscore.paper.results import ResultTable
+from divscore.paper.sections import TEXTS, Findings, size_table, smaller_sets, trust_table
 from divscore.sources import open_table
 from divscore.sources.items import is_picture
 from divscore.sources.manifest import ENCODER_KEY
 from divscore.sources.pickles import read_object_npy
 from divscore.sources.places import quoted
 from divscore.sources.table import as_float
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 __all__ = ["ATTRIBUTES", "EXPERIMENT", "load_ppb", "work"]
 
@@ -310,23 +309,12 @@ ATTRIBUTES = (
 MAIN = ("gender", "skin tone")  # the attributes of Figure 1
 BY_COUNTRY = ("random-balanced", "adaptive", "likelihood", "rectified")
 FEWEST = 20  # portraits of a country that make a collection
-LIMIT = 1.5
 # What the paper reports (Sections 4.2 and 6.1), and γ to four digits as its authors' notebooks print it.
 PAPER_GAMMA = {
     "gender": {"γ": 0.35, "γ with self-pairs": 0.3544, "random": 0.35, "adaptive": 0.96},
     "skin tone": {"γ": 0.08, "γ with self-pairs": 0.0842, "random": 0.08, "adaptive": 0.34},
 }
 NOTEBOOK = (100, 500)  # |T| and |S| of the bound that the authors' notebooks print
-PROTOCOL = (
-    "{items:,} portraits ({made_of}), {settings.repetitions} repetitions, seed {settings.seed}. Each repetition labels "
-    "{settings.labels} random portraits and draws collections of {settings.collection} of the others without "
-    "replacement, or as many as the groups allow: {sizes}, because a group of {settings.collection} is not always "
-    "left. Control sets have {settings.size} examples; α = {settings.alpha:g} and k = {settings.k} (SS-ST)."
-)
-TUNED = (
-    "`likelihood` was developed on these portraits (benchmarks/README.md lists what was chosen on them). Expect "
-    "slightly worse results on new data."
-)
 
 
 def prepare(data: LabelledData, settings: Settings) -> LabelledData:
@@ -398,7 +386,7 @@ def _mean_gamma(found: Findings, attribute: str, name: str) -> float:
     return float(np.mean([v for a, n, v in found.batch.measures if (a, n) == (attribute, name)]))
 
 
-def check(found: Findings) -> Iterator[tuple[claims.Claim, dict[str, Any]]]:
+def check(found: Findings) -> Iterator[tuple[Any, dict[str, Any]]]:
     """The paper's claims with the values that they are checked by."""
     gender, skin = (found.accuracy[name] for name in MAIN)
     whole = _separabilities(found.data)
@@ -417,7 +405,7 @@ def check(found: Findings) -> Iterator[tuple[claims.Claim, dict[str, Any]]]:
         "notebook": (notebook.delta, notebook.additive_error),
         "notebook_off": abs(notebook.additive_error - 61.1),
     }
-    yield from ((claim, values) for claim in claims.PPB)
+    yield TEXTS["ppb"]["claims"], values
     for attribute, separable in whole.items():
         this, paper = found.accuracy[attribute], PAPER_GAMMA[attribute]
         biases = [this[m].worst_bias for m in ("random-balanced", "random-proportional") if m in this]
@@ -435,9 +423,9 @@ def check(found: Findings) -> Iterator[tuple[claims.Claim, dict[str, Any]]]:
             "own": own,
             "chosen_off": min(abs(held_out - paper["adaptive"]), abs(own - paper["adaptive"])),
         }
-        yield from ((claim, values) for claim in claims.PPB_EACH)
+        yield TEXTS["ppb"]["each"], values
     for attribute in MAIN:
-        yield claims.smaller_sets(found.at("size"), attribute, f"disparity 0, {attribute}")
+        yield smaller_sets(found.at("size"), attribute, f"disparity 0, {attribute}")
 
 
 def _gamma_table(found: Findings, whole: Mapping[str, Separability]) -> ResultTable:
@@ -495,8 +483,8 @@ def _bound_curves(found: Findings, whole: Mapping[str, Separability]) -> dict[st
     return curves
 
 
-def report(found: Findings) -> tuple[tuple[Section, ...], dict[str, Figure]]:
-    """The sections and figures of PPB-2017."""
+def report(found: Findings) -> Report:
+    """The tables and figures of PPB-2017."""
     settings, whole = found.settings, _separabilities(found.data)
     shown, sizes = main_methods(settings), size_methods(settings.size, settings.alpha)
     by_country = found.some(BY_COUNTRY)
@@ -504,79 +492,23 @@ def report(found: Findings) -> tuple[tuple[Section, ...], dict[str, Figure]]:
     main = {name: x_labels[name] for name in MAIN}
     other = {name: text for name, text in x_labels.items() if name not in MAIN}
     drawn = {
-        "figure1": figures.sweep_figure(found.at("f"), shown, main, LIMIT),
+        "figure1": figures.sweep_figure(found.at("f"), shown, main, 1.5),
         "figure1_whole": figures.sweep_figure(found.at("f"), shown, main),
-        "errors": figures.error_figure(found.at("f"), shown, x_labels, figures.FARTHEST_ERROR),
-        "intersection": figures.sweep_figure(found.at("f"), shown, other, LIMIT),
+        "errors": figures.error_figure(found.at("f"), shown, x_labels),
+        "intersection": figures.sweep_figure(found.at("f"), shown, other, 1.5),
         "sizes": figures.size_figure(found.at("size"), sizes, MAIN),
         "theorem": figures.bound_figure(_bound_curves(found, whole), ("random-balanced", "likelihood-few")),
         "countries": figures.collection_figure(found.at("country"), by_country, MAIN),
     }
-    bars = f"Mean ± standard error of {settings.repetitions} repetitions"
+    tables = {
+        "sizes": size_table(found, sizes),
+        "gamma": _gamma_table(found, whole),
+        "theorem": _theorem_table(found, whole),
+        "collections": trust_table(found, "country", by_country, "country"),
+    }
     warnings = [c.warning for c in found.batch.checks if c.warning and c.trust != "good"]
-    sections = (
-        Section(
-            "Figure 1: collections of every composition",
-            figures=(
-                ("figure1", f"{bars}, cut at ±{LIMIT} (the paper cuts its Figure 1 too)"),
-                ("errors", f"Mean error of a single audit, cut at {figures.FARTHEST_ERROR}"),
-                ("figure1_whole", f"{bars}, not cut"),
-                ("intersection", f"Dark-skinned women against everybody else. {bars}"),
-            ),
-            tables=accuracy_tables(found),
-        ),
-        Section(
-            "The size of the control set, disparity 0",
-            (
-                "Every score is normalised with its own control set. \"Cannot tell\" is not counted here, because as 0 "
-                "it would be right by design. The other methods answer in all draws, also where `likelihood` cannot "
-                "tell, so at the smallest sizes the comparison favours `likelihood`.",
-            ),
-            (("sizes", f"Estimate (mean ± standard error) and error by size, cut at ±{figures.FARTHEST_ERROR}"),),
-            (size_table(found, sizes),),
-        ),
-        Section(
-            "γ and γ^(T)",
-            (
-                "γ^(T) is measured on the other partition (held out) and on the control set itself (own, the mean of "
-                "u − l). The paper does not say how it got 0.96 and 0.34; with its settings neither way gives them.",
-            ),
-            tables=(_gamma_table(found, whole),),
-        ),
-        Section(
-            "Theorem 3.3 and the errors measured",
-            (
-                "The bound holds for any similarity with this γ, with probability 0.9. The errors of `likelihood` do "
-                "not count \"cannot tell\".",
-            ),
-            (("theorem", "The bound, and the 0.9 quantile of the errors at disparity 0"),),
-            (_theorem_table(found, whole),),
-        ),
-        Section(
-            "Country by country: collections that are not random draws",
-            (
-                "Each collection is the unlabelled rest of one country, audited with labelled portraits of all six. "
-                "`trust` and the relevance statistic (about 1 for a random draw) are those of `divscore audit`; "
-                f"{len(warnings):,} of {len(found.batch.checks):,} audits have a warning.",
-                *(f"> {warning}" for warning in warnings[:1]),
-            ),
-            (("countries", "Mean ± standard deviation; black: the truth; arrows: outside the panel"),),
-            (trust_table(found, "country", by_country, "country"),),
-        ),
-    )  # fmt: skip
-    return sections, drawn
+    warning = f"> {warnings[0]}" if warnings else ""
+    return tables, drawn, {"warned": len(warnings), "audits": len(found.batch.checks), "warning": warning}
 
 
-EXPERIMENT = Experiment(
-    name="ppb",
-    title=SET,
-    defaults=Settings(),
-    attributes=ATTRIBUTES,
-    work=work,
-    claims=check,
-    report=report,
-    protocol=PROTOCOL,
-    notes=(TUNED,),
-    prepare=prepare,
-    main=MAIN,
-)
+EXPERIMENT = Experiment("ppb", Settings(), ATTRIBUTES, work, check, report, prepare=prepare, main=MAIN)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+import operator
+import string
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.resources import files
 from statistics import fmean, median
 from typing import Any
 
@@ -16,8 +20,10 @@ from divscore.paper.records import Accuracy, Answer, Batch, points, ratio, summa
 from divscore.paper.results import ResultTable, Section
 
 __all__ = [
+    "TEXTS",
     "Findings",
     "accuracy_tables",
+    "check_claims",
     "equal_cost",
     "equal_cost_text",
     "how_counted",
@@ -25,11 +31,13 @@ __all__ = [
     "made_of",
     "short_table",
     "size_table",
+    "smaller_sets",
     "stored_section",
     "strictest",
     "trust_table",
 ]
 
+COMPARISONS = {"<": operator.lt, "≤": operator.le, ">": operator.gt, "≥": operator.ge}
 WANTED = 4.0  # the paper's error should be so many times ours with all labels
 PROPOSAL = "DivScore-Adaptive"  # the paper's use of |U| labels
 ACCURACY = {
@@ -46,19 +54,7 @@ ANSWERS = {
     "sweep": "sweep", "attribute": "attribute", "at": "at", "repetition": "repetition", "method": "title",
     "items": "items", "truth": "truth", "estimate": "value", "low": "low", "high": "high",
 }  # fmt: skip
-IN_SHORT = (
-    "Mean absolute errors of the disparity: `likelihood` with all {n} labels {likelihood}, with {m} of them {few}; "
-    "DivScore-Adaptive, which chooses {m} of the {n}, {adaptive}; DivScore-Random-Balanced with {m} labels {random}; "
-    "IID-Measure, which labels {m} items of every collection, {iid}."
-)
-HOW_COUNTED = (
-    "Methods that label items of the collection need new labels for every collection; the others need them once. "
-    "DivScore-Random-Proportional is undefined if the control set drawn from the collection has fewer than two items "
-    "of a group ({undefined} of {drawn} draws); these draws are not counted, which favours it. \"Cannot tell\" counts "
-    "as a disparity of 0 in errors and, with limits from −1 to 1, as covered. IID-Measure's interval (Clopper–Pearson) "
-    "does not use that the collection is finite. DivScore is not cut to [−1, 1]; \"clipped\" is the error if it were. "
-    "Spread is the standard deviation of the estimate for one composition. Standard errors are over repetitions."
-)  # fmt: skip
+TEXTS: dict[str, Any] = tomllib.loads((files("divscore.paper") / "texts.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -197,7 +193,7 @@ def stored_section(found: Findings) -> Section:
     all_answers = [(a, methods[a.method]) for a in found.batch.answers]
     return Section(
         "Everything",
-        ('An empty estimate means undefined; with limits it means "cannot tell".',),
+        (TEXTS["everything"],),
         tables=(
             ResultTable.of_fields("points", "Every point of the figures", POINTS, all_points, shown=False),
             ResultTable.of_fields("answers", "Every answer", ANSWERS, all_answers, shown=False),
@@ -216,7 +212,7 @@ def in_short(found: Findings, cost: ResultTable, claims: ResultTable) -> tuple[s
 
     agreed = claims.column("").count("agrees")
     return (
-        IN_SHORT.format(
+        TEXTS["in_short"].format(
             m=found.settings.size,
             n=found.settings.labels,
             likelihood=errors("likelihood"),
@@ -269,7 +265,7 @@ def _factor(row: Mapping[str, Any]) -> str:
 def how_counted(found: Findings) -> str:
     """What the columns of the tables mean."""
     drawn = [a for a in found.answers if a.method == "random-proportional"]
-    return HOW_COUNTED.format(undefined=sum(not a.defined for a in drawn), drawn=len(drawn))
+    return str(TEXTS["how_counted"]).format(undefined=sum(not a.defined for a in drawn), drawn=len(drawn))
 
 
 def made_of(data: LabelledData) -> str:
@@ -281,3 +277,42 @@ def made_of(data: LabelledData) -> str:
         f"{data.unreadable:,} lines of the file could not be read" if data.unreadable else "",
     ]
     return "; ".join(part for part in parts if part)
+
+
+class _Template(string.Formatter):
+    """`str.format` that takes a missing number for 0: a spread needs two repetitions."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        return str(super().format_field(0.0 if value is None else value, format_spec))
+
+    def number(self, name: str | float, values: Mapping[str, Any]) -> float:
+        value = self.get_field(name, (), values)[0] if isinstance(name, str) else name
+        return float(value or 0.0)
+
+
+def check_claims(checks: Iterable[tuple[Sequence[Mapping[str, Any]], Mapping[str, Any]]]) -> ResultTable:
+    """Check the paper's claims (see texts.toml) with values: a statistic is compared with a threshold."""
+    template, rows = _Template(), []
+    for claims, values in checks:
+        for claim in claims:
+            statistic, comparison, threshold = claim["check"]
+            numbers = template.number(statistic, values), template.number(threshold, values)
+            agrees = COMPARISONS[comparison](*numbers)
+            measured = claim["measured"] + ("" if agrees else claim.get("otherwise", ""))
+            texts = (template.vformat(text, (), values) for text in (claim["says"], claim["where"], measured))
+            rows.append((*texts, "agrees" if agrees else "differs"))
+    return ResultTable.of("claims", "The paper's claims", ("the paper says", "where", "measured", ""), rows)
+
+
+def smaller_sets(points: Sequence[Accuracy], attribute: str, where: str) -> tuple[Any, dict[str, Any]]:
+    """The claim of the appendix: adaptive control sets reach a low error with fewer examples than random ones.
+
+    Compares the fewest examples with which each reaches the lowest error that both reach.
+    """
+    by: dict[str, dict[float, float]] = {
+        method: {float(p.at): p.mae for p in points if p.attribute == attribute and p.method == method}
+        for method in ("adaptive", "random-balanced")
+    }
+    both = max(min(errors.values()) for errors in by.values())
+    adaptive, random = (min(at for at, error in errors.items() if error <= both) for errors in by.values())
+    return TEXTS["smaller_sets"], {"where": where, "both": both, "adaptive": adaptive, "random": random}

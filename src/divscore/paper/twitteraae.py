@@ -19,7 +19,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +27,9 @@ from numpy.typing import NDArray
 from divscore.encoders.word2vec import clean
 from divscore.errors import FileError, InputError
 from divscore.jobs.encode import Encoding
-from divscore.paper import claims
 from divscore.paper.draws import Attribute, Labelled, Settings, balanced_split, collect, compose
-from divscore.paper.experiment import Experiment, ask, composition_sweep, size_sweep
-from divscore.paper.figures import FARTHEST_ERROR, error_figure, size_figure, sweep_figure
+from divscore.paper.experiment import Experiment, Report, ask, composition_sweep, size_sweep
+from divscore.paper.figures import error_figure, size_figure, sweep_figure
 from divscore.paper.labelleddata import (
     LabelledData,
     ListedItems,
@@ -42,15 +41,11 @@ from divscore.paper.labelleddata import (
 )
 from divscore.paper.methods import all_methods, main_methods, size_methods
 from divscore.paper.records import Batch
-from divscore.paper.results import Section
-from divscore.paper.sections import Findings, accuracy_tables, size_table
+from divscore.paper.sections import TEXTS, Findings, size_table, smaller_sets
 from divscore.sources import open_table
 from divscore.sources.items import ItemBatch, Items
 from divscore.sources.places import quoted
 from divscore.sources.table import PROBLEMS_KEPT
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 __all__ = ["EXPERIMENT", "Tweets", "likeliest", "load_twitteraae", "plain", "sample_tweets", "work"]
 
@@ -258,14 +253,6 @@ def _numbers(cells: list[str], path: str | os.PathLike[str]) -> NDArray[np.float
 # The experiment.
 
 OVERALL = -0.826  # the disparity of the whole set, at which the size of the control set is varied
-LIMIT = 1.5
-PROTOCOL = (
-    "{items:,} tweets ({counts}; cleaned of addresses, mentions and the like; {made_of}), {settings.repetitions} "
-    "repetitions, seed {settings.seed}. Each repetition labels {settings.labels}, half of each dialect, because a "
-    "random part of the whole set has too few AAE tweets for the paper's control sets, and draws collections of "
-    "{sizes} of the others without replacement. Control sets have {settings.size} examples; α = {settings.alpha:g} and "
-    "k = {settings.k} (SS-ST)."
-)
 
 
 def prepare(data: LabelledData, settings: Settings) -> LabelledData:
@@ -291,7 +278,7 @@ def work(data: LabelledData, repetition: int, part: int, settings: Settings) -> 
     return batch
 
 
-def check(found: Findings) -> Iterator[tuple[claims.Claim, dict[str, Any]]]:
+def check(found: Findings) -> Iterator[tuple[Any, dict[str, Any]]]:
     """The paper's claims with the values that they are checked by."""
     by_share = sorted(found.at("f"), key=lambda p: float(p.at))
     for method in found.some(("random-balanced", "adaptive")):
@@ -303,52 +290,25 @@ def check(found: Findings) -> Iterator[tuple[claims.Claim, dict[str, Any]]]:
             "smallest_step": min(np.diff(means), default=1.0),
             "bias": found.accuracy["dialect"][method.key].worst_bias,
         }
-        yield from ((claim, values) for claim in claims.TWITTERAAE_EACH)
+        yield TEXTS["twitteraae"]["each"], values
     errors = {(p.method, p.at): p.mae for p in by_share}
     at = [a for method, a in errors if method == "adaptive" and ("random-balanced", a) in errors]
     ahead = sum(errors["adaptive", a] < errors["random-balanced", a] for a in at)
-    yield claims.TWITTERAAE_MOST, {"ahead": ahead, "count": len(at), "half": len(at) / 2}
-    yield claims.smaller_sets(found.at("size"), "dialect", f"disparity {OVERALL}")
+    yield TEXTS["twitteraae"]["claims"], {"ahead": ahead, "count": len(at), "half": len(at) / 2}
+    yield smaller_sets(found.at("size"), "dialect", f"disparity {OVERALL}")
 
 
-def report(found: Findings) -> tuple[tuple[Section, ...], dict[str, Figure]]:
-    """The sections and figures of TwitterAAE."""
-    settings = found.settings
-    shown, sizes = main_methods(settings), size_methods(settings.size, settings.alpha)
+def report(found: Findings) -> Report:
+    """The tables and figures of TwitterAAE."""
+    shown, sizes = main_methods(found.settings), size_methods(found.settings.size, found.settings.alpha)
     x_labels = {"dialect": "fraction f of AAE tweets in the collection"}
-    figures = {
-        "sweep": sweep_figure(found.at("f"), shown, x_labels, LIMIT),
-        "errors": error_figure(found.at("f"), shown, x_labels, FARTHEST_ERROR),
+    drawn = {
+        "sweep": sweep_figure(found.at("f"), shown, x_labels, 1.5),
+        "errors": error_figure(found.at("f"), shown, x_labels),
         "sizes": size_figure(found.at("size"), sizes, ["dialect"]),
     }
-    bars = f"Mean ± standard error of {settings.repetitions} repetitions"
-    sections = (
-        Section(
-            "Collections of every composition",
-            figures=(
-                ("sweep", f"{bars}, cut at ±{LIMIT}"),
-                ("errors", f"Mean error of a single audit, cut at {FARTHEST_ERROR}"),
-            ),
-            tables=accuracy_tables(found),
-        ),
-        Section(
-            f"The size of the control set, disparity {OVERALL:g}".replace("-", "−"),
-            ('Every score is normalised with its own control set. "Cannot tell" counts as 0.',),
-            (("sizes", f"{bars}, and mean absolute error, cut {FARTHEST_ERROR} from the truth"),),
-            (size_table(found, sizes),),
-        ),
-    )
-    return sections, figures
+    return {"sizes": size_table(found, sizes)}, drawn, {}
 
 
-EXPERIMENT = Experiment(
-    name="twitteraae",
-    title=SET,
-    defaults=Settings(repetitions=25, alpha=0.1, collection=1000),
-    attributes=(DIALECT,),
-    work=work,
-    claims=check,
-    report=report,
-    protocol=PROTOCOL,
-    prepare=prepare,
-)
+DEFAULTS = Settings(repetitions=25, alpha=0.1, collection=1000)
+EXPERIMENT = Experiment("twitteraae", DEFAULTS, (DIALECT,), work, check, report, prepare=prepare)

@@ -164,7 +164,7 @@ class ControlSet:
         return state.hexdigest()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Send the fingerprint along; the unit vectors are quickly computed again."""
+        """Pickle the fingerprint, which takes long to compute, but not the unit vectors."""
         return {
             **{name: value for name, value in self.__dict__.items() if name != "units"},
             "digest": self.digest,
@@ -192,20 +192,15 @@ class ControlSet:
                     f"group '{name}' would have {marked} representative{'s' * (marked != 1)}; "
                     "each group needs at least two"
                 )
-        return self._copy(representative=mask, method=method)
+        return self._changed(representative=mask, method=method)
 
     def with_order(self, order: Sequence[str]) -> ControlSet:
         """Put the groups in another order, which changes the sign of a two-group disparity."""
-        names = np.array(self.groups, dtype=object)[self.labels]
-        groups = _ordered(list(names), order)
-        position = {name: i for i, name in enumerate(groups)}
-        return self._copy(groups=groups, labels=np.array([position[n] for n in names], dtype=np.intp))
+        return self._changed(order=order)
 
     def with_ids(self, ids: Iterable[str]) -> ControlSet:
         """Rename the examples; results and fingerprint do not depend on the names."""
-        names = _unique_ids(ids, len(self))
-        _check_rows(self.vectors, list(names), names)
-        return self._copy(ids=names)
+        return self._changed(ids=ids)
 
     def cross(self, other: ControlSet) -> ControlSet:
         """Intersect two attributes labelled on the same vectors: groups named ``female × darker``."""
@@ -227,11 +222,29 @@ class ControlSet:
             hand_picked=self.hand_picked or other.hand_picked,
         )
 
-    def _copy(self, **changes: Any) -> ControlSet:
-        clone = object.__new__(ControlSet)
-        clone.__dict__.update({k: v for k, v in self.__dict__.items() if k != "digest"})
-        clone.__dict__.update(changes)
-        return clone
+    def _changed(
+        self,
+        *,
+        order: Sequence[str] | None = None,
+        ids: Iterable[str] | None = None,
+        representative: NDArray[np.bool_] | None = None,
+        method: str | None = None,
+    ) -> ControlSet:
+        control = ControlSet(
+            self.vectors,
+            [self.groups[label] for label in self.labels],
+            attribute=self.attribute,
+            order=self.groups if order is None else order,
+            ids=self.ids if ids is None else ids,
+            similarity=self.similarity,
+            encoder=self.encoder,
+            hand_picked=self.hand_picked,
+            skipped=self.skipped,
+        )
+        control.representative = self.representative if representative is None else representative
+        control.method = method or self.method
+        control.units = self.units
+        return control
 
 
 def _name(value: object, what: str) -> str:

@@ -21,9 +21,8 @@ import numpy as np
 from portraits import DATA
 from record import Check, Record, Table, parser, progress
 
-from divscore.jobs.embed import embed
+from divscore.jobs.embed import embed, open_items
 from divscore.jobs.encode import Encoding
-from divscore.jobs.opening import open_any, open_items
 from divscore.paper.names import first_names
 
 LIMIT = 1.15
@@ -98,12 +97,12 @@ def pictures(
     copies = sorted(folder.iterdir())
     with Encoding(cache=None) as plain, Encoding(cache=root / "cache") as cached:
         plain.encoder("image")
-        list(open_any(folder, cached))
+        list(cached.open(folder))
         times = in_turns(
             {
                 "bare loop": lambda: bare_pictures(copies, plain),
                 "job": lambda: embed(open_items(folder, extra=None), root / "p.arrow", plain),
-                "from the cache": lambda: list(open_any(folder, cached)),
+                "from the cache": lambda: list(cached.open(folder)),
             },
             repetitions,
             "pictures",
@@ -124,7 +123,7 @@ def texts(
         times = in_turns(
             {
                 "bare loop": lambda: bare_texts(file, plain),
-                "audit's pass": lambda: sum(len(block.vectors) for block in open_any(file, plain)),
+                "audit's pass": lambda: sum(len(block.vectors) for block in plain.open(file)),
                 "job": lambda: embed(open_items(file, extra=None), root / "t.arrow", plain),
             },
             repetitions,

@@ -26,9 +26,8 @@ from divscore import sources
 from divscore.cli import main
 from divscore.errors import FileError
 from divscore.jobs import parts
-from divscore.jobs.embed import LOCK, EmbedResult, embed
+from divscore.jobs.embed import LOCK, EmbedResult, embed, open_items
 from divscore.jobs.encode import Encoding
-from divscore.jobs.opening import open_items
 from divscore.sources import items as folders
 from divscore.sources.manifest import ABOUT_KEY
 from divscore.sources.places import Location

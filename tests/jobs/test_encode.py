@@ -14,7 +14,6 @@ from divscore.errors import ControlError, DivscoreError, FileError, InputError
 from divscore.jobs import encode
 from divscore.jobs.encode import Chunk, Encoding
 from divscore.jobs.engine import DeadlyTaskError, Engine
-from divscore.jobs.opening import open_any
 from divscore.jobs.pool import read_control
 from divscore.sources.items import ItemBatch
 
@@ -84,10 +83,10 @@ def test_pictures_in_memory_reach_the_workers(tmp_path: Path, model: Path, cache
         memory.pipe(f"/shelf/{number:02}.png", tiny.png(tiny.picture(rng, "red")))
     try:
         with Encoding("onnx", model=model, workers=2, cache=tmp_path if cached else None) as some:
-            blocks = list(open_any("memory://shelf", some))
+            blocks = list(some.open("memory://shelf"))
         assert sum(len(block.vectors) for block in blocks) == 40
         with Encoding("faces", workers=2, cache=tmp_path if cached else None) as faces:  # processes
-            source = open_any("memory://shelf", faces)
+            source = faces.open("memory://shelf")
             assert not list(source)
         assert source.skipped() == {"unreadable": 0, "empty": 40}  # read, and no face in it
     finally:
@@ -108,7 +107,7 @@ def test_an_encoder_that_fails_on_one_item_spares_the_others(
             return encode(self, items)
 
         monkeypatch.setattr(kind, "encode", failing)
-        source = open_any(photos, some)
+        source = some.open(photos)
         assert sum(len(block.vectors) for block in source) == 199
     assert "made the encoder fail (MemoryError: too much)" in source.problems[0]
 
@@ -130,4 +129,4 @@ def test_a_folder_that_cannot_be_listed_is_no_small_matter(
         ):
             read_control(labelled, some)
         with pytest.raises(FileError, match="red cannot be listed"):
-            list(open_any(labelled, some, strict=True))
+            list(some.open(labelled, strict=True))

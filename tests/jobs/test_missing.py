@@ -18,7 +18,7 @@ from test_engines import write
 
 from divscore.audit.document import read_document
 from divscore.cli import main
-from divscore.jobs.auditing import Losses
+from divscore.jobs.auditing import MissingByCollection
 from divscore.sketch.missing import Missing, MissingPart
 
 LIMIT = "1"  # which every interval keeps
@@ -229,13 +229,13 @@ parts = st.lists(
 
 @given(parts)
 def test_every_part_counts_for_whom_it_may_concern(missing: list[MissingPart]) -> None:
-    lost = Losses(missing, "country")
+    lost = MissingByCollection(missing, "country")
     for name in ("SE", "SA", "NO"):
         own = [each for each in missing if f"country={name}/" in each.part]
         anyones = [each for each in missing if "country=" not in each.part]
         assert lost.of(name) == Missing.of([*own, *anyones])
         assert lost.of(name).count == len(own) + len(anyones)
-    assert Losses(missing, None).of("SE") == Missing.of(missing)
+    assert MissingByCollection(missing, None).of("SE") == Missing.of(missing)
 
 
 @given(st.lists(parts.map(lambda found: found[:30]), max_size=3))

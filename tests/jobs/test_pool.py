@@ -19,7 +19,6 @@ from divscore.control.controlset import ControlSet
 from divscore.control.selection import select_random
 from divscore.errors import ControlError, FileError, InputError, MismatchError
 from divscore.jobs.encode import Encoding
-from divscore.jobs.opening import open_any
 from divscore.jobs.pool import read_control
 
 # Tables
@@ -149,7 +148,7 @@ def test_a_folder_of_pictures_is_audited_from_sub_folders(photos: Path, labelled
         assert control.attribute == "colour"
         assert control.encoder.startswith("onnx/1 ")
         assert control.ids[0] == "blue/0000.png"
-        result = audit((block.vectors for block in open_any(photos, some)), control)
+        result = audit((block.vectors for block in some.open(photos)), control)
     assert result.count == 200
     assert 0.4 in result.interval  # 140 blue, 60 red
     assert abs(result.disparity - 0.4) < 0.1

@@ -10,7 +10,6 @@ import pytest
 from divscore.audit.audit import audit
 from divscore.errors import FileError, InputError, MismatchError
 from divscore.jobs.encode import Encoding
-from divscore.jobs.opening import open_any
 from divscore.jobs.pool import read_control
 from divscore.jobs.projection import Projection
 
@@ -23,7 +22,7 @@ def test_projection_is_shared_by_control_set_and_collection(
         assert control.dimension == 4
         assert some.projection is not None
         some.projection.save(tmp_path / "p.npz")
-        source = open_any(photos, some)
+        source = some.open(photos)
         assert source.metadata["divscore.encoder"] == control.encoder
         result = audit((block.vectors for block in source), control)
     assert 0.4 in result.interval

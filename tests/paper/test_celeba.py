@@ -11,9 +11,8 @@ import pytest
 from material import model, pictures, run, same, table
 
 from divscore.errors import FileError, InputError
-from divscore.jobs.embed import embed
+from divscore.jobs.embed import embed, open_items
 from divscore.jobs.encode import Encoding
-from divscore.jobs.opening import open_items
 from divscore.paper.celeba import EXPERIMENT, attribute_names, load_celeba
 
 FORTY = 40

@@ -19,9 +19,8 @@ from material import SMALL, model, pictures, portraits, results, run, same, tabl
 
 from divscore.encoders.registry import ENCODERS
 from divscore.errors import FileError, InputError
-from divscore.jobs.embed import embed
+from divscore.jobs.embed import embed, open_items
 from divscore.jobs.encode import Encoding
-from divscore.jobs.opening import open_items
 from divscore.paper import celeba, twitteraae
 from divscore.paper.draws import Split, check_splits, random_split
 from divscore.paper.experiment import reproduce

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 from divscore import ControlSet
 from divscore.errors import FileError
-from divscore.jobs import auditing
-from divscore.jobs.auditing import Engines, warn_of_dividing
-from divscore.jobs.sketching import sketch_source
+from divscore.jobs import sketching
+from divscore.jobs.sketching import much_text, sketch_source, warn_of_dividing
 from divscore.sources import cuts, open_table
 from divscore.sources.cuts import BOM, mark_lines, mark_table, pieces_of
 from divscore.sources.places import Location
@@ -208,8 +207,8 @@ def test_messages_name_the_same_rows(
     control = ControlSet(np.eye(2).repeat(10, axis=0), ["a"] * 10 + ["b"] * 10, attribute="letter")
     whole = sketch_source(open_table(tmp_path / "a.csv"), control, verbose=True)
     monkeypatch.setattr(cuts, "PIECE_BYTES", 100)
-    monkeypatch.setattr(auditing, "WORTH_PARSING", 100)
-    monkeypatch.setattr(auditing, "SLOW_TO_DIVIDE", 100)
+    monkeypatch.setattr(sketching, "WORTH_PARSING", 100)
+    monkeypatch.setattr(sketching, "SLOW_TO_DIVIDE", 100)
     source = open_table(tmp_path / "a.csv")
     cut = sketch_source(source, control, verbose=True)
     assert (whole.partitions, cut.partitions) == (1, len(source.pieces()))
@@ -219,9 +218,9 @@ def test_messages_name_the_same_rows(
     told = sorted(int(problem.split(", row ")[1].split(":")[0]) for problem in cut.problems)
     assert told == [7, 20, 33, 34, 50]
     # One large file is parsed by processes like several, and that it is looked through is said.
-    assert Engines(2, None).suiting(source).processes
+    assert much_text(source)
     said: list[str] = []
     warn_of_dividing("a.csv", [source.location], said.append)
     assert said == ["a.csv: finding where to divide 0.0 GB of text"]
-    monkeypatch.setattr(auditing, "WORTH_PARSING", 10_000)
-    assert not Engines(2, None).suiting(source).processes
+    monkeypatch.setattr(sketching, "WORTH_PARSING", 10_000)
+    assert not much_text(source)

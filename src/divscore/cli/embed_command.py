@@ -13,12 +13,11 @@ from divscore.cli.console import progress_bar, say, warn
 from divscore.cli.options import cluster_option, encoding_options, workers_option
 from divscore.encoders.registry import DEFAULTS, ENCODERS
 from divscore.files import refuse_url
-from divscore.jobs.auditing import SKIPPED, warn_of_dividing
 from divscore.jobs.cluster import ClusterEngine
-from divscore.jobs.embed import EmbedResult
+from divscore.jobs.embed import EmbedResult, open_items
 from divscore.jobs.embed import embed as run_embed
 from divscore.jobs.encode import Encoding
-from divscore.jobs.opening import open_items
+from divscore.jobs.sketching import SKIPPED, warn_of_dividing
 from divscore.report.table import columns
 from divscore.sketch.missing import Missing
 

@@ -38,12 +38,13 @@ from divscore.jobs.parts import (
 )
 from divscore.jobs.projection import Projection
 from divscore.sketch.missing import MissingPart
-from divscore.sources.items import Items
+from divscore.sources import Items, Table
+from divscore.sources import open as open_collection
 from divscore.sources.manifest import FORMAT, KINDS, MANIFEST, note_left_out
 from divscore.sources.places import anywhere
 from divscore.text import brief, count, printable
 
-__all__ = ["EmbedResult", "PartsFolder", "embed"]
+__all__ = ["EmbedResult", "PartsFolder", "embed", "open_items"]
 
 LOCK = ".divscore.lock"
 PART = re.compile(r"(part-\d{5,})(_\d{5})?\.arrow(\.skipped\.csv)?")
@@ -67,6 +68,21 @@ class EmbedResult:
     missing: tuple[MissingPart, ...]  # parts of the source that could not be read
     parts: int | None  # of a folder
     projection: str | None  # file of the projection that --pca N fitted
+
+
+def open_items(
+    thing: Any,
+    *,
+    column: str | None = None,
+    form: str = "",
+    strict: bool = False,
+    extra: Sequence[str] | None = (),
+) -> Items:
+    """Open a collection of items to encode; `extra` None takes every column of text and numbers."""
+    source = open_collection(thing, column=column, extra=extra or (), form=form, strict=strict, forced=True)
+    if isinstance(source, Table):
+        raise FileError(f"{source.path} has vectors, not items; there is nothing to encode")
+    return source.select(source.readable) if extra is None else source
 
 
 def embed(

@@ -29,6 +29,7 @@ from divscore.errors import DivscoreError, FileError, InputError, MismatchError,
 from divscore.jobs.cache import EMPTY, UNREADABLE, Cache, ItemVectors, stack_vectors
 from divscore.jobs.engine import Engine
 from divscore.jobs.projection import Projection
+from divscore.sources import open as open_collection
 from divscore.sources.items import ItemBatch, Items
 from divscore.sources.manifest import ENCODER_KEY
 from divscore.sources.pictures import MAX_BYTES, decode
@@ -262,6 +263,16 @@ class Encoding:
                 engine.abandon()
             engine.close()
         self._engines.clear()
+
+    def open(self, thing: Any, *, strict: bool = False, **options: Any) -> Table:
+        """Open a collection as vectors; items are encoded while they are read."""
+        source = open_collection(
+            thing, strict=strict, forced=self.forced and self.followed is None, **options
+        )
+        if isinstance(source, Table):
+            return source
+        self.fit(source)
+        return EncodedSource(source, self, strict=strict)
 
     def troubles(self) -> list[str]:
         """What went wrong with caches; it does not stop the work."""

@@ -21,10 +21,10 @@ def test_without_quapy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, make_
     for name in ("quapy", "quapy.method", "quapy.method.base"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(vars(adapter), "LikelihoodQuantifier", raising=False)
-    told = r"pip install 'divscore\[quapy\]'"
-    with pytest.raises(MissingExtraError, match=told):
+    message = r"pip install 'divscore\[quapy\]'"
+    with pytest.raises(MissingExtraError, match=message):
         from divscore.paper.quapy import LikelihoodQuantifier  # noqa: F401
-    with pytest.raises(MissingExtraError, match=told):
+    with pytest.raises(MissingExtraError, match=message):
         adapter.quapy_estimate(object(), make_control(0, (10, 10)), np.eye(8))
     with pytest.raises(AttributeError, match="no attribute 'LikelyQuantifier'"):
         adapter.LikelyQuantifier  # noqa: B018
@@ -126,7 +126,9 @@ def test_sparse_items(quantifier: Any, draw: Draw) -> None:
 
 @pytest.mark.parametrize("estimator", ["likelihood", "divscore"])
 @pytest.mark.parametrize("groups", [2, 3])
-def test_where_nothing_can_be_told_the_classes_are_even(quantifier: Any, estimator: str, groups: int) -> None:
+def test_where_the_audit_cannot_tell_the_classes_are_even(
+    quantifier: Any, estimator: str, groups: int
+) -> None:
     rng = np.random.default_rng(5)
     vectors = rng.normal(size=(20 * groups, 6))
     fitted = quantifier(estimator).fit(vectors, np.arange(20 * groups) % groups)
@@ -134,7 +136,7 @@ def test_where_nothing_can_be_told_the_classes_are_even(quantifier: Any, estimat
     assert fitted.interval(vectors[:4]).tolist() == [[0.0, 1.0]] * groups
 
 
-def test_mistakes_are_told(quantifier: Any, draw: Draw) -> None:
+def test_mistakes_are_reported(quantifier: Any, draw: Draw) -> None:
     vectors, names = draw(3, (20, 20))
     with pytest.raises(InputError, match=r"call fit\(X, y\) first"):
         quantifier().predict(vectors)
@@ -277,10 +279,10 @@ def test_theirs_skip_what_ours_skip(qp: Any, draw: Draw, make_control: MakeContr
         adapter.quapy_estimate(method, control, bad)
 
 
-def test_mistakes_with_theirs_are_told(qp: Any, make_control: MakeControl) -> None:
+def test_mistakes_with_theirs_are_reported(qp: Any, make_control: MakeControl) -> None:
     from sklearn.linear_model import LogisticRegression
 
-    with pytest.raises(InputError, match="LogisticRegression is no quantifier of QuaPy"):
+    with pytest.raises(InputError, match="LogisticRegression is not a QuaPy quantifier"):
         adapter.quapy_estimate(LogisticRegression(), make_control(1, (9, 9)), np.eye(8))
     with pytest.raises(InputError, match=r"PACC needs 5 labelled examples of every group .* 'b' has 4"):
         adapter.quapy_estimate(qp.method.aggregative.PACC(), make_control(1, (9, 4)), np.eye(8))

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +63,6 @@ __all__ = [
 QUAPY = ("EMQ", "PACC", "KDEyML")
 STRENGTHS = (0.1, 1.0, 10.0, 100.0, 1000.0)  # values of C
 FOLDS = 5
-ALPHAS = ("0.1", "1", "auto")
 LABELS = (50, 100, 200)
 FEW_LABELS, FEW_HELD = 5, 8  # of every group: to label, to draw collections from
 LEADS = (0.0, 0.5, 1.0)  # shares of the leading group if there are more than two
@@ -86,31 +85,26 @@ def candidates(counts: Sequence[int], size: int, *, quapy: bool = False) -> tupl
     """
     labels, groups, balanced = sum(counts), len(counts), len(counts) * min(counts)
     chosen = min(max(2 * groups, min(size, labels // 2)), balanced)
-    sets: list[tuple[str, str, Choose, int]] = [
-        ("random-balanced", "random", lambda labelled: labelled.balanced(chosen), chosen),
-        (
+    sets: dict[str, tuple[str, Choose]] = {
+        "random-balanced": ("random", lambda each: each.balanced(chosen)),
+        "proportional": (
             "proportional",
-            "proportional",
-            lambda labelled: select_random(labelled.pool, chosen, balanced=False, seed=labelled.seed),
-            chosen,
+            lambda each: select_random(each.pool, chosen, balanced=False, seed=each.seed),
         ),
-        *(
-            (
-                "adaptive" if alpha == "1" else f"adaptive-{alpha}",
-                f"adaptive α = {alpha}",
-                _adaptive(chosen, alpha),
-                chosen,
-            )
-            for alpha in ALPHAS
+        "adaptive-0.1": ("adaptive α = 0.1", lambda each: select_adaptive(each.pool, chosen, alpha=0.1)),
+        "adaptive": ("adaptive α = 1", lambda each: select_adaptive(each.pool, chosen)),
+        "adaptive-auto": (
+            "adaptive α = auto",
+            lambda each: select_adaptive(each.pool, chosen, alpha="auto", seed=each.seed),
         ),
-        ("dpp", "dpp", lambda labelled: select_dpp(labelled.pool, chosen), chosen),
-        ("all-balanced", "random, all labels", all_balanced, balanced),
-    ]
+        "dpp": ("dpp", lambda each: select_dpp(each.pool, chosen)),
+        "all-balanced": ("random, all labels", all_balanced),
+    }
     methods = [Method("likelihood", "likelihood", likelihood_with(whole_pool), labels)]
-    for key, title, choose, number in sets:
+    for key, (title, choose) in sets.items():
         prepare = divscore_with(choose)
-        if key == "proportional":
-            prepare = _where_possible(prepare)
+        number = balanced if choose is all_balanced else chosen
+        prepare = _where_possible(prepare) if key == "proportional" else prepare
         methods.append(Method(key, f"divscore, {title}", prepare, labels, paper=True, representatives=number))
     if groups == 2:
         prepare = self_training_with(all_balanced, 5)
@@ -128,11 +122,6 @@ def candidates(counts: Sequence[int], size: int, *, quapy: bool = False) -> tupl
             ) from error
         methods += [Method(name, f"QuaPy {name}", _quapy(name), labels) for name in QUAPY]
     return tuple(methods)
-
-
-def _adaptive(size: int, alpha: str) -> Choose:
-    weight: float | Literal["auto"] = "auto" if alpha == "auto" else float(alpha)
-    return lambda labelled: select_adaptive(labelled.pool, size, alpha=weight, seed=labelled.seed)
 
 
 def _where_possible(prepare: Prepare) -> Prepare:

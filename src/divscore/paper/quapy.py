@@ -1,7 +1,7 @@
 """QuaPy: divscore as one of its quantifiers, and its quantifiers on a control set.
 
-``from divscore.paper.quapy import LikelihoodQuantifier`` gives a subclass of QuaPy's BaseQuantifier. It is made when
-it is first asked for, because QuaPy takes seconds to import and is an extra: ``pip install 'divscore[quapy]'``.
+``from divscore.paper.quapy import LikelihoodQuantifier`` gives a subclass of QuaPy's BaseQuantifier. It is created at
+this import, because QuaPy takes seconds to load and is an extra: ``pip install 'divscore[quapy]'``.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from divscore.errors import InputError, MissingExtraError
 
 __all__ = ["AuditingQuantifier", "fit_quantifier", "quapy_estimate"]
 
-LikelihoodQuantifier: Any  # made by __getattr__
+LikelihoodQuantifier: Any  # created by __getattr__
 ESTIMATORS = ("likelihood", "divscore")
-# EMQ says so of most samples that it finds hard; its answer is used all the same.
+# EMQ says so for most hard samples; its answer is used nevertheless.
 KNOWN_WARNINGS = ("the method has reached the maximum number of iterations",)
 
 
 class AuditingQuantifier:
-    """What LikelihoodQuantifier does, apart from being QuaPy's: prevalence of classes by a divscore audit.
+    """LikelihoodQuantifier without its base class: prevalences of classes by a divscore audit.
 
     Parameters
     ----------
@@ -40,12 +40,12 @@ class AuditingQuantifier:
     confidence : float
         Level of the intervals.
     seed : int
-        Of the intervals' bootstrap.
+        Seed of the intervals' bootstrap.
     similarity : "cosine" or callable on two blocks of vectors
-        What `ControlSet` takes.
+        As in `ControlSet`.
 
-    Prevalences are in the order of `classes_`, the sorted labels, as QuaPy has them. Where the audit cannot tell,
-    because the classes do not differ or the sample has fewer than five items, they are uniform, the intervals [0, 1].
+    Prevalences are in the order of `classes_`, the sorted labels, as in QuaPy. If the audit cannot tell, because the
+    classes do not differ or the sample has fewer than five items, they are uniform and the intervals are [0, 1].
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class AuditingQuantifier:
         self.similarity = similarity
 
     def fit(self, X: Any, y: Any) -> AuditingQuantifier:
-        """Take labelled items as the control set; any labels will do, and sparse matrices too."""
+        """Use labelled items as the control set; labels may be of any type, and X may be sparse."""
         if self.estimator not in ESTIMATORS:
             raise InputError(
                 f"unknown estimator '{self.estimator}'; a quantifier can use {' or '.join(ESTIMATORS)}"
@@ -88,13 +88,13 @@ class AuditingQuantifier:
         return shares if np.isfinite(shares).all() else np.full(len(shares), 1 / len(shares))
 
     def interval(self, X: Any) -> FloatArray:
-        """Lower and upper limit of each class's prevalence, one row a class."""
+        """Lower and upper limit of each prevalence, one row a class."""
         return np.array([(i.low, i.high) for i in self.audit(X).share_intervals.values()])
 
     def audit(self, X: Any) -> Audit:
         """The whole result for a sample: disparity, interval, trust and warnings; groups are named "class …"."""
         if not hasattr(self, "control_"):
-            raise InputError("the quantifier has no labelled items yet; call fit(X, y) first")
+            raise InputError("the quantifier is not fitted; call fit(X, y) first")
         return audit(
             _dense(X), self.control_, estimator=self.estimator, confidence=self.confidence, seed=self.seed
         )
@@ -106,23 +106,22 @@ def fit_quantifier(
     """Fit a copy of one of QuaPy's quantifiers on all labelled examples, scaled to length one.
 
     Returns a function from a collection's vectors to the shares of the control set's groups, in their order. QuaPy
-    may draw from numpy's global random state; with a `seed` it finds that state seeded, and the caller finds it as
-    it was.
+    may draw from numpy's global random state; a `seed` sets that state for the call and restores it afterwards.
     """
     base = _quapy()
     if not isinstance(quantifier, base):
         raise InputError(
-            f"{type(quantifier).__name__} is no quantifier of QuaPy; give an instance, for example EMQ()"
+            f"{type(quantifier).__name__} is not a QuaPy quantifier; give an instance, for example EMQ()"
         )
     folds = getattr(quantifier, "val_split", None)
     fewest = min(control.counts, key=lambda name: control.counts[name])
     if isinstance(folds, int) and control.counts[fewest] < folds:
         raise InputError(
-            f"{type(quantifier).__name__} needs {folds} labelled examples of every group for its {folds} folds, "
-            f"'{fewest}' has {control.counts[fewest]}; label more, or give it another val_split"
+            f"{type(quantifier).__name__} needs {folds} labelled examples of every group for its {folds} folds, but "
+            f"'{fewest}' has {control.counts[fewest]}; label more, or use another val_split"
         )
     fitted = copy.deepcopy(quantifier)
-    with _guarded(seed):
+    with _quiet(seed):
         fitted.fit(control.units, control.labels)
     return lambda collection: _shares(fitted, collection, control, seed)
 
@@ -130,15 +129,15 @@ def fit_quantifier(
 def quapy_estimate(quantifier: Any, control: ControlSet, collection: Any) -> FloatArray:
     """Shares of the control set's groups in a collection, by any of QuaPy's quantifiers.
 
-    It sees what divscore's own estimators see: all labelled examples, and all vectors scaled to length one; zero and
-    non-finite vectors of the collection are left out. For many collections fit once, with `fit_quantifier`.
+    It gets the same input as divscore's own estimators: all labelled examples, and all vectors scaled to length one;
+    zero and non-finite vectors of the collection are skipped. For many collections fit once, with `fit_quantifier`.
     """
     return fit_quantifier(quantifier, control)(collection)
 
 
 @contextmanager
-def _guarded(seed: int | None) -> Iterator[None]:
-    """Silence warnings that are known; seed numpy's global random state, if asked to, and put it back."""
+def _quiet(seed: int | None) -> Iterator[None]:
+    """Silence known warnings; with a seed, set numpy's global random state and restore it afterwards."""
     state = np.random.get_state()  # noqa: NPY002 - QuaPy's, not ours
     with warnings.catch_warnings():
         for message in KNOWN_WARNINGS:
@@ -158,7 +157,7 @@ def _shares(fitted: Any, collection: Any, control: ControlSet, seed: int | None)
     usable = rows[np.isfinite(rows).all(axis=1) & rows.any(axis=1)]
     if not len(usable):
         raise InputError(f"none of the {len(rows)} items of the collection has a usable vector")
-    with _guarded(seed):
+    with _quiet(seed):
         shares = np.asarray(fitted.predict(unit_rows(usable)), dtype=np.float64)
     if shares.shape != (len(control.groups),):
         raise InputError(f"{type(fitted).__name__} gave shares of shape {shares.shape} for {control.groups}")
@@ -166,7 +165,7 @@ def _shares(fitted: Any, collection: Any, control: ControlSet, seed: int | None)
 
 
 def _several(X: NDArray[Any], control: ControlSet) -> FloatArray:
-    """The s_i of Algorithm 1 as shares: they do not sum to one, so what is positive of them is scaled to."""
+    """The s_i of Algorithm 1 as shares: they do not sum to one, so their positive parts are scaled."""
     usable = X[np.isfinite(X).all(axis=1) & X.any(axis=1)]
     s = np.array(Reference.of(control).score(item_similarity(usable, control).mean(axis=0)).s)
     positive = np.maximum(s, 0.0)

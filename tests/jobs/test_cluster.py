@@ -23,7 +23,7 @@ from click.testing import CliRunner
 pytest.importorskip("distributed", reason="the extra 'dask' is not installed")
 
 from loopback import LoopbackCluster, worker_processes
-from test_engines import CLEAN, FORMATS, fingerprints, letters, matrix, opened, write
+from test_sketching import CLEAN, FORMATS, fingerprints, letters, matrix, opened, write
 
 from divscore import ControlSet
 from divscore.cli import main
@@ -39,10 +39,10 @@ from divscore.sources.items import ItemBatch
 # Nodes go down in these tests, and Dask's client speaks of it.
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default::ResourceWarning")]
 DIMENSION = 300
-FILES, ROWS = 16, 125_000
+FILES, ROWS = 8, 125_000
 FEW = 20_000  # rows of a file where few will do
 MOST_MEMORY = 600  # MB a worker
-DISK, MEMORY = 6, 8  # GB that must be free for the files of two million vectors
+DISK, MEMORY = 3, 5  # GB that must be free for the files of a million vectors
 SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -104,13 +104,13 @@ def roomy(usual: Path) -> Path:
         if os.access(place, os.W_OK) and shutil.disk_usage(place).free > DISK * 2**30:
             return place
     pytest.skip(
-        f"two million vectors need {DISK} GB free in {usual}, or in {SHARED_MEMORY} with {MEMORY} GB of memory to spare"
+        f"a million vectors need {DISK} GB free in {usual}, or in {SHARED_MEMORY} with {MEMORY} GB of memory to spare"
     )
 
 
 @pytest.fixture(scope="module")
 def millions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Two million different vectors in 16 files, which go when the tests of this module are done."""
+    """A million different vectors in 8 files, which go when the tests of this module are done."""
     with tempfile.TemporaryDirectory(prefix="divscore-", dir=roomy(tmp_path_factory.getbasetemp())) as folder:
         drawn = np.random.default_rng(4).standard_normal((ROWS, DIMENSION), dtype=np.float32)
         for at in range(FILES):

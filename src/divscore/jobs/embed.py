@@ -29,7 +29,7 @@ from divscore.jobs.parts import (
     Made,
     PartFacts,
     PartMaker,
-    add_up,
+    Tally,
     item_partitions,
     join_parts,
     listing_of,
@@ -40,7 +40,7 @@ from divscore.jobs.projection import Projection
 from divscore.sketch.missing import MissingPart
 from divscore.sources import Items, Table
 from divscore.sources import open as open_collection
-from divscore.sources.manifest import FORMAT, KINDS, MANIFEST, note_left_out
+from divscore.sources.manifest import FORMAT, MANIFEST, note_left_out
 from divscore.sources.places import anywhere
 from divscore.text import brief, count, printable
 
@@ -60,14 +60,14 @@ class EmbedResult:
     path: str
     items: int
     vectors: int
-    resumed: int
     several: int
     skipped: dict[str, int]
-    replaced: bool  # there were vectors of another source or encoder
     listing: str | None  # file that lists the skipped items
     missing: tuple[MissingPart, ...]  # parts of the source that could not be read
     parts: int | None  # of a folder
-    projection: str | None  # file of the projection that --pca N fitted
+    resumed: int = 0
+    replaced: bool = False  # there were vectors of another source or encoder
+    projection: str | None = None  # file of the projection that --pca N fitted
 
 
 def open_items(
@@ -137,7 +137,7 @@ def embed(
                 resumed += items
                 progress(items)
             if not parts or not parts[-1].last:
-                waiting.append(replace(partition, done=len(parts)))
+                waiting.append(replace(partition, done=len(parts), done_items=items))
         for partition, made in _make(maker, waiting, encoding, engine, progress):
             if made.unreadable:
                 if strict or made.fatal or len(partitions) == 1:
@@ -330,55 +330,47 @@ class PartsFolder:
         source: str,
     ) -> EmbedResult:
         """Add up the parts, then mark the folder as finished or join them to one file."""
-        facts: list[PartFacts] = []
-        parts: list[dict[str, str]] = []
+        tally, parts = Tally(maker.columns), []
+        unreadable = {each.part for each in missing}
         for partition in partitions:
-            found = self.finished(maker, partition)
-            if found and found[-1].last:
-                facts += found
-                parts += [{"file": partition.file(at), "of": str(partition)} for at in range(len(found))]
-            elif str(partition) not in {each.part for each in missing}:
+            finished = self.finished(maker, partition)
+            if finished and finished[-1].last:
+                for at, facts in enumerate(finished):
+                    parts.append({"file": partition.file(at), "of": str(partition)})
+                    tally.add(facts.about)
+            elif str(partition) not in unreadable:
                 raise FileError(
                     f"{self.path} does not have the part of {partition}; on a cluster it must be a folder that all "
                     "machines share"
                 )
-        files = [self.path / part["file"] for part in parts]
-        counts, by = add_up((each.about for each in facts), maker.columns)
-        listing = listing_of(self.out)
+        files, listing = [self.path / part["file"] for part in parts], listing_of(self.out)
         if self.single:
             write_listing(listing, maker.columns, list(_listed(files)))
-        if not counts["vectors"]:
+        about = tally.to_dict()
+        if not about["vectors"]:
             where = listing if self.single else f"{self.path}/part-*.skipped.csv"
             reason = missing[0].reason if missing else f"see {where}"
             raise FileError(
-                f"{source}: none of its {count(counts['items'], 'items')} could be encoded; {reason}"
+                f"{source}: none of its {count(about['items'], 'items')} could be encoded; {reason}"
             )
-        numbers = {name: counts[name] for name in ("items", "vectors", "several")}
-        skipped = {kind: counts[kind] for kind in KINDS}
+        noted = note_left_out(missing)
         if self.single:
-            about = {
-                **numbers,
-                "skipped": skipped,
-                "skipped_by": {n: values for n, values in by.items() if values},
-            }
-            about |= {"origin": maker.origin, "variant": maker.variant, "missing": note_left_out(missing)}
-            join_parts(files, self.out, maker.schema(about))
+            by = {name: values for name, values in about["skipped_by"].items() if values}
+            extra = {"skipped_by": by, "origin": maker.origin, "missing": noted}
+            join_parts(files, self.out, maker.schema(about | extra))
             files = []
         keep = {name for path in files for name in (path.name, listing_of(path).name)}
         for name in set(self._own_files()) - keep:
             (self.path / name).unlink(missing_ok=True)
         if not self.single:
-            self._write(maker, parts, finished=True, missing=note_left_out(missing))
+            self._write(maker, parts, finished=True, missing=noted)
+        del about["skipped_by"]
         return EmbedResult(
             os.fspath(self.out),
-            **numbers,
-            resumed=0,
-            skipped=skipped,
-            replaced=False,
+            **about,
             listing=os.fspath(listing) if self.single and listing.exists() else None,
             missing=tuple(missing),
             parts=None if self.single else len(parts),
-            projection=None,
         )
 
     def _names(self) -> list[str]:
@@ -427,7 +419,7 @@ def _check_same(maker: PartMaker, header: Mapping[str, Any], what: str) -> None:
         return f"{texts[0]} by {texts[1]}{f' ({texts[2]})' if texts[2] else ''}"
 
     theirs = described(header.get("source"), header.get("encoder"), header.get("variant"))
-    ours = described(maker.source, maker.identity, maker.variant)
+    ours = described(maker.source, maker.encoder, maker.variant)
     which = f"another source named {theirs}" if theirs == ours else f"{theirs}, not of {ours}"
     raise FileError(f"{what} of {which}; {OTHER} them")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import os
-import stat
 import threading
 import warnings
 from collections import Counter, deque
@@ -19,7 +18,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from types import TracebackType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,10 +31,9 @@ from divscore.jobs.projection import Projection
 from divscore.sources import open as open_collection
 from divscore.sources.items import ItemBatch, Items
 from divscore.sources.manifest import ENCODER_KEY
-from divscore.sources.pictures import MAX_BYTES, decode
+from divscore.sources.pictures import decode, read_picture
 from divscore.sources.places import Location, UnseenError, anywhere, unseen
 from divscore.sources.table import PROBLEMS_KEPT, Block, Request, Table
-from divscore.text import without_secrets
 
 __all__ = [
     "KEY_BYTES",
@@ -46,7 +44,6 @@ __all__ = [
     "encode_chunk",
     "fingerprint",
     "load_encoder",
-    "read_picture",
 ]
 
 KEY_BYTES = 16
@@ -132,41 +129,6 @@ def _load(spec: EncoderSpec) -> Encoder:
     if multiprocessing.parent_process() is not None:
         warnings.filterwarnings("ignore", module="PIL")  # about odd metadata of pictures
     return spec.load(threads=1)
-
-
-def read_picture(content: str | bytes) -> bytes:
-    """Read the bytes of a picture, or raise a FileError with the reason."""
-    if isinstance(content, bytes):
-        return content
-    if not content.strip():
-        raise FileError("has no path")
-    remote = "://" in content
-    try:
-        if not remote:
-            # Opening a pipe or a device could wait forever.
-            about = os.stat(content)
-            if not stat.S_ISREG(about.st_mode):
-                raise FileError("is a folder" if stat.S_ISDIR(about.st_mode) else "is not a regular file")
-            with open(content, "rb") as stream:
-                data = stream.read(MAX_BYTES + 1)
-        else:
-            import fsspec
-
-            with fsspec.open(content, "rb") as stream:
-                data = cast(bytes, stream.read(MAX_BYTES + 1))
-    except DivscoreError:
-        raise
-    except FileNotFoundError as error:
-        raise FileError("does not exist") from error
-    except Exception as error:
-        # Reading a local file raises two kinds of errors, fetching one anything that its store raises.
-        if not remote and not isinstance(error, OSError | ValueError):
-            raise
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
-        raise FileError(f"cannot be read: {without_secrets(reason)[:120]}") from error
-    if len(data) > MAX_BYTES:
-        raise FileError(f"is larger than {MAX_BYTES >> 20} MB")
-    return data
 
 
 def _try_read(content: str | bytes) -> bytes | FileError:

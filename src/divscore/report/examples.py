@@ -9,10 +9,11 @@ import numpy as np
 from divscore.control.controlfile import is_control
 from divscore.control.controlset import ControlSet
 from divscore.errors import DivscoreError
-from divscore.jobs.encode import Encoding, read_picture
+from divscore.jobs.encode import Encoding
 from divscore.jobs.pool import open_labelled
 from divscore.report.summary import Example, Examples
 from divscore.sources import Items
+from divscore.sources.pictures import decode, read_picture
 from divscore.text import printable
 
 __all__ = ["find_examples", "thumbnail"]
@@ -89,8 +90,6 @@ def find_examples(
 def thumbnail(data: bytes) -> bytes:
     """A small JPEG made from an image's pixels, without its metadata."""
     from PIL import Image
-
-    from divscore.sources.pictures import decode
 
     small = Image.fromarray(decode(data, enough=SIDE))
     small.thumbnail((SIDE, SIDE))

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import io
+import os
+import stat
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.errors import FileError
+from divscore.errors import DivscoreError, FileError
+from divscore.text import without_secrets
 
 if TYPE_CHECKING:
     from PIL.Image import Image
     from PIL.ImageFile import ImageFile
 
-__all__ = ["IMAGE_SUFFIXES", "MAX_BYTES", "UnreadablePicture", "decode"]
+__all__ = ["IMAGE_SUFFIXES", "MAX_BYTES", "UnreadablePicture", "decode", "read_picture"]
 
 IMAGE_SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".tif", ".tiff", ".bmp"}
@@ -49,6 +52,41 @@ ORIENTATION, TILE_WIDTH, TILE_HEIGHT = 274, 322, 323  # tags of EXIF and TIFF
 
 class UnreadablePicture(FileError):  # noqa: N818 - it is not the program that erred
     """A picture that cannot be decoded; the message continues a sentence that names the file ("is cut off")."""
+
+
+def read_picture(content: str | bytes) -> bytes:
+    """Read the bytes of a picture, or raise a FileError with the reason."""
+    if isinstance(content, bytes):
+        return content
+    if not content.strip():
+        raise FileError("has no path")
+    remote = "://" in content
+    try:
+        if not remote:
+            # Opening a pipe or a device could wait forever.
+            about = os.stat(content)
+            if not stat.S_ISREG(about.st_mode):
+                raise FileError("is a folder" if stat.S_ISDIR(about.st_mode) else "is not a regular file")
+            with open(content, "rb") as stream:
+                data = stream.read(MAX_BYTES + 1)
+        else:
+            import fsspec
+
+            with fsspec.open(content, "rb") as stream:
+                data = cast(bytes, stream.read(MAX_BYTES + 1))
+    except DivscoreError:
+        raise
+    except FileNotFoundError as error:
+        raise FileError("does not exist") from error
+    except Exception as error:
+        # Reading a local file raises two kinds of errors, fetching one anything that its store raises.
+        if not remote and not isinstance(error, OSError | ValueError):
+            raise
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+        raise FileError(f"cannot be read: {without_secrets(reason)[:120]}") from error
+    if len(data) > MAX_BYTES:
+        raise FileError(f"is larger than {MAX_BYTES >> 20} MB")
+    return data
 
 
 def decode(data: bytes, *, enough: int = 0) -> NDArray[np.uint8]:

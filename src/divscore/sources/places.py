@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, cast
 from urllib.parse import unquote, urlsplit
 
 from divscore.errors import DivscoreError, FileError, MissingExtraError
+from divscore.files import sha256
 from divscore.text import public, quoted, without_secrets
 
 __all__ = [
@@ -58,6 +59,11 @@ DAMAGE = (
     zlib.error,
 )
 WHOLE = frozenset({".csv", ".tsv", ".jsonl", ".ndjson", ".txt", ".text", ".lst"})
+# What stores say about the content or time of a file, the most reliable first.
+MARKS = (
+    *("etag", "content-md5", "md5hash", "generation"),
+    *("lastmodified", "last_modified", "mtime", "updated", "created"),
+)
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # as Hive names a folder without one
 
 
@@ -138,6 +144,18 @@ class Location:
         filesystem, path = filesystem_of(self.url)
         with self.reading("a remote file"):
             return int(filesystem.size(path) or 0)
+
+    def version(self) -> tuple[int, str]:
+        """Size of the file, and a mark that changes with its content even if the size does not."""
+        if self.path == "-":
+            return self.size(), sha256(self.url)
+        if not self.remote:
+            about = os.stat(self.url)
+            return about.st_size, str(about.st_mtime_ns)
+        filesystem, path = filesystem_of(self.url)
+        with self.reading("a remote file"):
+            info = {key.lower(): value for key, value in filesystem.info(path).items()}
+        return int(info.get("size") or 0), next((str(info[key]) for key in MARKS if info.get(key)), "")
 
     def exists(self) -> bool:
         """Whether there is such a file."""

@@ -1,18 +1,10 @@
 from __future__ import annotations
 
-import fcntl
 import json
-import multiprocessing
 import os
 import pickle
-import signal
 import subprocess
 import sys
-import termios
-import threading
-import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from family import alive
 from hypothesis import given
 from hypothesis import strategies as st
-from tasks import die_always, die_answering, die_once, fail_oddly, last_for_ever, threads_of_linear_algebra
 
 from divscore import ControlSet, Sketch
 from divscore.audit.audit import audit
 from divscore.cli import main
-from divscore.errors import DivscoreError, FileError, InputError
-from divscore.jobs.engine import FIRST, RESULT_BYTES, DeadlyTaskError, Engine
-from divscore.jobs.processes import ProcessPool, WorkerDiedError
+from divscore.errors import FileError, InputError
+from divscore.jobs.engine import Engine
 from divscore.jobs.sketching import sketch_source
 from divscore.sketch import sketch as sketch_module
 from divscore.sketch.many import sketch_blocks
@@ -112,285 +101,6 @@ def control() -> ControlSet:
 
 def opened(folder: Path, form: str, by: str | None = None) -> Any:
     return open_table(str(folder / f"*.{form}"), extra=[by] if by else [])
-
-
-# The engine
-
-
-def test_results_come_in_the_order_of_the_tasks() -> None:
-    def slow(task: int) -> int:
-        time.sleep(0.02 * (task % 3 == 0))
-        return task * task
-
-    with Engine(3) as engine:
-        assert [found for _, found in engine.map(slow, range(20))] == [task * task for task in range(20)]
-
-
-@pytest.mark.parametrize("workers", [2, 5])
-def test_only_a_bounded_number_of_tasks_is_on_the_way(workers: int) -> None:
-    started: list[int] = []
-    lock = threading.Lock()
-
-    def task(number: int) -> int:
-        with lock:
-            started.append(number)
-        return number
-
-    handed_in = 0
-
-    def tasks() -> Any:
-        nonlocal handed_in
-        for number in range(100):
-            handed_in += 1
-            yield number
-
-    with Engine(workers) as engine:
-        for taken, _ in enumerate(engine.map(task, tasks()), 1):
-            assert handed_in - taken < 2 * workers + 2
-    assert sorted(started) == list(range(100))
-
-
-def test_an_exception_is_raised_in_its_turn_and_the_rest_is_dropped() -> None:
-    def task(number: int) -> int:
-        if number == 4:
-            raise InputError("four")
-        return number
-
-    with Engine(3) as engine:
-        results = engine.map(task, range(1000))
-        assert [next(results)[1] for _ in range(4)] == [0, 1, 2, 3]
-        with pytest.raises(InputError, match="four"):
-            next(results)
-
-
-def test_one_worker_is_this_thread() -> None:
-    with Engine(1) as engine:
-        assert engine.inline
-        found = [thread for _, thread in engine.map(lambda _: threading.get_ident(), range(3))]
-    assert set(found) == {threading.get_ident()}
-
-
-def test_a_given_executor_is_used_and_left_open() -> None:
-    with ThreadPoolExecutor(2) as pool:
-        with Engine(executor=pool) as engine:
-            assert engine.workers == 2
-            assert [found for _, found in engine.map(abs, [-1, -2])] == [1, 2]
-        assert pool.submit(abs, -3).result() == 3
-
-
-def test_what_a_dead_worker_had_is_done_again(tmp_path: Path) -> None:
-    with Engine(2, processes=True) as engine:
-        found = engine.map(partial(die_once, str(tmp_path / "died")), range(8))
-        assert [result for _, result in found] == list(range(8))
-    assert (tmp_path / "died").exists()
-
-
-def test_workers_that_keep_dying_are_an_error_that_names_the_task() -> None:
-    with (
-        Engine(2, processes=True) as engine,
-        pytest.raises(DivscoreError, match=r"^2: 3 workers died on it"),
-    ):
-        list(engine.map(die_always, range(4)))
-
-
-def test_a_task_over_which_processes_die_may_be_left_out() -> None:
-    with Engine(2, processes=True) as engine:
-        found = engine.map(die_always, range(5), killed=lambda task, reason: -task)
-        assert [result for _, result in found] == [0, 1, -2, 3, 4]
-
-
-def test_a_worker_that_dies_in_the_middle_of_its_answer_is_replaced(tmp_path: Path) -> None:
-    with Engine(2, processes=True) as engine:
-        found = engine.map(partial(die_answering, str(tmp_path / "died")), range(6))
-        assert [(len(result), result[0]) for _, result in found] == [(3_000_000, n) for n in range(6)]
-    assert (tmp_path / "died").exists()
-
-
-@pytest.mark.parametrize("moment", [0.0, 0.01, 0.03, 0.1])
-def test_processes_end_in_the_middle_of_whatever_they_send(moment: float) -> None:
-    pool = ProcessPool(2)
-    assert [pool.submit(abs, -n).result() for n in range(3)] == [0, 1, 2]
-    waiting = [pool.submit(bytes, 40_000_000) for _ in range(8)]
-    time.sleep(moment)
-    pool.kill()
-    pool.shutdown(cancel_futures=True)
-    assert all(future.done() for future in waiting)
-    for future in waiting:
-        if not future.cancelled():
-            assert isinstance(future.exception(), WorkerDiedError | None)
-
-
-def test_a_worker_that_died_while_idle_is_replaced_before_it_is_asked() -> None:
-    with ProcessPool(1) as pool:
-        for number in (signal.SIGKILL, signal.SIGTERM):
-            process = pool.submit(os.getpid).result()
-            os.kill(process, number)
-            while alive(process):
-                time.sleep(0.01)
-            assert pool.submit(os.getpid).result() != process
-
-
-def test_the_environment_stays_as_it_is_while_pools_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    pools = [ProcessPool(1) for _ in range(4)]
-    waiting = [pool.submit(os.getenv, "OMP_NUM_THREADS") for pool in pools]
-    assert {future.result() for future in waiting} == {"1"}
-    for pool in pools:
-        pool.shutdown()
-    assert "OMP_NUM_THREADS" not in os.environ
-
-
-def test_a_pool_that_nobody_shuts_down_does_not_keep_a_process_from_ending() -> None:
-    code = (
-        "from divscore.jobs.processes import ProcessPool\n"
-        "if __name__ == '__main__':\n"
-        "    pool = ProcessPool(2)\n"
-        "    assert pool.submit(abs, -3).result() == 3\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-
-
-def test_a_worker_that_cannot_begin_is_told() -> None:
-    with ProcessPool(1) as pool, pytest.raises(WorkerDiedError, match="a worker ended with code 3"):
-        pool.submit(os._exit, 3).result()
-
-
-def test_errors_of_a_worker_arrive_with_the_place_where_they_were_raised() -> None:
-    with ProcessPool(1) as pool:
-        with pytest.raises(ValueError, match="invalid literal") as plain:
-            pool.submit(int, "one").result()
-        with pytest.raises(RuntimeError, match="OddError: this and that") as odd:
-            pool.submit(fail_oddly, 1).result()
-        with pytest.raises((AttributeError, pickle.PicklingError)):
-            pool.submit(lambda: 1).result()
-        assert pool.submit(int, "1").result() == 1
-    assert "Traceback" in str(plain.value.__cause__)
-    assert "fail_oddly" in str(odd.value.__cause__)
-
-
-def test_a_broken_executor_of_somebody_else_is_an_error() -> None:
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, context) as pool, pytest.raises(DivscoreError, match="the workers died"):
-        list(Engine(executor=pool).map(die_always, range(9)))
-
-
-def test_after_an_exception_processes_end_at_once(tmp_path: Path) -> None:
-    asked = 0.0
-
-    def interrupted() -> None:
-        nonlocal asked
-        with Engine(2, processes=True) as engine:
-            next(engine.map(partial(last_for_ever, str(tmp_path)), range(9)))
-            while len(list(tmp_path.iterdir())) < 2:
-                time.sleep(0.01)
-            asked = time.monotonic()
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert time.monotonic() - asked < 15  # seconds; the tasks take 30
-    for path in tmp_path.iterdir():
-        with pytest.raises(ProcessLookupError):
-            os.kill(int(path.name), 0)
-
-
-def test_what_waits_is_cancelled_when_nobody_wants_it_any_more() -> None:
-    begun: list[int] = []
-    go_on = threading.Event()
-
-    def task(number: int) -> int:
-        begun.append(number)
-        return number if not number or go_on.wait(60) else -1
-
-    with ThreadPoolExecutor(1) as pool, Engine(3, executor=pool) as engine:
-        results = engine.map(task, range(100))
-        assert next(results) == (0, 0)
-        results.close()  # type: ignore[attr-defined]
-        go_on.set()
-    assert set(begun) <= {0, 1}
-
-
-def test_the_number_of_an_executors_workers_can_be_told() -> None:
-    with ThreadPoolExecutor(2) as pool:
-        assert Engine(7, executor=pool).workers == 7
-
-
-class Heavy:
-    nbytes = RESULT_BYTES // 5
-
-
-def test_few_large_results_are_on_the_way() -> None:
-    handed_in = 0
-
-    def tasks() -> Any:
-        nonlocal handed_in
-        for number in range(200):
-            handed_in += 1
-            yield number
-
-    most, start = 0, []
-    with Engine(50) as engine:
-        for taken, _ in enumerate(engine.map(lambda _: Heavy(), tasks(), large=True)):
-            start.append(handed_in)
-            most = max(most, handed_in - taken if taken > FIRST else 0)
-    assert start[0] == FIRST
-    assert most == 5
-
-
-def test_what_workers_died_over_is_named_or_left_out() -> None:
-    class Deadly(Engine):
-        def _wait(self, work: Any, task: object, future: Any) -> Any:
-            if task == 3:
-                raise DeadlyTaskError(f"{task}: several workers died over it")
-            return super()._wait(work, task, future)
-
-    with Deadly(2) as engine:
-        found = engine.map(abs, range(6), killed=lambda task, reason: -task)
-        assert [result for _, result in found] == [0, 1, 2, -3, 4, 5]
-    with Deadly(2) as engine, pytest.raises(DeadlyTaskError, match="3: several workers died"):
-        list(engine.map(abs, range(6)))
-
-
-def test_worker_processes_use_one_thread_for_linear_algebra(processes: Engine) -> None:
-    found = [each for _, each in processes.map(threads_of_linear_algebra, range(4))]
-    assert {threads for threads, _ in found} == {"1"}
-    assert os.getpid() not in {process for _, process in found}
-
-
-# Asked to stop
-
-
-@pytest.mark.parametrize(
-    "command",
-    [["audit", "-"], ["sketch", "-", "-o", "x.sketch"], ["embed", "-", "-o", "x.arrow"]],
-    ids=lambda c: c[0],
-)
-def test_a_command_that_is_asked_to_end_does_so_cleanly(
-    tmp_path: Path, control: ControlSet, command: list[str]
-) -> None:
-    np.savez(tmp_path / "c.npz", embedding=control.vectors, group=np.array(["a"] * 20 + ["b"] * 20))
-    against = [] if command[0] == "embed" else ["--control", "c.npz"]
-    pipe = subprocess.PIPE
-    running = subprocess.Popen(
-        [sys.executable, "-m", "divscore", *command, *against],
-        cwd=tmp_path,
-        stdin=pipe,
-        stderr=pipe,
-        text=True,
-    )
-    assert running.stdin is not None
-    running.stdin.write("text\nwords\n")
-    running.stdin.flush()
-    left = bytearray(b"\1\0\0\0")
-    while any(left):  # until it has read what is there, and waits for more
-        assert running.poll() is None
-        fcntl.ioctl(running.stdin, termios.FIONREAD, left)
-        time.sleep(0.02)
-    running.send_signal(signal.SIGTERM)
-    said = running.communicate(timeout=30)[1]
-    assert running.returncode == 128 + signal.SIGTERM
-    assert said.splitlines()[-1] == "stopped"
-    assert [path.name for path in tmp_path.iterdir()] == ["c.npz"]
 
 
 # What is sent

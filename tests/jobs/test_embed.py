@@ -404,7 +404,7 @@ def test_a_text_file_that_changes_meanwhile_is_refused(tmp_path: Path) -> None:
     source.write_text("text\n" + "a river\n" * 100)
     found = list(parts.item_partitions(open_items(source)))
     source.write_text("text\n" + "a\n" * 400)
-    with pytest.raises(FileError, match="bytes 0 to 164 hold 80 rows, not 20"):
+    with pytest.raises(FileError, match="bytes 0 to 164 have 80 rows, not 20"):
         list(found[0].read())
     source.write_text("text\n" + "a" * 799 + "\n")
     with pytest.raises(FileError, match="no row begins at byte 165"):

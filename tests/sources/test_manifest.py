@@ -29,7 +29,7 @@ from divscore.sources.manifest import (
     MOST_VALUES,
     Embedded,
     Manifest,
-    note_left_out,
+    note_missing,
     read_embedded,
     read_manifest,
 )
@@ -522,7 +522,7 @@ plain = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, 
 
 @given(st.lists(st.builds(MissingPart, plain, plain, st.none() | st.integers(0, MOST_ROWS - 1)), max_size=4))
 def test_what_is_noted_is_read_again(missing: list[MissingPart]) -> None:
-    note = read_embedded({ABOUT_KEY: about(missing=note_left_out(missing))}, "v.arrow")
+    note = read_embedded({ABOUT_KEY: about(missing=note_missing(missing))}, "v.arrow")
     assert note is not None
     assert [(each.part, each.rows) for each in note.missing] == [(each.part, each.rows) for each in missing]
     assert all(a.reason.endswith(f": {b.reason}") for a, b in zip(note.missing, missing, strict=True))

@@ -40,7 +40,7 @@ from divscore.jobs.projection import Projection
 from divscore.sketch.missing import MissingPart
 from divscore.sources import Items, Table
 from divscore.sources import open as open_collection
-from divscore.sources.manifest import FORMAT, MANIFEST, note_left_out
+from divscore.sources.manifest import FORMAT, MANIFEST, note_missing
 from divscore.sources.places import anywhere
 from divscore.text import brief, count, printable
 
@@ -353,7 +353,7 @@ class PartsFolder:
             raise FileError(
                 f"{source}: none of its {count(about['items'], 'items')} could be encoded; {reason}"
             )
-        noted = note_left_out(missing)
+        noted = note_missing(missing)
         if self.single:
             by = {name: values for name, values in about["skipped_by"].items() if values}
             extra = {"skipped_by": by, "origin": maker.origin, "missing": noted}

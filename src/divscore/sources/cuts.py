@@ -214,11 +214,10 @@ def open_piece(location: Location, piece: Piece | None) -> BinaryIO:
 def check_records(location: Location, piece: Piece | None, read: int) -> None:
     """Refuse a piece in which the reader found another number of records than was counted when it was cut."""
     if piece is not None and piece.rows != read:
-        raise _changed(location, f"{piece} hold {read:,} rows, not {piece.rows:,}")
+        raise _changed(location, f"{piece} have {read:,} rows, not {piece.rows:,}")
 
 
 def _changed(location: Location, what: str) -> FileError:
     return FileError(
-        f"{location.label} is not as it was when the work was planned ({what}): it was changed, or another copy lies "
-        "here"
+        f"{location.label} has changed since the work was planned ({what}), or this machine has another copy"
     )

@@ -31,7 +31,7 @@ __all__ = [
     "Embedded",
     "Manifest",
     "missing_beside",
-    "note_left_out",
+    "note_missing",
     "read_embedded",
     "read_manifest",
     "read_manifests",
@@ -84,10 +84,10 @@ class _FileNote(msgspec.Struct):
     missing: list[_MissingNote] = []
 
 
-def note_left_out(missing: Iterable[MissingPart]) -> list[dict[str, Any]]:
+def note_missing(missing: Iterable[MissingPart]) -> list[dict[str, Any]]:
     """What is missing from vectors, as `embed` writes it.
 
-    >>> note_left_out([MissingPart("posts/1.csv", "damaged"), MissingPart("posts/2.csv", "damaged", 40)])
+    >>> note_missing([MissingPart("posts/1.csv", "damaged"), MissingPart("posts/2.csv", "damaged", 40)])
     [{'of': 'posts/1.csv', 'reason': 'damaged'}, {'of': 'posts/2.csv', 'reason': 'damaged', 'rows': 40}]
     """
     return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -161,9 +161,10 @@ def open_files(files: Files, pattern: str, request: Request) -> Table:
         table = open_file(locations[0], request)
     else:
         # Opened without vectors: what is asked of them is then asked of each in the same way.
-        schema = Request(strict=request.strict, vectors=False)
+        schema = Request(strict=request.strict, vectors=False, peek=False)
         with ThreadPoolExecutor(OPENED_AT_ONCE if locations[0].remote else 1) as pool:
-            opened = list(pool.map(lambda each: _open_or_error(each, schema), locations))
+            requests = [replace(schema, peek=True), *[schema] * (len(locations) - 1)]
+            opened = list(pool.map(_open_or_error, locations, requests))
         table = ManyTable(pattern, list(zip(locations, opened, strict=True)), request, missing)
     if table.missing and request.strict:
         raise FileError(f"{table.missing[0].reason}; fix it and embed again, or leave out --strict")

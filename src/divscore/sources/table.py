@@ -119,6 +119,7 @@ class Request:
     vectors: bool = True
     pictures: str | None = None
     piece: Piece | None = None
+    peek: bool = True  # read the first cells of texts while the file is open
 
     def rows_within(self, dimension: int, itemsize: int = 8) -> int:
         """Rows in a block that keeps memory small whatever the dimension."""

@@ -9,11 +9,11 @@ from conftest import Portraits, draw_groups
 
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray
-from divscore.estimators.checks import Relevance, group_moments, relevance, score_fit
+from divscore.estimators.checks import CheckResult, group_moments, relevance, score_fit
 from divscore.estimators.mixture import mixture_fit
 
 
-def relevance_of(vectors: FloatArray, control: ControlSet) -> Relevance:
+def relevance_of(vectors: FloatArray, control: ControlSet) -> CheckResult:
     sketch = sketch_of(vectors, control)
     return relevance(sketch.mean, sketch.count, group_moments(control), mixture_fit(sketch).named)
 
@@ -75,7 +75,7 @@ def test_score_fit_sees_a_misfit() -> None:
 
 @pytest.mark.slow
 def test_relevance_rejects_every_country(ppb: Portraits) -> None:
-    found: dict[tuple[str, int], Relevance] = {}
+    found: dict[tuple[str, int], CheckResult] = {}
     for split in range(2):
         order = np.random.default_rng(split).permutation(len(ppb.vectors))
         pool, rest = order[:200], order[200:]

@@ -1,8 +1,8 @@
-"""Domain relevance: does the collection look like a mixture of the control set's groups?
+"""Checks of an estimate's assumptions.
 
-Assumption 3.1 of the paper says that inside each group the collection is distributed as the control set is.
-Under it the mean of the collection lies on the segment (with k groups: in the simplex) between the group
-means, up to sampling noise of both. The squared distance off it, over its expectation, is the statistic.
+- relevance: can the mean of the collection be that of a mixture of the control set's groups?
+- score fit: do its scores look like a mixture of the groups' scores?
+- separation: do the labelled examples separate the groups at all?
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from divscore.sketch.sketch import Sketch
 
 __all__ = [
     "SEPARABLE_P",
+    "CheckResult",
     "GroupMoments",
-    "Relevance",
-    "ScoreFit",
     "Separation",
     "group_moments",
     "relevance",
@@ -35,8 +34,8 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Relevance:
-    """The statistic (about 1 when the assumption holds) and how often chance alone gives as much."""
+class CheckResult:
+    """A statistic, and how often chance alone gives as much."""
 
     statistic: float
     p_value: float
@@ -44,7 +43,7 @@ class Relevance:
 
 @dataclass(frozen=True)
 class GroupMoments:
-    """Means of the groups' unit vectors, and what their covariances C_g say about sampling noise."""
+    """Means of the groups' unit vectors, and traces of their covariances C_g, which give the sampling noise."""
 
     counts: FloatArray  # (k,)
     means: FloatArray  # (k, d)
@@ -71,56 +70,49 @@ def group_moments(control: ControlSet) -> GroupMoments:
     return GroupMoments(counts, means, plane, trace, cross)
 
 
-def relevance(mean: FloatArray, count: int, moments: GroupMoments, shares: FloatArray) -> Relevance:
-    """Test whether a collection with this mean unit vector can be a mixture of the groups.
+def relevance(mean: FloatArray, count: int, moments: GroupMoments, shares: FloatArray) -> CheckResult:
+    """Test whether a collection with this mean unit vector can be a mixture of the groups (Assumption 3.1).
 
-    At the true shares p (`shares`, as estimated) the mean is off the mixture by noise of covariance ``Σ_g c_g C_g``,
-    ``c_g = p_g / N + p_g² / n_g``: the collection's sampling noise and the control set's. The nearest mixture is
-    nearer still, because the estimated group means carry the same noise; that part is known and taken off. The
-    estimated shares are uncertain, so the nearest mixture's own are tried as well, with nothing taken off, and
-    the milder verdict counts. The squared distance is compared with a χ² of matching mean and variance
-    (Satterthwaite). Traces of squared covariances are corrected for bias, which with n < d is several times the
-    trace itself.
+    If inside each group the collection is distributed as the control set is, its mean lies on the segment (with k
+    groups: in the simplex) between the group means, up to noise. The statistic is the squared distance from it over
+    its expectation, about 1 if the assumption holds.
+
+    At the true shares p (`shares`, as estimated) the noise has covariance ``Σ_g c_g C_g``, ``c_g = p_g / N + p_g² /
+    n_g``: the collection's sampling noise and the control set's. The nearest mixture is closer still, because the
+    estimated group means contain the same noise; that part is known and subtracted. The estimated shares are
+    uncertain, so the nearest mixture's own shares are tried as well, with nothing subtracted, and the milder result
+    counts. The squared distance is compared with a χ² of matching mean and variance (Satterthwaite). Traces of squared
+    covariances are corrected for bias, which with n < d is several times the trace itself.
     """
     from scipy.special import chdtrc
 
     nearest = _nearest_mixture(mean, moments.means)
     residual = mean - nearest @ moments.means
-    squared = float(residual @ residual)
-    found = []
-    for p, absorbed in ((nearest, 0.0), (shares, _absorbed(shares, moments))):
-        expected, degrees = _noise(p, count, moments)
-        if expected <= absorbed:
-            return Relevance(1.0, 1.0)
-        statistic = squared / (expected - absorbed)
-        found.append(Relevance(statistic, float(chdtrc(degrees, statistic * degrees))))
-    return max(found, key=lambda r: (r.p_value, -r.statistic))
-
-
-def _noise(shares: FloatArray, count: int, moments: GroupMoments) -> tuple[float, float]:
-    """Expected squared length of the noise, and the degrees of freedom of the χ² that it resembles."""
-    part = shares / count + shares**2 / moments.counts
-    expected = float(part @ moments.trace)
-    squared = float(part @ moments.cross @ part)
-    dimension = moments.means.shape[1]
-    return expected, max(1.0, min(expected**2 / squared, dimension) if squared > 0 else dimension)
-
-
-def _absorbed(shares: FloatArray, moments: GroupMoments) -> float:
-    """Part of the squared noise that lies, for being the means' own, in the plane of the estimated means."""
+    dimension = len(mean)
+    # The part of the squared noise that lies in the plane of the estimated means, because it is their own.
     pull = shares * moments.trace / moments.counts
     pull = pull - pull.mean()
     centred = moments.means - moments.means.mean(axis=0)
-    return float(pull @ np.linalg.pinv(centred @ centred.T, hermitian=True) @ pull)
+    in_plane = float(pull @ np.linalg.pinv(centred @ centred.T, hermitian=True) @ pull)
+    results = []
+    for p, subtracted in ((nearest, 0.0), (shares, in_plane)):
+        part = p / count + p**2 / moments.counts
+        expected, squared = float(part @ moments.trace), float(part @ moments.cross @ part)
+        if expected <= subtracted:
+            return CheckResult(1.0, 1.0)
+        degrees = max(1.0, min(expected**2 / squared, dimension) if squared > 0 else dimension)
+        statistic = float(residual @ residual) / (expected - subtracted)
+        results.append(CheckResult(statistic, float(chdtrc(degrees, statistic * degrees))))
+    return max(results, key=lambda result: (result.p_value, -result.statistic))
 
 
 def _nearest_mixture(mean: FloatArray, means: FloatArray) -> FloatArray:
-    """Shares of the point of the simplex nearest to `mean`: drop negative shares until there are none."""
+    """Shares of the mixture nearest to `mean`: drop the most negative share until there is none."""
     free = np.arange(len(means))
     while True:
         origin, rest = means[free[-1]], means[free[:-1]]
-        found, *_ = np.linalg.lstsq((rest - origin).T, mean - origin, rcond=None)
-        shares = np.append(found, 1.0 - found.sum())
+        fitted, *_ = np.linalg.lstsq((rest - origin).T, mean - origin, rcond=None)
+        shares = np.append(fitted, 1.0 - fitted.sum())
         if shares.min() >= 0:
             break
         free = np.delete(free, int(shares.argmin()))
@@ -144,73 +136,59 @@ def _trace_of_product(a: FloatArray, b: FloatArray, same: bool) -> float:
     return max((n - 1) ** 2 / ((n - 2) * (n + 1)) * (plain - trace**2 / (n - 1)), 0.0)
 
 
-# Score fit: do the collection's scores look like a mixture of the groups' own scores?
-
 SIMULATIONS = 199
 COARSE_STEPS = 32  # on each side of zero
 
 
-@dataclass(frozen=True)
-class ScoreFit:
-    """Scaled Kolmogorov–Smirnov distance, and how often chance alone gives as much."""
-
-    statistic: float
-    p_value: float
-
-
-def score_fit(sketch: Sketch, found: MixtureFit | None = None) -> ScoreFit:
+def score_fit(sketch: Sketch, mixture: MixtureFit | None = None) -> CheckResult:
     """Compare the scores of a collection with the best mixture of the groups' leave-one-out scores.
 
     The statistic is ``√n_eff · sup |F_S − Σ_g p_g F_g|`` with ``1/n_eff = 1/N + Σ_g p_g²/n_g``, the largest over
-    the k − 1 scores. Its distribution under the assumption is simulated: labelled scores drawn again from each
-    group, calibrated anew, a collection drawn from their mixture, shares estimated anew. `found` is the best
-    mixture, where it is known already.
+    the k − 1 scores: a scaled Kolmogorov–Smirnov distance. Its distribution under the assumption is simulated: redraw
+    the labelled scores of each group, recalibrate, draw a collection from their mixture, estimate its shares. `mixture`
+    is the best mixture, if it is known already.
     """
     scorer = sketch.scorer
-    found = found or mixture_fit(sketch)
-    p = found.shares
-    # Both are put on one grid, or its steps alone would look like a misfit. With three groups or more it is a coarse
-    # one: scores of a group without a direction of its own hardly vary, and leave-one-out noise would be a misfit.
+    mixture = mixture or mixture_fit(sketch)
+    p = mixture.shares
+    # Both are put on one grid, or its steps alone would look like a misfit. With three groups or more the grid is
+    # coarse: scores of a group without its own direction hardly vary, and leave-one-out noise would be a misfit.
     grid = scorer.grid if scorer.groups == 2 else Grid(scorer.grid.reach, COARSE_STEPS)
     pool = grid.rounded(scorer.fit.loo)
     sizes = np.bincount(scorer.labels)
-    scale = _scale(sketch.count, p, sizes)
-    scores = np.concatenate([grid.rounded(found.scores), pool])
-    seen = np.concatenate([found.counts / found.counts.sum(), np.zeros(len(pool))])
-    fitted = np.concatenate([np.zeros(len(found.counts)), (p / sizes)[scorer.labels]])
+    scale = float(1.0 / np.sqrt(1.0 / sketch.count + (p**2 / sizes).sum()))
+    scores = np.concatenate([grid.rounded(mixture.scores), pool])
+    seen = np.concatenate([mixture.counts / mixture.counts.sum(), np.zeros(len(pool))])
+    fitted = np.concatenate([np.zeros(len(mixture.counts)), (p / sizes)[scorer.labels]])
     statistic = scale * float(_distance(scores, (seen - fitted)[None])[0])
     simulated = scale * _simulate(scorer, pool, p, sketch.count)
-    return ScoreFit(statistic, float((1 + (simulated >= statistic).sum()) / (1 + SIMULATIONS)))
-
-
-def _scale(count: float, p: FloatArray, sizes: NDArray[np.intp]) -> float:
-    return float(1.0 / np.sqrt(1.0 / count + (p**2 / sizes).sum()))
+    return CheckResult(statistic, float((1 + (simulated >= statistic).sum()) / (1 + SIMULATIONS)))
 
 
 def _simulate(scorer: Scorer, pool: FloatArray, p: FloatArray, count: int) -> FloatArray:
     """Distances between simulated collections and simulated labelled scores, all on the pool's scores."""
-    again, likelihoods = _labelled_again(scorer)
+    redrawn, likelihoods = _redrawn_labels(scorer)
     rng = np.random.default_rng([scorer.seed, 3])
     sizes = np.bincount(scorer.labels)
     chance = (p / sizes)[scorer.labels]
     drawn = rng.multinomial(min(count, 1_000_000), chance / chance.sum(), size=SIMULATIONS).astype(float)
     shares = mixture_shares(likelihoods, drawn)
-    weights = again * (shares / sizes)[:, scorer.labels]
+    weights = redrawn * (shares / sizes)[:, scorer.labels]
     return _distance(pool, drawn / drawn.sum(axis=1, keepdims=True) - weights)
 
 
 @lru_cache(maxsize=8)
-def _labelled_again(scorer: Scorer) -> tuple[FloatArray, FloatArray]:
-    """Draw the labelled scores again from each group, and calibrate anew; the same for every collection."""
+def _redrawn_labels(scorer: Scorer) -> tuple[FloatArray, FloatArray]:
+    """Redraw the labelled scores of each group and recalibrate; the same for every collection."""
     rng = np.random.default_rng([scorer.seed, 5])
     pool = np.clip(scorer.fit.loo, -scorer.grid.reach, scorer.grid.reach)
     labels, k = scorer.labels, scorer.groups
-    again = np.zeros((SIMULATIONS, len(pool)))
+    redrawn = np.zeros((SIMULATIONS, len(pool)))
     for g in range(k):
-        mine = np.flatnonzero(labels == g)
-        again[:, mine] = rng.multinomial(len(mine), np.full(len(mine), 1 / len(mine)), size=SIMULATIONS)
-    calibration = fit_calibration(np.broadcast_to(pool, (SIMULATIONS, *pool.shape)), labels, k, again)
-    return again, calibration.likelihoods(pool)
+        own = np.flatnonzero(labels == g)
+        redrawn[:, own] = rng.multinomial(len(own), np.full(len(own), 1 / len(own)), size=SIMULATIONS)
+    calibration = fit_calibration(np.broadcast_to(pool, (SIMULATIONS, *pool.shape)), labels, k, redrawn)
+    return redrawn, calibration.likelihoods(pool)
 
 
 def _distance(scores: FloatArray, difference: FloatArray) -> FloatArray:
@@ -219,12 +197,10 @@ def _distance(scores: FloatArray, difference: FloatArray) -> FloatArray:
     for axis in range(scores.shape[1]):
         order = np.argsort(scores[:, axis], kind="stable")
         at = scores[order, axis]
-        last = np.append(at[1:] != at[:-1], True)  # distribution functions are read after the last of a tie
+        last = np.append(at[1:] != at[:-1], True)  # compare distribution functions after the last of a tie
         worst = np.maximum(worst, np.abs(np.cumsum(difference[:, order], axis=1))[:, last].max(axis=1))
     return worst
 
-
-# Can the groups be told apart at all? A permutation test on leave-one-out scores.
 
 SEPARABLE_P = 0.02
 PERMUTATIONS = 199
@@ -232,9 +208,9 @@ PERMUTATIONS = 199
 
 @dataclass(frozen=True)
 class Separation:
-    """How well examples of two groups are told apart without their labels; of the pair told worst.
+    """How well the scores separate the two groups that are hardest to separate.
 
-    `auc` is the chance that an example scores higher for its own group than one of the other group does;
+    `auc` is the chance that an example scores higher for its own group than an example of the other group;
     `p_value` says how often shuffled labels separate as well.
     """
 
@@ -244,12 +220,11 @@ class Separation:
 
 @lru_cache(maxsize=8)
 def separation(scorer: Scorer) -> Separation:
-    """Test every pair of groups; the worst decides.
+    """Test every pair of groups by permutation; the worst pair decides.
 
-    The statistic is the one by which the penalty is chosen (distance of the groups' mean leave-one-out scores
-    over their spread), with the penalty chosen anew for every shuffle. A rank test on the scores would not do:
-    leave-one-out scores of one fit depend on each other, and on pure noise it finds a difference at the 1 %
-    level in 5 to 9 % of pools.
+    The statistic is the one that chooses the penalty (distance of the groups' mean leave-one-out scores over their
+    spread), with a new choice for every shuffle. A rank test on the scores would be wrong: leave-one-out scores of one
+    fit depend on each other, and on pure noise it finds a difference at the 1 % level in 5 to 9 % of pools.
     """
     worst = Separation(1.0, 0.0)
     loo = scorer.fit.loo
@@ -260,20 +235,20 @@ def separation(scorer: Scorer) -> Separation:
         pair = first | second
         rng = np.random.default_rng([scorer.seed, 6, g, h])
         p_value = _permutation_p(scorer.control.units[pair], first[pair], rng)
-        found = Separation(_auc(score[first], score[second]), p_value)
-        worst = max(worst, found, key=lambda s: (s.p_value, -s.auc))
+        result = Separation(_auc(score[first], score[second]), p_value)
+        worst = max(worst, result, key=lambda s: (s.p_value, -s.auc))
     return worst
 
 
 def separable(scorer: Scorer) -> bool:
-    """Whether an estimate means anything."""
+    """Whether the labelled examples separate the groups, so that an estimate is possible."""
     return bool(scorer.calibration.informative) and separation(scorer).p_value <= SEPARABLE_P
 
 
 def _permutation_p(units: FloatArray, first: NDArray[np.bool_], rng: np.random.Generator) -> float:
-    """Share of shuffled labellings that separate two groups as well as the real one, itself included.
+    """Share of labellings, the real one and shuffled ones, that separate two groups as well as the real one.
 
-    All labellings share one singular value decomposition: groups are balanced by their targets, ±n/(2 n_g).
+    All labellings share one singular value decomposition: targets of ±n/(2 n_g) balance the groups.
     """
     n = len(first)
     U, S, _ = np.linalg.svd(features(units), full_matrices=False)

@@ -20,7 +20,7 @@ SMALL_SAMPLE = "bayesian bootstrap, small sample"
 
 @dataclass(frozen=True)
 class Interval:
-    """A confidence interval: its limits, its level, and how it was made."""
+    """A confidence interval: limits, level and method."""
 
     low: float
     high: float
@@ -29,7 +29,7 @@ class Interval:
 
     @property
     def width(self) -> float:
-        """Distance of the limits."""
+        """Distance between the limits."""
         return self.high - self.low
 
     @property
@@ -47,12 +47,11 @@ class Interval:
 
 @dataclass(frozen=True)
 class Refits:
-    """The disparity by every refit of the control set: the part of its error that two audits may share.
+    """The disparity by every refit of the control set: the part of its error that two audits can share.
 
-    Replicate b of two audits with one control set and one seed comes of the same refit, so that their difference
-    is free of what both have in common. NaN where a refit does not tell the groups apart. With more than two groups
-    `pair` follows the two groups that are the largest and the smallest; `own` is the standard error that the
-    collection's items add, which no other collection shares.
+    Replicate b of two audits with the same control set and seed comes from the same refit, so errors that both share
+    cancel in their difference. NaN if a refit does not separate the groups. With more than two groups `pair` follows
+    the largest and the smallest group; `own` is the standard error that the collection's own items add.
     """
 
     disparity: FloatArray  # (B,)
@@ -68,7 +67,7 @@ class Estimate:
     share_intervals: tuple[Interval, ...]
     disparity: float
     interval: Interval
-    replicates: FloatArray | None = None  # (B, k) shares that could have been, where the method makes them
+    replicates: FloatArray | None = None  # (B, k) replicated shares, if the method has them
     refits: Refits | None = None
 
     @classmethod
@@ -99,19 +98,15 @@ def disparity_range(shares: Sequence[Interval]) -> tuple[float, float]:
     return max(least, 0.0), min(most, 1.0)
 
 
-def _normal_quantile(probability: float) -> float:
-    return NormalDist().inv_cdf(probability)
-
-
 def from_replicates(
     value: float, replicates: FloatArray, level: float, limits: tuple[float, float], drawn: int | None = None
 ) -> Interval:
-    """Union of the percentile and the basic bootstrap interval, clipped to what is possible.
+    """Union of the percentile and the basic bootstrap interval, clipped to `limits`.
 
-    `drawn` is the number of independent replicates, where each stands there several times.
+    `drawn` is the number of independent replicates, if each occurs several times.
     """
     tail = (1.0 - level) / 2
-    # Both ends are interpolated from the outside in, so that mirrored replicates give exactly the mirrored interval.
+    # Both ends are interpolated from the outside in, so mirrored replicates give exactly the mirrored interval.
     ordered = np.sort(replicates)
     reached = max(tail, 2 / ((drawn or len(ordered)) + 1))
     below, between = divmod(reached * (len(ordered) - 1), 1)
@@ -119,8 +114,8 @@ def from_replicates(
     low = float(ordered[at] + between * (ordered[at + 1] - ordered[at]))
     high = float(ordered[-1 - at] - between * (ordered[-1 - at] - ordered[-2 - at]))
     if tail < reached:
-        # Farther out than the replicates reach: their spread is drawn out as a normal tail.
-        stretch = _normal_quantile(tail) / _normal_quantile(reached)
+        # The replicates do not reach so far: extrapolate their spread as a normal tail.
+        stretch = NormalDist().inv_cdf(tail) / NormalDist().inv_cdf(reached)
         middle = (float(ordered[(len(ordered) - 1) // 2]) + float(ordered[len(ordered) // 2])) / 2
         low, high = middle + stretch * (low - middle), middle + stretch * (high - middle)
     low, high = min(low, 2 * value - high), max(high, 2 * value - low)

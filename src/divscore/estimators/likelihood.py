@@ -1,8 +1,8 @@
 """`likelihood`: the default estimator.
 
 A direction is fitted on the labelled pool, its leave-one-out scores are calibrated into likelihood ratios, and the
-shares of the collection are those under which its scores are most likely. The interval comes from refitting it all
-under Bayesian-bootstrap weights, so it carries the control set's own error, which usually is the larger part.
+estimated shares are those under which the collection's scores are most likely. The interval comes from refitting
+everything under Bayesian-bootstrap weights, so it includes the control set's own error, usually the larger part.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def likelihood(sketch: Sketch, *, confidence: float = 0.95, target: str = "colle
     """Estimate shares from a sketch.
 
     The share p of a two-group collection maximises ``Σ_x log(p r(x) + 1 − p)``, r(x) the calibrated likelihood
-    ratio of x's score. A replicate whose refitted direction does not separate the groups says nothing and
-    counts as all-one-group, each with equal chance; where the fit itself does not, there is no estimate.
-    `target` is the composition of this collection, or of the "population" it was drawn from (wider).
+    ratio of x's score. If a refitted direction does not separate the groups, its replicate is a random one of the
+    collections with only one group; if the fit itself does not, there is no estimate. `target` is the composition of
+    this collection, or of the "population" it was drawn from (wider).
     """
     scorer = sketch.scorer
     if not separable(scorer) or sketch.few_distinct or sketch.thinned:
@@ -52,15 +52,15 @@ def likelihood(sketch: Sketch, *, confidence: float = 0.95, target: str = "colle
     own = rng.standard_normal((len(deviation), len(shares))) @ _root(noise)
     rates = _unseen_errors(scorer, len(deviation), rng)
     replicates = _mistaken(shares + deviation + own, rates)
-    lost = ~scorer.replicates.calibration.informative[1:]
-    replicates[lost] = np.eye(len(shares))[rng.integers(len(shares), size=int(lost.sum()))]
+    useless = ~scorer.replicates.calibration.informative[1:]
+    replicates[useless] = np.eye(len(shares))[rng.integers(len(shares), size=int(useless.sum()))]
     back = np.argsort(scorer.order)
     estimate = summarise(shares[back], replicates[:, back], confidence)
     if sketch.small_sample:
         each = tuple(replace(interval, method=SMALL_SAMPLE) for interval in estimate.share_intervals)
         interval = replace(estimate.interval, method=SMALL_SAMPLE)
         estimate = replace(estimate, share_intervals=each, interval=interval)
-    shared = np.where(lost[:, None], np.nan, _mistaken(shares + deviation, rates))
+    shared = np.where(useless[:, None], np.nan, _mistaken(shares + deviation, rates))
     return replace(estimate, refits=_refits(shares[back], shared[:, back], noise[np.ix_(back, back)]))
 
 
@@ -86,7 +86,7 @@ def cannot_tell(groups: int, confidence: float) -> Estimate:
 
 
 def _range_interval(shares: FloatArray, replicates: FloatArray, confidence: float) -> Interval:
-    """Interval for largest share − smallest: noise alone spreads the shares, so the point is not its middle."""
+    """Interval for largest share − smallest; noise spreads the shares, so the estimate is not in the middle."""
     most, least = int(shares.argmax()), int(shares.argmin())
     pair = from_replicates(
         float(shares[most] - shares[least]),
@@ -124,7 +124,7 @@ def _replicate_shares(sketch: Sketch) -> FloatArray:
 
 
 def _refits(shares: FloatArray, refits: FloatArray, noise: FloatArray) -> Refits:
-    """Keep of shares (B, k) what a later audit can be paired with."""
+    """Keep the part of shares (B, k) that can be paired with a later audit."""
     contrast = np.zeros(len(shares))
     first, second = (0, 1) if len(shares) == 2 else (int(shares.argmax()), int(shares.argmin()))
     contrast[first], contrast[second] = 1.0, -1.0
@@ -133,13 +133,13 @@ def _refits(shares: FloatArray, refits: FloatArray, noise: FloatArray) -> Refits
 
 
 def _unseen_errors(scorer: Scorer, replicates: int, rng: np.random.Generator) -> FloatArray:
-    """Rates (replicates, k) of mistakes that so few labelled examples cannot show.
+    """Rates (replicates, k) of mistakes that a few labelled examples cannot show.
 
-    Where none of 25 examples is mistaken for another group, weights on those 25 show no mistakes either, yet one in
-    25 may well be. If k of a group's n examples are mistaken (leave-one-out, as probabilities), Jeffreys' posterior of
-    the rate, Beta(k + ½, n − k + ½), has more variance than the Bayesian bootstrap's k (n − k) / n² (n + 1); the
-    difference, which vanishes as soon as a few are mistaken, is made up for by rates ε_g of a gamma distribution
-    with shape ½, less its mean, and shares p become p_g (1 + ε_g) − Σ_h≠g p_h ε_h / (groups − 1).
+    If none of 25 examples is mistaken for another group, weights on those 25 show no mistakes either, but one in 25
+    may be. If k of a group's n examples are mistaken (leave-one-out, as probabilities), Jeffreys' posterior of the
+    rate, Beta(k + ½, n − k + ½), has more variance than the Bayesian bootstrap's k (n − k) / n² (n + 1). The difference
+    vanishes as soon as a few are mistaken. It is added as rates ε_g from a gamma distribution with shape ½, minus its
+    mean: shares p become p_g (1 + ε_g) − Σ_h≠g p_h ε_h / (groups − 1).
     """
     k = scorer.groups
     likelihoods = scorer.calibration.likelihoods(scorer.fit.loo)
@@ -152,9 +152,9 @@ def _unseen_errors(scorer: Scorer, replicates: int, rng: np.random.Generator) ->
 
 
 def _mistaken(shares: FloatArray, rates: FloatArray) -> FloatArray:
-    """Shares (B, k) with mistakes at these rates allowed for."""
-    lost = shares * rates
-    return np.asarray(shares + lost - (lost.sum(axis=1, keepdims=True) - lost) / (shares.shape[1] - 1))
+    """Shares (B, k) that allow for mistakes at these rates."""
+    moved = shares * rates
+    return np.asarray(shares + moved - (moved.sum(axis=1, keepdims=True) - moved) / (shares.shape[1] - 1))
 
 
 def _root(covariance: FloatArray) -> FloatArray:

@@ -16,17 +16,17 @@ def mixture_share(ratio: FloatArray, counts: FloatArray) -> FloatArray:
     """Share p of the first of two groups that maximises ``Σ n_c log(p r_c + 1 − p)``, for many rows at once.
 
     `ratio` and `counts` are (…, cells). The derivative in p is monotone, so Newton's method inside a shrinking
-    bracket finds the root that the EM algorithm would creep up to; a derivative of one sign means p is 0 or 1.
+    bracket finds the root much faster than EM; if the derivative has one sign everywhere, p is 0 or 1.
 
     >>> float(mixture_share(np.array([9.0, 1 / 9]), np.array([30.0, 10.0])).round(6))
     0.8125
     """
     gain = ratio - 1.0
-    # Where the slope has one sign all the way, the answer is an end and the bracket shrinks to it at once.
+    # If the slope has one sign everywhere, the answer is an end and the bracket shrinks to it at once.
     low = np.where((counts * gain / ratio).sum(axis=-1) >= 0, 1.0, 0.0)
     high = np.where((counts * gain).sum(axis=-1) <= 0, 0.0, 1.0)
     share = (low + high) / 2
-    # Memory that is used again: with thousands of collections to audit, fresh pages would cost more than the sums.
+    # Reused memory: with thousands of collections, fresh pages would cost more than the sums.
     pull, term = np.empty((2, *np.broadcast_shapes(gain.shape, counts.shape)))
     for _ in range(60):
         np.multiply(share[..., None], gain, out=term)
@@ -48,9 +48,9 @@ def mixture_share(ratio: FloatArray, counts: FloatArray) -> FloatArray:
 def mixture_shares(likelihoods: FloatArray, counts: FloatArray) -> FloatArray:
     """Shares (…, k) that maximise ``Σ n_c log Σ_g p_g L_cg``, for likelihoods (…, cells, k).
 
-    Two groups by `mixture_share`; more by EM with squared extrapolation (SQUAREM, Varadhan and Roland 2008), which
-    keeps EM's certainty of climbing: a leap that does not climb is dropped. EM multiplies a share by its slope, and
-    the largest slope minus one bounds how far the mean log likelihood is from its top; it ends at 1e-9.
+    Two groups by `mixture_share`; more by EM with squared extrapolation (SQUAREM, Varadhan and Roland 2008). A step
+    that does not increase the likelihood is dropped, so it increases as surely as in EM. EM multiplies a share by its
+    slope; the largest slope minus one bounds the distance of the mean log likelihood from its maximum: stop at 1e-9.
     """
     k = likelihoods.shape[-1]
     if k == 2:
@@ -85,11 +85,11 @@ def mixture_shares(likelihoods: FloatArray, counts: FloatArray) -> FloatArray:
 
 
 def excess_variance(likelihoods: FloatArray, counts: FloatArray, shares: FloatArray) -> FloatArray:
-    """Covariance (k, k) of the estimated shares that this collection's own items leave, given its composition.
+    """Covariance (k, k) of the estimated shares due to this collection's own items, given its composition.
 
-    The estimate of a population's shares varies by the inverse information over N, of which the multinomial
-    part is the composition changing from sample to sample; the audit asks for the composition of *this*
-    collection, so only the excess counts. Clipped to be positive semi-definite.
+    The estimate of a population's shares varies by the inverse information over N. Its multinomial part is the
+    composition changing from sample to sample; an audit is about the composition of *this* collection, so only the
+    excess counts. Clipped to be positive semi-definite.
     """
     n = counts.sum()
     mixed = likelihoods @ shares
@@ -104,12 +104,9 @@ def excess_variance(likelihoods: FloatArray, counts: FloatArray, shares: FloatAr
     return np.asarray(contrast @ first @ contrast.T)
 
 
-# MixtureFit: a sketch read as a mixture of the control set's groups.
-
-
 @dataclass(frozen=True)
 class MixtureFit:
-    """Occupied cells as scores with counts and likelihoods, and the shares under which they are most likely.
+    """A sketch as a mixture of the groups: scores with counts and likelihoods, and the most likely shares.
 
     Groups are in the scorer's order; `named` gives the shares in the control set's.
     """

@@ -28,9 +28,8 @@ def rectified(sketch: Sketch, sample: LabelledSample, *, confidence: float = 0.9
 
     y are the labels of the n sampled items, f their posterior probabilities of group g, and f^S those of all N
     items of the collection, from its sketch. Needs no assumption on the control set, only that the sample is
-    random: with a useless predictor λ = 0 and it is the sample's own share. Student's t interval, the
-    variance over two more imaginary items, one in and one outside the group, so that a sample of one group
-    does not claim certainty.
+    random: with a useless predictor λ = 0, and it is the sample's own share. Student's t interval; two imaginary items,
+    one in and one outside the group, enter the variance, so that a sample of one group does not look certain.
     """
     if len(sample) < SMALLEST_SAMPLE:
         raise InputError(
@@ -59,10 +58,10 @@ def rectified(sketch: Sketch, sample: LabelledSample, *, confidence: float = 0.9
 def _posteriors(sketch: Sketch, sample: LabelledSample) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Posteriors at every cell of the collection, the cells' weights, and posteriors of the sample."""
     scorer = sketch.scorer
-    found = mixture_fit(sketch)
-    shares = np.maximum(found.shares, 1e-3)
+    mixture = mixture_fit(sketch)
+    shares = np.maximum(mixture.shares, 1e-3)
     exact = sample.units @ scorer.fit.weights[:-1] + scorer.fit.weights[-1]
-    scores = scorer.grid.rounded(exact)  # as the collection's are known
+    scores = scorer.grid.rounded(exact)  # like the collection's scores
     back = np.argsort(scorer.order)
 
     def posterior(values: FloatArray) -> FloatArray:
@@ -70,8 +69,8 @@ def _posteriors(sketch: Sketch, sample: LabelledSample) -> tuple[FloatArray, Flo
         return np.asarray((joint / joint.sum(axis=1, keepdims=True))[:, back])
 
     return (
-        posterior(found.likelihoods),
-        found.counts / found.counts.sum(),
+        posterior(mixture.likelihoods),
+        mixture.counts / mixture.counts.sum(),
         posterior(scorer.calibration.likelihoods(scores)),
     )
 

@@ -1,4 +1,4 @@
-"""Self-training (Algorithm 3, SS-ST): label the surest items first and let them join the control set."""
+"""Self-training (Algorithm 3, SS-ST): label the most certain items first and add them to the control set."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.control.controlset import ControlSet
-from divscore.control.similarity import FloatArray, as_matrix, unit_rows
+from divscore.control.similarity import FloatArray, as_matrix, unit_rows, usable_rows
 from divscore.errors import InputError, VectorError
 
 __all__ = ["SelfTraining", "self_training"]
@@ -24,10 +24,10 @@ SMALLEST_TIER = 512
 
 @dataclass(frozen=True)
 class SelfTraining:
-    """Outcome of Algorithm 3: set-level numbers only.
+    """Result of Algorithm 3: numbers about the whole collection only.
 
     `counts` are the items counted for each of the two groups, `rounds` the passes of the while loop and
-    `evaluations` the item scores that were computed (the plain algorithm computes one an item left a round).
+    `evaluations` the item scores that were computed (the plain algorithm computes all of them in every round).
     """
 
     disparity: float
@@ -41,14 +41,14 @@ def self_training(
 ) -> SelfTraining:
     """Estimate the disparity of a collection by self-training (Algorithm 3, SS-ST).
 
-    Each round scores every item left, s(x) = sim(x, T_0) − sim(x, T_1), takes the k largest |s(x)|, counts
-    them by the sign of s and lets them join T under this *predicted* group; the result is (n_0 − n_1) / |S|
+    Each round scores every remaining item, s(x) = sim(x, T_0) − sim(x, T_1), takes the k largest |s(x)|, counts
+    them by the sign of s and adds them to T under this *predicted* group; the result is (n_0 − n_1) / |S|
     with the original |S|. T starts as the representatives of `control`. Ties go to the lowest index; an item
-    whose s(x) is exactly 0 counts for neither group and joins neither.
+    with s(x) = 0 counts for neither group and joins neither.
 
     For cosine s(x) = x̂·(M_0 − M_1) with M_i the group means, and |x̂·(D − D')| ≤ ‖D − D'‖ bounds how far
-    any score can have moved, so few items need a fresh one; the picks are those of the plain algorithm.
-    `progress` is told the number of items done after each round.
+    any score can have moved, so few items need a new one; the picks are those of the plain algorithm.
+    `progress` is called with the number of finished items after each round.
 
     >>> control = ControlSet([[1, 0], [1, 0.1], [0, 1], [0.1, 1]], ["a", "a", "b", "b"], attribute="letter")
     >>> result = self_training([[1.0, 0.2], [0.9, 0.1], [0.8, 0.3], [0.1, 0.9]], control)
@@ -70,19 +70,19 @@ def self_training(
 
 
 class _Ranking(Protocol):
-    """Items not yet labelled, by how sure their group is."""
+    """Items not yet labelled, ordered by how certain their group is."""
 
     evaluations: int
 
     @property
     def left(self) -> int:
-        """How many items are not yet labelled."""
+        """Number of items not yet labelled."""
 
     def top(self, k: int) -> tuple[Rows, FloatArray]:
         """Rows of the k largest |s(x)|, largest first, with their s(x)."""
 
     def join(self, rows: Rows, scores: FloatArray) -> None:
-        """Take items out of the collection and into the group that their score predicts."""
+        """Move items from the collection into the group that their score predicts."""
 
 
 def _rounds(ranking: _Ranking, k: int) -> Iterator[tuple[Rows, FloatArray]]:
@@ -105,9 +105,9 @@ def _ranking(vectors: Any, control: ControlSet, k: int) -> _Ranking:
         raise InputError("the collection is empty: there is nothing to estimate")
     if matrix.shape[1] != control.dimension:
         raise VectorError(f"{matrix.shape[1]} dimensions; the control set has {control.dimension}")
-    bad = np.flatnonzero(~np.isfinite(matrix).all(axis=1) | ~matrix.any(axis=1))
+    bad = np.flatnonzero(~usable_rows(matrix))
     if bad.size:
-        raise VectorError(f"row {bad[0]} is zero or not finite ({bad.size} such rows); leave these items out")
+        raise VectorError(f"row {bad[0]} is zero or not finite ({bad.size} such rows); remove these items")
     return _CosineRanking(matrix, control) if control.similarity.collapses else _PairRanking(matrix, control)
 
 
@@ -128,7 +128,7 @@ class _Tier:
     ceiling: float
 
     def bound(self, direction: FloatArray) -> float:
-        """How large |s| of an item left out of this tier can be by now.
+        """The largest possible |s| of an item outside this tier.
 
         With D' = c D + r, r orthogonal to D: |x̂·D'| ≤ |c| |x̂·D| + ‖r‖. Growth along D costs nothing.
         """
@@ -139,10 +139,10 @@ class _Tier:
 
 
 class _CosineRanking:
-    """Nested tiers of candidates: a round reads the smallest unless a bound says that a wider one is needed.
+    """Nested tiers of candidates: a round reads the smallest tier unless a bound requires a wider one.
 
-    Tiers hold float32 copies; whatever comes within their rounding error of the k-th best is scored again in
-    float64, so that the picks are exact.
+    Tiers are float32 copies; items within the rounding error of the k-th best are scored again in float64, so the
+    picks are exact.
     """
 
     def __init__(self, matrix: NDArray[Any], control: ControlSet) -> None:
@@ -192,7 +192,7 @@ class _CosineRanking:
         return sizes
 
     def _rebuild(self, level: int, sizes: NDArray[np.float32], direction: FloatArray, slack: float) -> None:
-        """Choose the tiers inside `level` anew from its fresh scores."""
+        """Rebuild the tiers inside `level` from its new scores."""
         tier = self.tiers[level]
         if level == 0 and self.left < 0.75 * len(tier.index):
             kept = sizes >= 0
@@ -208,7 +208,7 @@ class _CosineRanking:
 
 
 class _PairRanking:
-    """Any similarity: one sum of similarities an item and group, updated by the items that join."""
+    """Any similarity: a sum of similarities for every item and group, updated when items join."""
 
     def __init__(self, matrix: NDArray[Any], control: ControlSet) -> None:
         self.vectors = matrix.astype(np.float64)
@@ -222,7 +222,7 @@ class _PairRanking:
 
     @property
     def left(self) -> int:
-        """How many items are not yet labelled."""
+        """Number of items not yet labelled."""
         return len(self.index)
 
     def top(self, k: int) -> tuple[Rows, FloatArray]:

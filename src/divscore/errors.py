@@ -8,7 +8,7 @@ DivscoreError
 │   └── FileError                          a file that is missing, damaged or of the wrong format
 └── MissingExtraError (also ImportError)   an optional dependency is not installed
 
-CancelledError (BaseException) ends a thread whose result is no longer wanted; see `Cancel`.
+CancelledError (BaseException) ends a thread if its result is no longer wanted; see `Cancel`.
 """
 
 from __future__ import annotations

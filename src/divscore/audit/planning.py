@@ -100,11 +100,11 @@ def _measure(
 ) -> tuple[int, float]:
     smallest = min(pool.counts.values())
     take = max(4, round(fraction * smallest))
-    chosen, held = [], []
+    chosen, drawn = [], []
     for group in range(2):
         rows = rng.permutation(pool.rows(group))
         chosen.append(rows[:take])
-        held.append(rng.choice(rows[take:], size=size // 2))
+        drawn.append(rng.choice(rows[take:], size=size // 2))
     part = np.concatenate(chosen)
     names = [pool.groups[g] for g in pool.labels[part]]
     control = ControlSet(pool.vectors[part], names, attribute=pool.attribute)
@@ -112,6 +112,6 @@ def _measure(
     if not separable(sketch.scorer):
         return len(part), 2.0
     # Items drawn twice must not have the same hash.
-    units = pool.units[np.concatenate(held)]
+    units = pool.units[np.concatenate(drawn)]
     sketch.add(units + 1e-9 * rng.standard_normal(units.shape))
     return len(part), likelihood(sketch, confidence=confidence).interval.width

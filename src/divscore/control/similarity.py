@@ -1,4 +1,4 @@
-"""Similarity of vectors: cosine, whose averages need no pairs, or any callable on two blocks."""
+"""Similarity of vectors: cosine, or any callable on two blocks."""
 
 from __future__ import annotations
 

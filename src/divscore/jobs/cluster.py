@@ -26,7 +26,7 @@ CONNECT_SECONDS = 10.0
 WORKERS_SECONDS = 60.0  # that a cluster may be without workers
 POLL_SECONDS = 2.0
 CLOSE_SECONDS = 10.0
-NOTIFY_SECONDS = 2.0  # of waiting, before the user is told what for
+NOTIFY_SECONDS = 2.0  # of waiting, before the user is notified
 EXPECTED = (
     "expected the address that 'dask scheduler' prints, such as tcp://10.0.0.5:8786, or the file given to its "
     "--scheduler-file"
@@ -175,18 +175,18 @@ def _connect(address: str) -> Any:
         raise MissingExtraError("--cluster needs Dask: pip install 'divscore[dask]'") from error
     dask: Any = distributed  # it has no types
     try:
-        found = _read_address(address) if os.path.isfile(address) else address
-        if found and "://" not in found and (found.endswith(".json") or ":" not in found):
-            problem = "is a folder" if os.path.isdir(found) else "does not exist"
-            raise InputError(f"{found} {problem}, and it is not an address: it has no port; {EXPECTED}")
+        url = _read_address(address) if os.path.isfile(address) else address
+        if url and "://" not in url and (url.endswith(".json") or ":" not in url):
+            problem = "is a folder" if os.path.isdir(url) else "does not exist"
+            raise InputError(f"{url} {problem}, and it is not an address: it has no port; {EXPECTED}")
         # In its own thread, as this thread may already run an event loop, as in a notebook.
         with ThreadPoolExecutor(1) as aside:
-            kind = aside.submit(asyncio.run, _ask_kind(dask, found)).result()
+            kind = aside.submit(asyncio.run, _ask_kind(dask, url)).result()
         if kind != "Scheduler":
             raise InputError(
-                f"{found} is the address of a {kind}, not of a scheduler; give the address that 'dask scheduler' prints"
+                f"{url} is the address of a {kind}, not of a scheduler; give the address that 'dask scheduler' prints"
             )
-        return dask.Client(found, timeout=CONNECT_SECONDS, set_as_default=False, name="divscore")
+        return dask.Client(url, timeout=CONNECT_SECONDS, set_as_default=False, name="divscore")
     except InputError:
         raise
     except Exception as error:  # Dask has no errors of its own for a wrong address

@@ -41,7 +41,6 @@ from divscore.sketch.missing import MissingPart
 from divscore.sources import Items, Table
 from divscore.sources import open as open_collection
 from divscore.sources.manifest import FORMAT, MANIFEST, note_missing
-from divscore.sources.places import anywhere
 from divscore.text import brief, count, printable
 
 __all__ = ["EmbedResult", "PartsFolder", "embed", "open_items"]
@@ -197,27 +196,15 @@ def _make(
         return
     if any(location.path == "-" for each in partitions for location in each.items.locations):
         raise FileError("a cluster cannot read standard input; save it as a file first")
-    name = encoding.spec(maker.kind).name
-    work = partial(
-        _make_there, maker, name, anywhere(encoding.model), dict(encoding.options), encoding.projection
-    )
+    work = partial(_make_there, maker, encoding)
     for partition, made in engine.map(work, partitions, killed=lambda _, reason: Made(0, reason)):
         progress(made.items)
         yield partition, made
 
 
-def _make_there(
-    maker: PartMaker,
-    name: str,
-    model: str | None,
-    options: dict[str, str],
-    projection: Projection | None,
-    partition: ItemPartition,
-) -> Made:
+def _make_there(maker: PartMaker, encoding: Encoding, partition: ItemPartition) -> Made:
     """On another machine: encode in this thread; the encoder is loaded once a process."""
-    with Encoding(name, model=model, options=options) as encoding:
-        encoding.projection = projection
-        return maker.make(partition, encoding, lambda items: None)
+    return maker.make(partition, encoding, lambda items: None)
 
 
 class PartsFolder:
@@ -411,15 +398,12 @@ def _check_same(maker: PartMaker, header: Mapping[str, Any], what: str) -> None:
     if _same(maker, header):
         return
 
-    def described(source: Any, encoder: Any, variant: Any) -> str:
-        texts = [
-            brief(each, SHOWN) if isinstance(each, str) and each else ""
-            for each in (source, encoder, variant)
-        ]
-        return f"{texts[0]} by {texts[1]}{f' ({texts[2]})' if texts[2] else ''}"
+    def described(header: Mapping[str, Any]) -> str:
+        source, encoder, variant = (header.get(key) for key in ("source", "encoder", "variant"))
+        by = f"{encoder} ({variant})" if variant else encoder
+        return f"{brief(str(source), SHOWN)} by {brief(str(by), SHOWN)}"
 
-    theirs = described(header.get("source"), header.get("encoder"), header.get("variant"))
-    ours = described(maker.source, maker.encoder, maker.variant)
+    theirs, ours = described(header), described(maker.header)
     which = f"another source named {theirs}" if theirs == ours else f"{theirs}, not of {ours}"
     raise FileError(f"{what} of {which}; {OTHER} them")
 

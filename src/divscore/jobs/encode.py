@@ -18,7 +18,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,18 +147,14 @@ def fingerprint(content: str | bytes) -> bytes:
 # All items, in this process.
 
 
-@dataclass(frozen=True)
-class _Pending:
-    """Items in flight: what is known of them from reading and from the cache, and the chunk with the others."""
+class _Pending(NamedTuple):
+    """Items in flight: what is known of some from reading and from the cache, and the chunk with the unknown."""
 
     batch: ItemBatch
     known: dict[int, ItemVectors]
-    keys: dict[int, bytes]  # of the items in the chunk, where there is a cache
+    unknown: list[int]
+    keys: dict[int, bytes]  # if there is a cache
     chunk: Chunk
-
-    @property
-    def unknown(self) -> list[int]:
-        return [at for at in range(len(self.batch)) if at not in self.known]
 
 
 class Encoding:
@@ -204,6 +200,11 @@ class Encoding:
         self._cluster: Engine | None = None
         self._engines: dict[bool, Engine] = {}  # threads, processes
         self._caches: dict[EncoderSpec, Cache | None] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a worker on another machine, which encodes in its own thread and without a cache."""
+        apart = {"model": anywhere(self.model), "cache": None, "workers": 1}
+        return self.__dict__ | apart | {"_cluster": None, "_engines": {}, "_caches": {}}
 
     def __enter__(self) -> Encoding:
         return self
@@ -350,9 +351,8 @@ class Encoding:
                 results = pending.known | dict(zip(pending.unknown, fresh, strict=True))
                 if cache is not None:
                     # What cannot be read now may be readable another time.
-                    cache.add(
-                        {k: results[at] for at, k in pending.keys.items() if results[at].kind != UNREADABLE}
-                    )
+                    new = {pending.keys[at]: results[at] for at in pending.unknown}
+                    cache.add({key: each for key, each in new.items() if each.kind != UNREADABLE})
                 yield pending.batch, [results[at] for at in range(len(pending.batch))]
         finally:
             if cache is not None:
@@ -417,13 +417,13 @@ def _prepare(batch: ItemBatch, kind: Kind, cache: Cache | None, elsewhere: bool)
         keys = {at: fingerprint(each) for at, each in enumerate(contents) if at not in known}
         stored = cache.lookup(list(keys.values()))
         known |= {at: stored[key] for at, key in keys.items() if key in stored}
-        keys = {at: key for at, key in keys.items() if at not in known}
-    send = [each for at, each in enumerate(contents) if at not in known]
+    unknown = [at for at in range(len(batch)) if at not in known]
+    send = [contents[at] for at in unknown]
     visible: list[str] = []
     if kind == "image" and elsewhere:
         send = [anywhere(each) if isinstance(each, str) else each for each in send]
         visible = [each for each in send if isinstance(each, str) and os.path.isabs(each)]
-    return _Pending(batch, known, keys, Chunk(f"the items from {batch.ids[0]} on", send, visible))
+    return _Pending(batch, known, unknown, keys, Chunk(f"the items from {batch.ids[0]} on", send, visible))
 
 
 def _options_in(name: str, identity: str) -> tuple[tuple[str, str], ...]:

@@ -1,4 +1,4 @@
-"""ProcessPool: an executor whose workers can be killed at any moment without anybody waiting for them.
+"""ProcessPool: an executor with workers that can be killed at any moment; nobody waits for a dead one.
 
 Python's own pool sends all results through one pipe and waits forever for the rest of a result when its sender is
 killed. Here every worker has its own pipe and a thread that talks to it: the end of either is an answer.

@@ -300,3 +300,15 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Any) -> None:
         read_document(tmp_path / "picture.json")
     with pytest.raises(FileError, match="cannot read"):
         read_document(tmp_path)
+
+
+def test_documents_of_three_groups_are_checked_too(make_control: Any, draw: Any) -> None:
+    found = document([audit(draw(1, (60, 40, 30))[0], make_control(0, (40, 40, 40)))], replicates=True)
+    assert parse_document(json.dumps(found)).collections[0].refits is not None
+    for path, value, said in (
+        ("collections/0/interval", [-0.1, 0.5], r"collections\[0\].interval: below 0"),
+        ("collections/0/replicates/pair", [0.1] * 20, "differ in length"),
+        ("collections/0/replicates/pair", KeyError, "differ in length"),
+    ):
+        with pytest.raises(FileError, match=said):
+            parse_document(changed(found, path, value))

@@ -187,10 +187,14 @@ class AuditDocument(Struct, frozen=True, kw_only=True):
                 f"{times} collections are named '{printable(name)}' and cannot be matched; audit them under different "
                 "names"
             )
-        for each in self.collections:
-            pair = each.replicates and each.replicates.pair
-            if each.replicates and len(self.groups) > 2 and len(pair or ()) != len(each.replicates.disparity):
-                raise ValueError("replicates: 'pair' and 'disparity' differ in length")
+        for at, each in enumerate(self.collections if len(self.groups) > 2 else ()):
+            if each.stored_interval[0] < 0:
+                raise ValueError(
+                    f"collections[{at}].interval: below 0, but the disparity of several groups has no sign"
+                )
+            stored = each.replicates
+            if stored is not None and len(stored.pair or ()) != len(stored.disparity):
+                raise ValueError(f"collections[{at}].replicates: 'pair' and 'disparity' differ in length")
 
     @property
     def control(self) -> str | None:

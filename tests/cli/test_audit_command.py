@@ -1,49 +1,22 @@
-"""The command line as a stranger uses it: real files, real processes for what depends on them."""
+"""`divscore audit`: vectors, texts and images, from what is typed to what is printed."""
+
+from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner
+from commands import invoke, run
 from pyarrow import parquet
+from tables import (
+    D,
+    vectors,
+    write_table,
+)
 
-from divscore.cli import main
-from divscore.control.controlfile import save_control
-
-D = 12
-
-
-def vectors(rng, a, b):
-    return (rng.normal(size=(a + b, D)) + 0.8 * np.repeat([1.0, -1.0], [a, b])[:, None]).astype(np.float32)
-
-
-def write_table(path, rows, **columns):
-    lists = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), rows.shape[1])
-    parquet.write_table(pa.table({**columns, "embedding": lists}), path)
-
-
-@pytest.fixture
-def files(tmp_path, monkeypatch):
-    rng = np.random.default_rng(5)
-    monkeypatch.chdir(tmp_path)
-    write_table("labelled.parquet", vectors(rng, 60, 60), letter=["a"] * 60 + ["b"] * 60)
-    mixed = vectors(rng, 450, 150)
-    np.save("mostly_a.npy", mixed)
-    np.save("even.npy", vectors(rng, 300, 300))
-    place = np.array(["north", "south", "east"])[np.arange(600) % 3]
-    write_table("places.parquet", mixed, place=place.tolist())
-    return tmp_path
-
-
-def run(*args, code=0):
-    result = CliRunner().invoke(main, [str(a) for a in args])
-    assert result.exit_code == code, result.output
-    return result
+from divscore.paper.names import first_names
 
 
 def test_audit_prints_the_headline_and_a_table(files):
@@ -164,73 +137,6 @@ def test_order_of_groups_fixes_the_sign(files):
     assert a["collections"][0]["interval"] == [-x for x in b["collections"][0]["interval"][::-1]]
 
 
-def test_control_select_show_check(files):
-    run("control", "select", "labelled.parquet", "--attribute", "letter", "-o", "C", "--size", "20")
-    assert sorted(p.name for p in Path("C").iterdir()) == ["card.md", "control.parquet", "croissant.json"]
-    assert "20 representatives" in run("control", "show", "C").stdout
-    facts = json.loads(run("control", "show", "C", "--json").stdout)
-    assert facts["groups"]["a"]["representatives"] == 10
-    checked = CliRunner().invoke(main, ["control", "check", "C"])
-    assert checked.exit_code == (1 if "! " in checked.stdout else 0)
-    assert "verified" in checked.stdout
-    found = json.loads(run("audit", "even.npy", "--control", "C", "--json", "-").stdout)
-    assert found["control"]["representatives"] == 20
-
-
-@pytest.mark.parametrize("method", ["adaptive", "random", "proportional", "dpp"])
-def test_every_way_to_choose(files, method):
-    run("control", "select", "labelled.parquet", "-o", method, "--method", method, "--size", "20")
-    assert json.loads(run("control", "show", method, "--json").stdout)["representatives"] == 20
-
-
-def test_alpha_auto(files):
-    run("control", "select", "labelled.parquet", "-o", "C", "--size", "20", "--alpha", "auto")
-    assert "α" in run("control", "show", "C").stdout
-
-
-def test_check_refuses_an_edited_control_set(files):
-    run("control", "select", "labelled.parquet", "-o", "C", "--size", "20")
-    table = parquet.read_table("C/control.parquet")
-    groups = table["group"].to_pylist()
-    groups[0] = "b"
-    at = table.column_names.index("group")
-    parquet.write_table(table.set_column(at, table.schema.field("group"), [groups]), "C/control.parquet")
-    assert "divscore:" in run("control", "check", "C", code=2).stderr
-
-
-def test_sketch_merge_audit_equals_the_whole(files):
-    rows = np.load("mostly_a.npy")
-    np.save("monday.npy", rows[:250])
-    np.save("tuesday.npy", rows[250:])
-    for day in ("monday", "tuesday"):
-        run("sketch", f"{day}.npy", "--control", "labelled.parquet", "-o", f"{day}.sketch")
-    run("merge", "monday.sketch", "tuesday.sketch", "-o", "week.sketch")
-    merged = json.loads(run("audit", "week.sketch", "--control", "labelled.parquet", "--json", "-").stdout)
-    whole = json.loads(run("audit", "mostly_a.npy", "--control", "labelled.parquet", "--json", "-").stdout)
-    assert merged["collections"][0]["name"] == "week"
-    for key in ("count", "disparity", "interval", "divscore"):
-        assert merged["collections"][0][key] == pytest.approx(whole["collections"][0][key], abs=1e-9)
-
-
-def test_sketch_of_another_control_set_is_refused(files):
-    rng = np.random.default_rng(9)
-    write_table("other.parquet", vectors(rng, 30, 30), letter=["a"] * 30 + ["b"] * 30)
-    run("sketch", "even.npy", "--control", "labelled.parquet", "-o", "even.sketch")
-    assert "another control set" in run("audit", "even.sketch", "--control", "other.parquet", code=2).stderr
-
-
-def test_plan_both_ways(files):
-    result = json.loads(
-        run("plan", "labelled.parquet", "--attribute", "letter", "--labels", "200", "--json").stdout
-    )
-    assert 0.02 < result["width"] < 1
-    back = json.loads(
-        run("plan", "labelled.parquet", "--attribute", "letter", "--width", result["width"], "--json").stdout
-    )
-    assert back["labels"] == 200
-    assert "either --width" in run("plan", "labelled.parquet", code=2).stderr
-
-
 def test_rectified_and_iid_need_the_sample(files):
     assert "labelled random sample" in run(
         "audit", "even.npy", "--control", "labelled.parquet", "--estimator", "rectified", code=2
@@ -295,28 +201,6 @@ def test_skipped_rows_are_counted_listed_and_fatal_when_strict(files):
     assert "row 3" in run(*args, "--strict", code=2).stderr
 
 
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["audit", "absent.npy", "--control", "labelled.parquet"], "absent.npy"),
-        (["audit", "even.npy", "--control", "absent.parquet"], "absent.parquet"),
-        (["audit", "even.npy", "--control", "labelled.parquet", "--attribute", "colour"], "colour"),
-        (["audit", "even.npy", "--control", "labelled.parquet", "--groups", "a,c"], "'c'"),
-        (["audit", "even.npy", "--control", "labelled.parquet", "--confidence", "2"], "confidence"),
-        (["audit", "places.parquet", "--control", "labelled.parquet", "--by", "planet"], "planet"),
-        (["control", "select", "labelled.parquet", "-o", "C", "--size", "500"], "500"),
-        (["control", "select", "labelled.parquet", "-o", "C", "--alpha", "much"], "much"),
-        (["merge", "even.npy", "-o", "x.sketch"], "not a sketch"),
-    ],
-)
-def test_errors_are_one_clean_line(files, args, message):
-    result = run(*args, code=2)
-    assert result.stdout == ""
-    assert message in result.stderr
-    assert result.stderr.startswith("divscore: ")
-    assert result.stderr.count("\n") == 1
-
-
 def test_wrong_dimension(files):
     np.save("flat.npy", np.ones((30, D + 1), dtype=np.float32))
     assert "same encoder" in run("audit", "flat.npy", "--control", "labelled.parquet", code=2).stderr
@@ -338,55 +222,6 @@ def test_odd_names_stay_on_one_line(files):
 def test_workers_do_not_change_the_answer(files):
     args = ("audit", "mostly_a.npy", "--control", "labelled.parquet", "--json", "-")
     assert run(*args, "--workers", "1").stdout == run(*args, "--workers", "3").stdout
-
-
-def test_standard_input_and_exit_code_of_a_real_process(files):
-    rows = np.load("mostly_a.npy")
-    text = "".join(json.dumps({"v": row.tolist()}) + "\n" for row in rows)
-    command = [
-        sys.executable,
-        "-m",
-        "divscore",
-        "audit",
-        "-",
-        "--control",
-        "labelled.parquet",
-        "--max-disparity",
-        "0.1",
-    ]
-    result = subprocess.run(command, input=text, capture_output=True, text=True, env=os.environ, check=False)
-    assert result.returncode == 1, result.stderr
-    assert "Between" in result.stdout
-
-
-def test_every_command_has_help_with_an_example():
-    for command in (["audit"], ["plan"], ["sketch"], ["merge"], ["control", "select"]):
-        result = run(*command, "--help")
-        assert "Example" in result.stdout, command
-        assert "divscore " in result.stdout
-
-
-def test_demo_tells_the_truth(tmp_path):
-    result = run("demo", "--out", tmp_path / "demo")
-    assert result.stdout.count("In truth") == 3
-    assert "list C" in result.stdout
-    again = run(
-        "audit",
-        tmp_path / "demo/names.parquet",
-        "--control",
-        tmp_path / "demo/control",
-        "--by",
-        "list",
-        "--json",
-        "-",
-    )
-    entries = json.loads(again.stdout)["collections"]
-    for entry, truth in zip(entries, (-0.6, -0.2, 0.6), strict=True):
-        assert entry["interval"][0] <= truth <= entry["interval"][1]
-    saved = json.loads((tmp_path / "demo/audit.json").read_text())
-    assert [c["interval"] for c in saved["collections"]] == [
-        pytest.approx(entry["interval"], abs=1e-9) for entry in entries
-    ]
 
 
 def test_a_collection_of_one_item_each_says_nothing_of_the_item(files):
@@ -418,12 +253,6 @@ def test_self_training_accounts_for_unreadable_rows(files):
     assert "none" in run(*args).stdout
 
 
-def test_by_on_a_sketch_is_refused(files):
-    run("sketch", "even.npy", "--control", "labelled.parquet", "-o", "even.sketch")
-    args = ("audit", "even.sketch", "--control", "labelled.parquet", "--by", "place")
-    assert "no columns" in run(*args, code=2).stderr
-
-
 @pytest.mark.slow
 def test_ten_million_rows(files):
     rng = np.random.default_rng(8)
@@ -439,25 +268,6 @@ def test_ten_million_rows(files):
     ][0]
     assert entry["count"] == 10_000_000
     assert entry["interval"][0] <= 0.5 <= entry["interval"][1]
-
-
-def test_a_misspelt_command_is_answered_with_the_likely_one():
-    told = CliRunner().invoke(main, ["adit"])
-    assert told.exit_code == 2
-    assert "No such command 'adit'. Did you mean 'audit'?" in told.stderr
-    assert "Did you mean" not in CliRunner().invoke(main, ["xyzzy"]).stderr
-
-
-def test_representatives_can_be_listed(tmp_path, make_control):
-    control = make_control(3, (12, 12))
-    save_control(control, tmp_path / "C")
-    told = CliRunner().invoke(main, ["control", "show", str(tmp_path / "C"), "--examples"]).stdout
-    for at, name in enumerate(control.groups):
-        ids = ", ".join(control.ids[row] for row in control.rows(at, representatives=True))
-        assert f"{name}, representatives: {ids}" in told
-    assert (
-        "representatives: " not in CliRunner().invoke(main, ["control", "show", str(tmp_path / "C")]).stdout
-    )
 
 
 def test_files_of_the_same_name_are_told_apart(files):
@@ -507,3 +317,231 @@ def test_a_divscore_that_is_noise_stands_in_brackets(files):
         "noise: DivScore cannot use it"
         in run("control", "show", "weak.parquet", "--attribute", "group").stdout
     )
+
+
+# Texts and images
+
+
+def test_a_list_of_names_is_audited(names: Path) -> None:
+    done = run(
+        "audit", names / "list.txt", "--control", names / "pool.csv", "--attribute", "sex", "--json", "-"
+    )
+    found = json.loads(done.stdout)
+    assert found["encoder"].startswith("ngrams/1")
+    entry = found["collections"][0]
+    assert (entry["name"], entry["count"]) == ("list", 400)
+    assert entry["interval"][0] <= -0.5 <= entry["interval"][1]
+
+
+def test_standard_input_gives_the_same(names: Path) -> None:
+    common = ("--control", names / "pool.csv", "--attribute", "sex", "--json", "-")
+    text = (names / "list.txt").read_text(encoding="utf-8")
+    piped = json.loads(run("audit", "-", *common, input=text).stdout)["collections"][0]
+    read = json.loads(run("audit", names / "list.txt", *common).stdout)["collections"][0]
+    assert piped["name"] == "stdin"
+    assert piped["interval"] == read["interval"]
+
+
+def test_a_table_by_feed_counts_what_each_lost(names: Path) -> None:
+    done = run(
+        "audit",
+        names / "feeds.csv",
+        "--control",
+        names / "pool.csv",
+        "--attribute",
+        "sex",
+        "--by",
+        "feed",
+        "--json",
+        "-",
+    )
+    entries = {entry["name"]: entry for entry in json.loads(done.stdout)["collections"]}
+    assert {name: entry["count"] for name, entry in entries.items()} == {"a": 200, "b": 200}
+    assert entries["a"]["skipped"]["empty"] == 1
+    assert "empty" not in entries["b"]["skipped"]
+    assert "400 of 401 items encoded; 1 had nothing to encode" in done.stderr
+    told = invoke(
+        "audit", names / "feeds.csv", "--control", names / "pool.csv", "--attribute", "sex", "--verbose"
+    ).stderr
+    assert "feeds.csv, 400: is empty" in told
+    strict = invoke(
+        "audit", names / "feeds.csv", "--control", names / "pool.csv", "--attribute", "sex", "--strict"
+    )
+    assert strict.exit_code == 2
+    assert "feeds.csv, 400: is empty; fix or remove it" in strict.stderr
+
+
+def test_a_gate_says_which_collections_it_stops(names: Path) -> None:
+    common = (
+        "audit",
+        names / "feeds.csv",
+        "--control",
+        names / "pool.csv",
+        "--attribute",
+        "sex",
+        "--by",
+        "feed",
+    )
+    done = invoke(*common, "--max-disparity", "0.01")
+    assert done.exit_code in {1, 3}
+    assert "a: beyond the limit of ±0.01" in done.stderr or "a: not certainly within the limit" in done.stderr
+    assert "limit of" not in invoke(*common, "--max-disparity", "1").stderr
+
+
+def test_the_same_warning_of_several_collections_is_said_once(names: Path, tmp_path: Path) -> None:
+    listed = (names / "list.txt").read_text(encoding="utf-8").split("\n")[:30]
+    rows = "\n".join(f"{name},{'abc'[at % 3]}" for at, name in enumerate(listed))
+    (tmp_path / "few.csv").write_text(f"name,feed\n{rows}\n", encoding="utf-8")
+    done = run(
+        "audit", tmp_path / "few.csv", "--control", names / "pool.csv", "--attribute", "sex", "--by", "feed"
+    )
+    assert "a, b, c: cannot tell: 10 items are too few" in done.stderr
+    assert done.stderr.count("too few") == 1
+    assert "(" in done.stdout.splitlines()[1]  # numbers that do not count stand in brackets
+
+
+def test_the_pools_column_may_be_named_as_the_collections(names: Path, tmp_path: Path) -> None:
+    lines = (names / "pool.csv").read_text(encoding="utf-8").splitlines()
+    cells = [line.split(",") for line in lines[1:]]
+    rows = "\n".join(f"{name},{at % 90},{at % 7},town,{sex}" for at, (name, sex) in enumerate(cells))
+    (tmp_path / "pool.csv").write_text(f"label,age,size,city,sex\n{rows}\n", encoding="utf-8")
+    (tmp_path / "list.csv").write_text("label\n" + (names / "list.txt").read_text(encoding="utf-8"))
+    common = ("--control", tmp_path / "pool.csv", "--attribute", "sex", "--json", "-")
+    done = run("audit", tmp_path / "list.csv", "--column", "label", *common)
+    assert json.loads(done.stdout)["encoder"].startswith("ngrams/1")
+
+
+def test_a_labelled_sample_of_texts(names: Path, tmp_path: Path) -> None:
+    every = dict(zip(*first_names(), strict=True))
+    sample = (names / "list.txt").read_text(encoding="utf-8").split("\n")[:60]
+    rows = "\n".join(f"{name},{every[name]}" for name in sample)
+    (tmp_path / "sample.csv").write_text(f"name,sex\n{rows}\n", encoding="utf-8")
+    common = ("--control", names / "pool.csv", "--attribute", "sex", "--json", "-")
+    done = run(
+        "audit",
+        names / "list.txt",
+        *common,
+        "--estimator",
+        "rectified",
+        "--labelled-sample",
+        tmp_path / "sample.csv",
+    )
+    low, high = json.loads(done.stdout)["collections"][0]["interval"]
+    assert low <= -0.5 <= high
+
+
+def test_folders_of_pictures_by_folder_with_a_cache(pictures: Path, tmp_path: Path) -> None:
+    common = ("--encoder", "onnx", "--model", pictures / "tiny.onnx", "--cache", tmp_path / "cache")
+    asked = (
+        "audit",
+        pictures / "photos",
+        "--control",
+        pictures / "labelled",
+        "--attribute",
+        "colour",
+        *common,
+    )
+    done = run(*asked, "--by", "folder", "--json", "-")
+    entries = {entry["name"]: entry for entry in json.loads(done.stdout)["collections"]}
+    assert entries["red"]["skipped"]["unreadable"] == 1
+    assert entries["blue"]["skipped"]["unreadable"] == 0
+    assert entries["red"]["disparity"] < -0.8
+    assert entries["blue"]["disparity"] > 0.8
+    assert len(list((tmp_path / "cache").glob("onnx-*.sqlite"))) == 1
+    assert "these files were not read, as their formats are not supported: 1 .heic" in done.stderr
+    again = json.loads(run(*asked, "--by", "folder", "--json", "-").stdout)
+    assert again["collections"] == json.loads(done.stdout)["collections"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--encoder", "ngrams"), "the encoder 'ngrams' takes texts, not images"),
+        (("--encoder", "onnx"), "the encoder 'onnx' needs --model"),
+        (("--encoder", "onnx", "--model", "no/such.onnx"), "no/such.onnx"),
+        (("-E", "colour"), "--encoder-option takes NAME=VALUE, got 'colour'"),
+        (("--by", "country"), "has no column 'country'"),
+        (("--pca", "none.npz"), "none.npz does not exist"),
+    ],
+)
+def test_mistakes_are_one_clean_line(pictures: Path, arguments: tuple[str, ...], said: str) -> None:
+    done = invoke("audit", pictures / "photos", "--control", pictures / "labelled", "--no-cache", *arguments)
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") <= 3
+    assert "Traceback" not in done.stderr
+
+
+def test_pictures_named_one_by_one_are_no_collections(pictures: Path) -> None:
+    some = sorted((pictures / "photos" / "red").glob("0*.png"))[:3]
+    done = invoke("audit", *some, "--control", pictures / "labelled")
+    assert done.exit_code == 2
+    assert "3 images were named one by one" in done.stderr
+
+
+def test_figures_beside_texts_are_not_taken_for_vectors(names: Path, tmp_path: Path) -> None:
+    every, sexes = first_names()
+    rows = [
+        f"my name is {n} you know,{i},{i * 2},{s}" for i, (n, s) in enumerate(zip(every, sexes, strict=True))
+    ]
+    (tmp_path / "pool.csv").write_text(
+        "bio,likes,shares,sex\n" + "\n".join(rows[:120]) + "\n", encoding="utf-8"
+    )
+    (tmp_path / "posts.csv").write_text(
+        "bio,likes,shares,sex\n" + "\n".join(rows[120:320]) + "\n", encoding="utf-8"
+    )
+    done = run(
+        "audit",
+        tmp_path / "posts.csv",
+        "--control",
+        tmp_path / "pool.csv",
+        "--attribute",
+        "sex",
+        "--json",
+        "-",
+    )
+    assert json.loads(done.stdout)["encoder"].startswith("ngrams/1")
+
+
+def test_vectors_of_an_unknown_encoder_are_not_compared_with_texts(names: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "pool.npz", embedding=rng.normal(size=(40, 512)), group=np.array(["a", "b"] * 20))
+    done = invoke("audit", names / "list.txt", "--control", tmp_path / "pool.npz")
+    assert done.exit_code == 2
+    assert "does not say which encoder made its vectors" in done.stderr
+    np.save(tmp_path / "v.npy", rng.normal(size=(40, 512)))
+    told = invoke("audit", tmp_path / "v.npy", "--control", names / "pool.csv", "--attribute", "sex")
+    assert "does not say which encoder made it; assuming the control set's, ngrams/1" in told.stderr
+
+
+def test_a_model_that_is_not_used_is_refused(names: Path) -> None:
+    done = invoke(
+        "audit",
+        names / "list.txt",
+        "--control",
+        names / "pool.csv",
+        "--attribute",
+        "sex",
+        "--model",
+        "words.bin",
+    )
+    assert done.exit_code == 2
+    assert "the encoder 'ngrams' has no model" in done.stderr
+
+
+def test_half_a_character_in_a_column(names: Path, tmp_path: Path) -> None:
+    listed = (names / "list.txt").read_text(encoding="utf-8").split("\n")[:40]
+    rows = "\n".join(json.dumps({"text": name, "feed": chr(0xDC00) + "x"}) for name in listed)
+    (tmp_path / "a.jsonl").write_text(rows + "\n", encoding="utf-8")
+    common = ("--control", names / "pool.csv", "--attribute", "sex", "--by", "feed")
+    run("audit", tmp_path / "a.jsonl", *common, "--json", tmp_path / "out.json")
+    assert json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["collections"][0]["name"] == "?x"
+
+
+def test_an_empty_picture_among_others_of_a_pattern(pictures: Path, tmp_path: Path) -> None:
+    for path in sorted((pictures / "photos" / "red").glob("00*.png")):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "none.png").touch()
+    common = ("--encoder", "onnx", "--model", pictures / "tiny.onnx", "--no-cache", "--json", "-")
+    done = run("audit", f"{tmp_path}/*.png", "--control", pictures / "labelled", *common)
+    assert json.loads(done.stdout)["collections"][0]["skipped"]["unreadable"] == 1

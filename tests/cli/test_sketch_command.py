@@ -1,4 +1,4 @@
-"""`divscore sketch` and `divscore merge`: folders of sketches, and what was missing when one was made."""
+"""`divscore sketch` and `divscore merge`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from commands import document, run
 from pyarrow import parquet
+from tables import (
+    mixed,
+    vectors,
+    write_table,
+)
 
 from divscore.cli import main
-
-
-def run(*arguments: Any) -> Any:
-    done = CliRunner().invoke(main, [str(each) for each in arguments])
-    assert done.exit_code == 0, done.stderr
-    return done
+from divscore.text import named
 
 
 @pytest.fixture
@@ -168,3 +169,86 @@ def test_a_sketch_cannot_be_written_to_an_address(control: Path, tmp_path: Path)
     done = CliRunner().invoke(main, asked)
     assert done.exit_code == 2
     assert "s3://bucket/x.sketch is a URL" in done.stderr
+
+
+def test_sketch_merge_audit_equals_the_whole(files):
+    rows = np.load("mostly_a.npy")
+    np.save("monday.npy", rows[:250])
+    np.save("tuesday.npy", rows[250:])
+    for day in ("monday", "tuesday"):
+        run("sketch", f"{day}.npy", "--control", "labelled.parquet", "-o", f"{day}.sketch")
+    run("merge", "monday.sketch", "tuesday.sketch", "-o", "week.sketch")
+    merged = json.loads(run("audit", "week.sketch", "--control", "labelled.parquet", "--json", "-").stdout)
+    whole = json.loads(run("audit", "mostly_a.npy", "--control", "labelled.parquet", "--json", "-").stdout)
+    assert merged["collections"][0]["name"] == "week"
+    for key in ("count", "disparity", "interval", "divscore"):
+        assert merged["collections"][0][key] == pytest.approx(whole["collections"][0][key], abs=1e-9)
+
+
+def test_sketch_of_another_control_set_is_refused(files):
+    rng = np.random.default_rng(9)
+    write_table("other.parquet", vectors(rng, 30, 30), letter=["a"] * 30 + ["b"] * 30)
+    run("sketch", "even.npy", "--control", "labelled.parquet", "-o", "even.sketch")
+    assert "another control set" in run("audit", "even.sketch", "--control", "other.parquet", code=2).stderr
+
+
+def test_by_on_a_sketch_is_refused(files):
+    run("sketch", "even.npy", "--control", "labelled.parquet", "-o", "even.sketch")
+    args = ("audit", "even.sketch", "--control", "labelled.parquet", "--by", "place")
+    assert "no columns" in run(*args, code=2).stderr
+
+
+def test_a_sketch_of_texts(names: Path, tmp_path: Path) -> None:
+    control = ("--control", names / "pool.csv", "--attribute", "sex")
+    run("sketch", names / "list.txt", *control, "-o", tmp_path / "s")
+    one, other = (
+        document("audit", path, *control)["collections"][0] for path in (tmp_path / "s", names / "list.txt")
+    )
+    assert one["interval"] == other["interval"]
+
+
+def test_many_collections_of_a_sketch_are_counted_legibly(posts: None) -> None:
+    rng = np.random.default_rng(2)
+    write_table(
+        "posts.parquet", mixed(rng, np.arange(2400) % 2 == 0), user=[f"u{at // 2}" for at in range(2400)]
+    )
+    told = run(
+        "sketch", "posts.parquet", "--control", "labelled.parquet", "--by", "user", "-o", "u.sketch"
+    ).stderr
+    assert "wrote u.sketch: 2,400 items in 1,200 collections, " in told
+    Path("v.sketch").write_bytes(Path("u.sketch").read_bytes())
+    joined = run("merge", "u.sketch", "v.sketch", "-o", "w.sketch").stderr
+    first = ", ".join(f"u{at} with 4 items" for at in range(12))
+    assert joined == f"wrote w.sketch: 4,800 items in 1,200 collections: {first} and 1,188 more\n"
+
+
+def test_a_merge_of_few_collections_names_them_all(posts: None) -> None:
+    rng = np.random.default_rng(2)
+    names = [None if at == 11 else f"u{at:02d}" for at in range(12) for _ in range(4)]
+    write_table("posts.parquet", mixed(rng, np.arange(48) % 2 == 0), user=names)
+    asked = ["--control", "labelled.parquet", "--by", "user"]
+    for name in ("a", "b"):
+        run("sketch", "posts.parquet", *asked, "-o", f"{name}.sketch")
+    told = ", ".join(f"{named(name or '')} with 8 items" for name in dict.fromkeys(names))
+    assert run("merge", "a.sketch", "b.sketch", "-o", "c.sketch").stderr == f"wrote c.sketch: {told}\n"
+
+
+def test_files_that_are_named_twice_are_said_in_one_line(posts: None) -> None:
+    run("sketch", "posts.parquet", "--control", "labelled.parquet", "-o", "a.sketch")
+    paths = [f"days/{at:02d}.sketch" for at in range(20)]
+    Path("days").mkdir()
+    for path in paths:
+        Path(path).write_bytes(Path("a.sketch").read_bytes())
+    told = run("merge", "days", *paths, *paths, "-o", "all.sketch").stderr.splitlines()
+    assert told[0] == f"{', '.join(paths[:12])} and 8 more were named twice; each is counted once"
+    assert len(told) == 2
+
+
+def test_a_quoted_pattern_stands_for_sketches(posts: None) -> None:
+    Path("days").mkdir()
+    for name in ("a", "b", "rest"):
+        run("sketch", "posts.parquet", "--control", "labelled.parquet", "-o", f"days/{name}.sketch")
+    found = json.loads(run("audit", "days/?.sketch", "--control", "labelled.parquet", "--json", "-").stdout)
+    assert [each["name"] for each in found["collections"]] == ["a", "b"]
+    assert "wrote all.sketch" in run("merge", "days/?.sketch", "-o", "all.sketch").stderr
+    assert "no such file" in run("merge", "days/x*.sketch", "-o", "all.sketch", code=2).stderr

@@ -1,0 +1,100 @@
+"""Progress, messages and pipes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import on_terminal
+
+from divscore.cli.console import _pace
+
+
+def test_a_bar_tells_the_speed_since_the_start() -> None:
+    assert _pace(8_000_000, None, 0.05) == "8,000,000 –/s 0:00:00 gone"
+    assert _pace(8_000_000, 9_000_000, 0.99) == "8,000,000/9,000,000 –/s 0:00:00 gone"
+    assert _pace(0, 100, 5.0) == "0/100 –/s 0:00:05 gone"
+    assert _pace(500, None, 2.0) == "500 250/s 0:00:02 gone"
+    assert _pace(500, 1000, 2.0) == "500/1,000 250/s 0:00:02 gone, 0:00:02 left"
+    assert _pace(3, 3600, 2.0) == "3/3,600 1.5/s 0:00:02 gone, 0:39:58 left"
+    assert _pace(1001, 1000, 2.0).endswith(", 0:00:00 left")  # a total may be a guess
+
+
+@pytest.mark.parametrize("total", [None, 4000])
+def test_a_bar_on_terminal(total: int | None) -> None:
+    code = (
+        "import time\n"
+        "from divscore.cli.console import progress_bar\n"
+        f"with progress_bar('rows', {total}) as advance:\n"
+        "    for pause in (0.3, 1.2):\n"
+        "        advance(1000)\n"
+        "        time.sleep(pause)\n"
+    )
+    shown = on_terminal(["-c", code], "stderr")
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    frames = [line for line in re.split(r"[\r\n]+", plain) if "gone" in line]
+    assert all("–/s" in line for line in frames if "0:00:00 gone" in line)
+    late = [line for line in frames if "0:00:01 gone" in line]
+    assert late
+    for line in late:
+        assert 500 <= float(re.search(r"([\d,]+)/s", line)[1].replace(",", "")) <= 2000  # type: ignore[index]
+        assert bool(re.search(r"gone, 0:00:0\d left", line)) == (total is not None)
+    assert total is not None or "left" not in plain
+
+
+SLOWLY = """
+import sys, time
+from divscore.cli.console import progress_bar, warn
+with progress_bar(sys.argv[1], 3000) as advance:
+    for at in range(30):
+        time.sleep(0.05)
+        advance(100)
+        if at == 15:
+            warn("left out: a file with a name")
+"""
+
+
+@pytest.mark.parametrize("name", ["collections", "a name that is longer than there is room for " * 3])
+def test_a_message_does_not_run_into_the_bar_which_has_one_line(name: str) -> None:
+    written = on_terminal(["-c", SLOWLY, name], "stderr", columns=80)
+    before, after = written.split("left out: a file with a name")
+    assert before.endswith("\x1b[2K")  # the line is cleared
+    assert after.startswith("\n")
+    # Only at the end does the cursor go up, to where the bar was: it never had a second line.
+    assert written.count("\x1b[1A") == 1
+    assert "3,000/3,000" in written
+    assert "0:00:01 gone, 0:00:00 left" in written
+
+
+def test_progress_in_a_log_is_a_line_now_and_then(names: Path, tmp_path: Path) -> None:
+    code = (
+        "import divscore.cli.console as c; c.LINE_SECONDS = 0.0\n"
+        "from divscore.cli import main\n"
+        f"main(['embed', {str(names / 'list.txt')!r}, '-o', {str(tmp_path / 'x.arrow')!r}])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "200"},
+        check=True,
+    )
+    assert "list: 400, " in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_broken_pipe_does_not_open_the_gate(names: Path) -> None:
+    command = (
+        f"{sys.executable} -m divscore audit {names / 'list.txt'} --control {names / 'pool.csv'} --attribute sex "
+        "--max-disparity 0.01 2>/dev/null"
+    )
+    plain = subprocess.run(command, shell=True, stdout=subprocess.DEVNULL, check=False).returncode
+    piped = subprocess.run(
+        ["bash", "-c", f"{command} | true; echo ${{PIPESTATUS[0]}}"], capture_output=True, text=True
+    )
+    assert plain in {1, 3}
+    assert int(piped.stdout.split()[-1]) == plain

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from clifiles import audited, files, people, pictures, posts, whole  # noqa: F401  fixtures of tests/cli
 from hypothesis import settings
 
 from divscore.control.controlset import ControlSet

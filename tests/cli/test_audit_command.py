@@ -322,9 +322,9 @@ def test_a_divscore_that_is_noise_stands_in_brackets(files):
 # Texts and images
 
 
-def test_a_list_of_names_is_audited(names: Path) -> None:
+def test_a_list_of_names_is_audited(people: Path) -> None:
     done = run(
-        "audit", names / "list.txt", "--control", names / "pool.csv", "--attribute", "sex", "--json", "-"
+        "audit", people / "list.txt", "--control", people / "pool.csv", "--attribute", "sex", "--json", "-"
     )
     found = json.loads(done.stdout)
     assert found["encoder"].startswith("ngrams/1")
@@ -333,21 +333,21 @@ def test_a_list_of_names_is_audited(names: Path) -> None:
     assert entry["interval"][0] <= -0.5 <= entry["interval"][1]
 
 
-def test_standard_input_gives_the_same(names: Path) -> None:
-    common = ("--control", names / "pool.csv", "--attribute", "sex", "--json", "-")
-    text = (names / "list.txt").read_text(encoding="utf-8")
+def test_standard_input_gives_the_same(people: Path) -> None:
+    common = ("--control", people / "pool.csv", "--attribute", "sex", "--json", "-")
+    text = (people / "list.txt").read_text(encoding="utf-8")
     piped = json.loads(run("audit", "-", *common, input=text).stdout)["collections"][0]
-    read = json.loads(run("audit", names / "list.txt", *common).stdout)["collections"][0]
+    read = json.loads(run("audit", people / "list.txt", *common).stdout)["collections"][0]
     assert piped["name"] == "stdin"
     assert piped["interval"] == read["interval"]
 
 
-def test_a_table_by_feed_counts_what_each_lost(names: Path) -> None:
+def test_a_table_by_feed_counts_what_each_lost(people: Path) -> None:
     done = run(
         "audit",
-        names / "feeds.csv",
+        people / "feeds.csv",
         "--control",
-        names / "pool.csv",
+        people / "pool.csv",
         "--attribute",
         "sex",
         "--by",
@@ -361,22 +361,22 @@ def test_a_table_by_feed_counts_what_each_lost(names: Path) -> None:
     assert "empty" not in entries["b"]["skipped"]
     assert "400 of 401 items encoded; 1 had nothing to encode" in done.stderr
     told = invoke(
-        "audit", names / "feeds.csv", "--control", names / "pool.csv", "--attribute", "sex", "--verbose"
+        "audit", people / "feeds.csv", "--control", people / "pool.csv", "--attribute", "sex", "--verbose"
     ).stderr
     assert "feeds.csv, 400: is empty" in told
     strict = invoke(
-        "audit", names / "feeds.csv", "--control", names / "pool.csv", "--attribute", "sex", "--strict"
+        "audit", people / "feeds.csv", "--control", people / "pool.csv", "--attribute", "sex", "--strict"
     )
     assert strict.exit_code == 2
     assert "feeds.csv, 400: is empty; fix or remove it" in strict.stderr
 
 
-def test_a_gate_says_which_collections_it_stops(names: Path) -> None:
+def test_a_gate_says_which_collections_it_stops(people: Path) -> None:
     common = (
         "audit",
-        names / "feeds.csv",
+        people / "feeds.csv",
         "--control",
-        names / "pool.csv",
+        people / "pool.csv",
         "--attribute",
         "sex",
         "--by",
@@ -388,38 +388,38 @@ def test_a_gate_says_which_collections_it_stops(names: Path) -> None:
     assert "limit of" not in invoke(*common, "--max-disparity", "1").stderr
 
 
-def test_the_same_warning_of_several_collections_is_said_once(names: Path, tmp_path: Path) -> None:
-    listed = (names / "list.txt").read_text(encoding="utf-8").split("\n")[:30]
+def test_the_same_warning_of_several_collections_is_said_once(people: Path, tmp_path: Path) -> None:
+    listed = (people / "list.txt").read_text(encoding="utf-8").split("\n")[:30]
     rows = "\n".join(f"{name},{'abc'[at % 3]}" for at, name in enumerate(listed))
     (tmp_path / "few.csv").write_text(f"name,feed\n{rows}\n", encoding="utf-8")
     done = run(
-        "audit", tmp_path / "few.csv", "--control", names / "pool.csv", "--attribute", "sex", "--by", "feed"
+        "audit", tmp_path / "few.csv", "--control", people / "pool.csv", "--attribute", "sex", "--by", "feed"
     )
     assert "a, b, c: cannot tell: 10 items are too few" in done.stderr
     assert done.stderr.count("too few") == 1
     assert "(" in done.stdout.splitlines()[1]  # numbers that do not count stand in brackets
 
 
-def test_the_pools_column_may_be_named_as_the_collections(names: Path, tmp_path: Path) -> None:
-    lines = (names / "pool.csv").read_text(encoding="utf-8").splitlines()
+def test_the_pools_column_may_be_named_as_the_collections(people: Path, tmp_path: Path) -> None:
+    lines = (people / "pool.csv").read_text(encoding="utf-8").splitlines()
     cells = [line.split(",") for line in lines[1:]]
     rows = "\n".join(f"{name},{at % 90},{at % 7},town,{sex}" for at, (name, sex) in enumerate(cells))
     (tmp_path / "pool.csv").write_text(f"label,age,size,city,sex\n{rows}\n", encoding="utf-8")
-    (tmp_path / "list.csv").write_text("label\n" + (names / "list.txt").read_text(encoding="utf-8"))
+    (tmp_path / "list.csv").write_text("label\n" + (people / "list.txt").read_text(encoding="utf-8"))
     common = ("--control", tmp_path / "pool.csv", "--attribute", "sex", "--json", "-")
     done = run("audit", tmp_path / "list.csv", "--column", "label", *common)
     assert json.loads(done.stdout)["encoder"].startswith("ngrams/1")
 
 
-def test_a_labelled_sample_of_texts(names: Path, tmp_path: Path) -> None:
+def test_a_labelled_sample_of_texts(people: Path, tmp_path: Path) -> None:
     every = dict(zip(*first_names(), strict=True))
-    sample = (names / "list.txt").read_text(encoding="utf-8").split("\n")[:60]
+    sample = (people / "list.txt").read_text(encoding="utf-8").split("\n")[:60]
     rows = "\n".join(f"{name},{every[name]}" for name in sample)
     (tmp_path / "sample.csv").write_text(f"name,sex\n{rows}\n", encoding="utf-8")
-    common = ("--control", names / "pool.csv", "--attribute", "sex", "--json", "-")
+    common = ("--control", people / "pool.csv", "--attribute", "sex", "--json", "-")
     done = run(
         "audit",
-        names / "list.txt",
+        people / "list.txt",
         *common,
         "--estimator",
         "rectified",
@@ -479,7 +479,7 @@ def test_pictures_named_one_by_one_are_no_collections(pictures: Path) -> None:
     assert "3 images were named one by one" in done.stderr
 
 
-def test_figures_beside_texts_are_not_taken_for_vectors(names: Path, tmp_path: Path) -> None:
+def test_figures_beside_texts_are_not_taken_for_vectors(people: Path, tmp_path: Path) -> None:
     every, sexes = first_names()
     rows = [
         f"my name is {n} you know,{i},{i * 2},{s}" for i, (n, s) in enumerate(zip(every, sexes, strict=True))
@@ -503,23 +503,23 @@ def test_figures_beside_texts_are_not_taken_for_vectors(names: Path, tmp_path: P
     assert json.loads(done.stdout)["encoder"].startswith("ngrams/1")
 
 
-def test_vectors_of_an_unknown_encoder_are_not_compared_with_texts(names: Path, tmp_path: Path) -> None:
+def test_vectors_of_an_unknown_encoder_are_not_compared_with_texts(people: Path, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "pool.npz", embedding=rng.normal(size=(40, 512)), group=np.array(["a", "b"] * 20))
-    done = invoke("audit", names / "list.txt", "--control", tmp_path / "pool.npz")
+    done = invoke("audit", people / "list.txt", "--control", tmp_path / "pool.npz")
     assert done.exit_code == 2
     assert "does not say which encoder made its vectors" in done.stderr
     np.save(tmp_path / "v.npy", rng.normal(size=(40, 512)))
-    told = invoke("audit", tmp_path / "v.npy", "--control", names / "pool.csv", "--attribute", "sex")
+    told = invoke("audit", tmp_path / "v.npy", "--control", people / "pool.csv", "--attribute", "sex")
     assert "does not say which encoder made it; assuming the control set's, ngrams/1" in told.stderr
 
 
-def test_a_model_that_is_not_used_is_refused(names: Path) -> None:
+def test_a_model_that_is_not_used_is_refused(people: Path) -> None:
     done = invoke(
         "audit",
-        names / "list.txt",
+        people / "list.txt",
         "--control",
-        names / "pool.csv",
+        people / "pool.csv",
         "--attribute",
         "sex",
         "--model",
@@ -529,11 +529,11 @@ def test_a_model_that_is_not_used_is_refused(names: Path) -> None:
     assert "the encoder 'ngrams' has no model" in done.stderr
 
 
-def test_half_a_character_in_a_column(names: Path, tmp_path: Path) -> None:
-    listed = (names / "list.txt").read_text(encoding="utf-8").split("\n")[:40]
+def test_half_a_character_in_a_column(people: Path, tmp_path: Path) -> None:
+    listed = (people / "list.txt").read_text(encoding="utf-8").split("\n")[:40]
     rows = "\n".join(json.dumps({"text": name, "feed": chr(0xDC00) + "x"}) for name in listed)
     (tmp_path / "a.jsonl").write_text(rows + "\n", encoding="utf-8")
-    common = ("--control", names / "pool.csv", "--attribute", "sex", "--by", "feed")
+    common = ("--control", people / "pool.csv", "--attribute", "sex", "--by", "feed")
     run("audit", tmp_path / "a.jsonl", *common, "--json", tmp_path / "out.json")
     assert json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["collections"][0]["name"] == "?x"
 

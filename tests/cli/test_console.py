@@ -70,11 +70,11 @@ def test_a_message_does_not_run_into_the_bar_which_has_one_line(name: str) -> No
     assert "0:00:01 gone, 0:00:00 left" in written
 
 
-def test_progress_in_a_log_is_a_line_now_and_then(names: Path, tmp_path: Path) -> None:
+def test_progress_in_a_log_is_a_line_now_and_then(people: Path, tmp_path: Path) -> None:
     code = (
         "import divscore.cli.console as c; c.LINE_SECONDS = 0.0\n"
         "from divscore.cli import main\n"
-        f"main(['embed', {str(names / 'list.txt')!r}, '-o', {str(tmp_path / 'x.arrow')!r}])"
+        f"main(['embed', {str(people / 'list.txt')!r}, '-o', {str(tmp_path / 'x.arrow')!r}])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -87,9 +87,9 @@ def test_progress_in_a_log_is_a_line_now_and_then(names: Path, tmp_path: Path) -
     assert done.stdout == ""
 
 
-def test_a_broken_pipe_does_not_open_the_gate(names: Path) -> None:
+def test_a_broken_pipe_does_not_open_the_gate(people: Path) -> None:
     command = (
-        f"{sys.executable} -m divscore audit {names / 'list.txt'} --control {names / 'pool.csv'} --attribute sex "
+        f"{sys.executable} -m divscore audit {people / 'list.txt'} --control {people / 'pool.csv'} --attribute sex "
         "--max-disparity 0.01 2>/dev/null"
     )
     plain = subprocess.run(command, shell=True, stdout=subprocess.DEVNULL, check=False).returncode

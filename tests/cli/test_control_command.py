@@ -60,8 +60,8 @@ def test_representatives_can_be_listed(tmp_path, make_control):
     )
 
 
-def test_a_small_pool_gives_as_many_representatives_as_it_can(names: Path, tmp_path: Path) -> None:
-    lines = (names / "pool.csv").read_text(encoding="utf-8").splitlines()
+def test_a_small_pool_gives_as_many_representatives_as_it_can(people: Path, tmp_path: Path) -> None:
+    lines = (people / "pool.csv").read_text(encoding="utf-8").splitlines()
     (tmp_path / "small.csv").write_text("\n".join([lines[0], *lines[1:13], *lines[101:121]]) + "\n")
     asked = ("control", "select", tmp_path / "small.csv", "--attribute", "sex", "-o", tmp_path / "C")
     assert "24 representatives of 32" in run(*asked).stderr
@@ -70,11 +70,11 @@ def test_a_small_pool_gives_as_many_representatives_as_it_can(names: Path, tmp_p
     assert "use a smaller size" in refused.stderr
 
 
-def test_a_control_set_remembers_its_encoder(names: Path, tmp_path: Path) -> None:
+def test_a_control_set_remembers_its_encoder(people: Path, tmp_path: Path) -> None:
     run(
         "control",
         "select",
-        names / "pool.csv",
+        people / "pool.csv",
         "--attribute",
         "sex",
         "-o",
@@ -82,9 +82,9 @@ def test_a_control_set_remembers_its_encoder(names: Path, tmp_path: Path) -> Non
         "-E",
         "dimension=256",
     )
-    found = json.loads(run("audit", names / "list.txt", "--control", tmp_path / "C", "--json", "-").stdout)
+    found = json.loads(run("audit", people / "list.txt", "--control", tmp_path / "C", "--json", "-").stdout)
     assert "256" in found["encoder"]
-    other = invoke("audit", names / "list.txt", "--control", tmp_path / "C", "-E", "dimension=128")
+    other = invoke("audit", people / "list.txt", "--control", tmp_path / "C", "-E", "dimension=128")
     assert other.exit_code == 2
     assert (
         "was encoded by 'ngrams/1 dimension=128', the control set by 'ngrams/1 dimension=256'" in other.stderr

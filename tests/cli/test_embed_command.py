@@ -13,17 +13,17 @@ from divscore.encoders.registry import ENCODERS
 from divscore.jobs.cache import default_cache
 
 
-def test_embedding_first_gives_the_same_audit(names: Path, tmp_path: Path) -> None:
-    done = run("embed", names / "feeds.csv", "-o", tmp_path / "feeds.arrow", "--json")
+def test_embedding_first_gives_the_same_audit(people: Path, tmp_path: Path) -> None:
+    done = run("embed", people / "feeds.csv", "-o", tmp_path / "feeds.arrow", "--json")
     facts = json.loads(done.stdout)
     assert (facts["items"], facts["vectors"], facts["skipped"]["empty"]) == (401, 400, 1)
     assert "wrote" in done.stderr
     assert (
         (tmp_path / "feeds.arrow.skipped.csv").read_text().splitlines()[1].startswith("400,empty,is empty,")
     )
-    common = ("--control", names / "pool.csv", "--attribute", "sex", "--json", "-")
+    common = ("--control", people / "pool.csv", "--attribute", "sex", "--json", "-")
     for by in ((), ("--by", "feed")):
-        direct = json.loads(run("audit", names / "feeds.csv", *common, *by).stdout)
+        direct = json.loads(run("audit", people / "feeds.csv", *common, *by).stdout)
         stored = json.loads(run("audit", tmp_path / "feeds.arrow", *common, *by).stdout)
         for one, other in zip(direct["collections"], stored["collections"], strict=True):
             assert one["interval"] == other["interval"]
@@ -75,10 +75,12 @@ def test_the_cache_is_in_the_users_folder(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert default_cache() == tmp_path / "mine"
 
 
-def test_standard_input_serves_every_command(names: Path, tmp_path: Path) -> None:
-    text = (names / "feeds.csv").read_text(encoding="utf-8")
+def test_standard_input_serves_every_command(people: Path, tmp_path: Path) -> None:
+    text = (people / "feeds.csv").read_text(encoding="utf-8")
     facts = json.loads(run("embed", "-", "-o", tmp_path / "x.arrow", "--json", input=text).stdout)
     assert facts["vectors"] == 400
-    pool = (names / "pool.csv").read_text(encoding="utf-8")
-    done = run("audit", names / "list.txt", "--control", "-", "--attribute", "sex", "--json", "-", input=pool)
+    pool = (people / "pool.csv").read_text(encoding="utf-8")
+    done = run(
+        "audit", people / "list.txt", "--control", "-", "--attribute", "sex", "--json", "-", input=pool
+    )
     assert json.loads(done.stdout)["control"]["labelled"] == 200

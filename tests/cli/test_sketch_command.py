@@ -198,11 +198,11 @@ def test_by_on_a_sketch_is_refused(files):
     assert "no columns" in run(*args, code=2).stderr
 
 
-def test_a_sketch_of_texts(names: Path, tmp_path: Path) -> None:
-    control = ("--control", names / "pool.csv", "--attribute", "sex")
-    run("sketch", names / "list.txt", *control, "-o", tmp_path / "s")
+def test_a_sketch_of_texts(people: Path, tmp_path: Path) -> None:
+    control = ("--control", people / "pool.csv", "--attribute", "sex")
+    run("sketch", people / "list.txt", *control, "-o", tmp_path / "s")
     one, other = (
-        document("audit", path, *control)["collections"][0] for path in (tmp_path / "s", names / "list.txt")
+        document("audit", path, *control)["collections"][0] for path in (tmp_path / "s", people / "list.txt")
     )
     assert one["interval"] == other["interval"]
 

@@ -46,7 +46,7 @@ def files(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def names(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pool of 200 labelled names, a list of 400 others (100 of women), and the same as a table of two feeds."""
     root = tmp_path_factory.mktemp("names")
     rng = np.random.default_rng(0)

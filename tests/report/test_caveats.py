@@ -11,8 +11,8 @@ from divscore.audit.audit import audit
 from divscore.audit.document import document
 from divscore.audit.trust import DIFFERS, NO_MIXTURE, NOT_QUITE
 from divscore.report.caveats import checks, notices
+from divscore.report.listing import uninformative
 from divscore.report.summary import Context, summarise
-from divscore.report.table import uninformative
 from divscore.sketch.missing import Missing, MissingPart
 
 

@@ -11,9 +11,9 @@ from divscore import ControlSet
 from divscore.audit.audit import audit
 from divscore.errors import InputError, MismatchError
 from divscore.estimators.interval import Interval
+from divscore.report.listing import table
 from divscore.report.page import render_html, render_markdown
 from divscore.report.summary import Context, Input, headline, lead, overview, summarise
-from divscore.report.table import table
 
 FULL = r"0\.00 to 1\.00"
 

@@ -510,10 +510,10 @@ def test_any_note_is_read_or_refused(note: Any) -> None:
     except FileError:
         return
     assert isinstance(read, Embedded)
-    assert read.lost <= read.items <= read.vectors + read.lost
+    assert read.skipped_items <= read.items <= read.vectors + read.skipped_items
     assert read.several <= read.items
     for values in read.skipped_by.values():
-        assert sum(sum(kinds.values()) for kinds in values.values()) <= read.lost
+        assert sum(sum(kinds.values()) for kinds in values.values()) <= read.skipped_items
         assert all(set(kinds) <= {"unreadable", "empty"} for kinds in values.values())
 
 

@@ -35,9 +35,9 @@ from divscore.jobs.auditing import audit_source
 from divscore.jobs.encode import Encoding
 from divscore.report.caveats import notices
 from divscore.report.examples import find_examples
+from divscore.report.listing import ALL, noise_note, table, verdict
 from divscore.report.page import check_target, write_report
 from divscore.report.summary import Context, Input, overview
-from divscore.report.table import ALL, noise_note, table, verdict
 from divscore.text import FEW, listed, named, percent, printable, public
 
 __all__ = ["audit", "typed_command"]

@@ -32,7 +32,7 @@ from divscore.paper.comparison import (
 )
 from divscore.paper.comparison import compare as make_comparison
 from divscore.paper.results import ResultTable, show_cell
-from divscore.report.table import columns
+from divscore.report.listing import columns
 from divscore.text import printable
 
 __all__ = ["compare"]

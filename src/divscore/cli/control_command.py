@@ -36,7 +36,7 @@ from divscore.publishing.objections import OBJECTIONS, WHOLE
 from divscore.publishing.publication import REPETITIONS, Measured, NotMeasured, Publication, soundness
 from divscore.publishing.publication import measure as measure_control
 from divscore.publishing.verify import Verdict, check_published, stated
-from divscore.report.table import columns
+from divscore.report.listing import columns
 from divscore.sketch.scorer import scorer_for
 from divscore.text import brief, count, printable
 

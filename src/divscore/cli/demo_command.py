@@ -17,9 +17,9 @@ from divscore.control.controlset import ControlSet
 from divscore.control.selection import select_adaptive
 from divscore.files import write_file
 from divscore.paper.names import DemoList, speaker_lists
+from divscore.report.listing import columns, noise_note, table
 from divscore.report.page import write_report
 from divscore.report.summary import Context, Example, Examples
-from divscore.report.table import columns, noise_note, table
 from divscore.text import level
 
 __all__ = ["demo"]

@@ -13,7 +13,7 @@ from divscore.cli.console import say, warn, write_json
 from divscore.cli.options import json_option
 from divscore.errors import InputError
 from divscore.report.changes import change_document, change_headline, change_overview, change_table
-from divscore.report.table import ALL
+from divscore.report.listing import ALL
 from divscore.text import FEW, brief, listed
 
 __all__ = ["diff"]

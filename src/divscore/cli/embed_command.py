@@ -18,7 +18,7 @@ from divscore.jobs.embed import EmbedResult, open_items
 from divscore.jobs.embed import embed as run_embed
 from divscore.jobs.encode import Encoding
 from divscore.jobs.sketching import SKIPPED, warn_of_dividing
-from divscore.report.table import columns
+from divscore.report.listing import columns
 from divscore.sketch.missing import Missing
 
 __all__ = ["embed", "encoders"]

@@ -304,7 +304,7 @@ class PartsFolder:
             facts = read_facts(self.path / partition.file(len(parts)))
             if facts is None or facts.signature != maker.signature(partition, len(parts)):
                 break
-            if maker.strict and facts.about.lost:
+            if maker.strict and facts.about.skipped_items:
                 break  # made again, to say what is wrong
             parts.append(facts)
         return parts

@@ -25,7 +25,7 @@ from divscore.errors import DivscoreError, FileError
 from divscore.files import atomic_file
 from divscore.jobs.cache import ItemVectors, stack_vectors
 from divscore.jobs.encode import KEY_BYTES, SKIP_HINT, Encoding, fingerprint
-from divscore.sources.items import ItemBatch, Items, ListedItems
+from divscore.sources.items import ItemBatch, Items, PictureRun
 from divscore.sources.manifest import ABOUT_KEY, ENCODER_KEY, KINDS, MOST_VALUES, Embedded, read_embedded
 from divscore.sources.places import UnseenError, unseen
 from divscore.sources.table import BLOCK_BYTES, check_here
@@ -73,7 +73,7 @@ class ItemPartition:
         try:
             for location in self.items.locations:
                 check_here(location, self.size)
-            if isinstance(self.items, ListedItems):
+            if isinstance(self.items, PictureRun):
                 paths = [
                     each for each in self.items.batch.contents if isinstance(each, str) and "://" not in each
                 ]
@@ -95,7 +95,7 @@ class UnreadableError(FileError):
 def item_partitions(source: Items) -> Iterator[ItemPartition]:
     """Cut a source into partitions, in its order; how depends on the source alone."""
     for number, items in enumerate(source.divided(ROWS[source.kind])):
-        if isinstance(items, ListedItems):
+        if isinstance(items, PictureRun):
             versions = [_picture_version(content) for content in items.batch.contents]
             yield ItemPartition(number, items, _digest(items.extra, list(items.batch.ids), versions))
         else:

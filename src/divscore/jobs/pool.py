@@ -21,8 +21,8 @@ from divscore.jobs.projection import Projection
 from divscore.sources import Items, Table, open_pictures
 from divscore.sources import open as open_collection
 from divscore.sources.manifest import ENCODER_KEY
-from divscore.sources.places import Location, is_folder, quoted
-from divscore.text import printable
+from divscore.sources.places import Location, is_folder
+from divscore.text import printable, quoted
 
 __all__ = [
     "PROJECTION",

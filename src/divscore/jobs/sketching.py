@@ -533,9 +533,9 @@ def _skipped(source: Table, unreadable: int, by: str | None) -> tuple[dict[str, 
         noted = [part.embedded for part in source.parts if part.embedded]
         for each in noted:
             kinds_of = each.skipped_by.get(by, {}) if by else {source.name: each.skipped}
-            if each.lost != sum(sum(kinds.values()) for kinds in kinds_of.values()):
+            if each.skipped_items != sum(sum(kinds.values()) for kinds in kinds_of.values()):
                 # Some are not attributed, so the counts of all collections would be too low.
-                return {}, unreadable + sum(each.lost for each in noted)
+                return {}, unreadable + sum(each.skipped_items for each in noted)
             for name, kinds in kinds_of.items():
                 known.setdefault(name, Counter()).update(kinds)
     if by:

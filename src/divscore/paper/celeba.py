@@ -40,7 +40,7 @@ from divscore.paper.records import Batch
 from divscore.paper.sections import TEXTS, Findings, trust_table
 from divscore.sources import open_table
 from divscore.sources.manifest import ENCODER_KEY
-from divscore.sources.places import quoted
+from divscore.text import quoted
 
 __all__ = ["EXPERIMENT", "attribute_names", "load_celeba", "work"]
 

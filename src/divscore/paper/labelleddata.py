@@ -16,7 +16,7 @@ from divscore.errors import FileError, InputError
 from divscore.jobs.cache import default_cache
 from divscore.jobs.encode import EncodedSource, Encoding
 from divscore.sources.items import ItemBatch, Items
-from divscore.sources.places import quoted
+from divscore.text import quoted
 
 __all__ = [
     "LabelledData",

@@ -58,8 +58,8 @@ from divscore.sources import open_table
 from divscore.sources.items import is_picture
 from divscore.sources.manifest import ENCODER_KEY
 from divscore.sources.pickles import read_object_npy
-from divscore.sources.places import quoted
 from divscore.sources.table import as_float
+from divscore.text import quoted
 
 __all__ = ["ATTRIBUTES", "EXPERIMENT", "load_ppb", "work"]
 

@@ -44,8 +44,8 @@ from divscore.paper.records import Batch
 from divscore.paper.sections import TEXTS, Findings, size_table, smaller_sets
 from divscore.sources import open_table
 from divscore.sources.items import ItemBatch, Items
-from divscore.sources.places import quoted
 from divscore.sources.table import PROBLEMS_KEPT
+from divscore.text import quoted
 
 __all__ = ["EXPERIMENT", "Tweets", "likeliest", "load_twitteraae", "plain", "sample_tweets", "work"]
 

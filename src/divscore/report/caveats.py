@@ -25,7 +25,7 @@ from divscore.audit.trust import (
 )
 from divscore.control.controlset import ControlSet
 from divscore.estimators.checks import SEPARABLE_P
-from divscore.report.table import uninformative
+from divscore.report.listing import uninformative
 from divscore.sketch.missing import Missing
 from divscore.text import brief, count, listed, p_value, percent, printable, unsigned
 

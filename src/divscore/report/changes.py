@@ -21,7 +21,7 @@ from divscore.audit.change import (
 )
 from divscore.audit.document import AuditDocument, Entry
 from divscore.estimators.interval import Interval
-from divscore.report.table import columns
+from divscore.report.listing import columns
 from divscore.text import brief, signed
 
 __all__ = ["change_document", "change_headline", "change_overview", "change_table"]

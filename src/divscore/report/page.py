@@ -20,9 +20,9 @@ from divscore.audit.result import Audit
 from divscore.errors import FileError, InputError
 from divscore.files import check_writable, write_file
 from divscore.report.caveats import notices, noun_of, sentences
+from divscore.report.listing import ALL, listing
 from divscore.report.picture import Mark, Picture, disparities, shares
 from divscore.report.summary import Context, headline, overview, summarise
-from divscore.report.table import ALL, listing
 from divscore.sketch.missing import Missing
 from divscore.text import count, escape_markdown
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from divscore.audit.result import Audit
-from divscore.report.table import (
+from divscore.report.listing import (
     disparity_range,
     disparity_text,
     interval_title,

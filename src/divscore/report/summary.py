@@ -16,8 +16,7 @@ from divscore.audit.trust import control_facts
 from divscore.control.controlset import ControlSet
 from divscore.errors import InputError, MismatchError
 from divscore.report.caveats import Check, checks, notices, noun_of, sentences
-from divscore.report.picture import Picture, disparities, shares
-from divscore.report.table import (
+from divscore.report.listing import (
     MARGINALS,
     MINUS,
     Listing,
@@ -32,6 +31,7 @@ from divscore.report.table import (
     table,
     uninformative,
 )
+from divscore.report.picture import Picture, disparities, shares
 from divscore.sketch.missing import Missing
 from divscore.text import brief, count, joined, level, percent, printable, unsigned
 

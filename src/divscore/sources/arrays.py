@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.errors import FileError
-from divscore.sources.places import Location, NoRowsError, folder_values, quoted
+from divscore.sources.places import Location, NoRowsError, folder_values
 from divscore.sources.table import KINDS, Block, Piece, Request, Table, as_float
-
-__all__ = ["ArrayTable", "BlockStream", "NpyFile", "NpzFile"]
+from divscore.text import quoted
 
 PICKLE_START = b"\x80"
 PIECE_ROWS = 131_072

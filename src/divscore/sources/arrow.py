@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from divscore.errors import FileError
 from divscore.sources.manifest import read_embedded
-from divscore.sources.places import Location, quoted
+from divscore.sources.places import Location
 from divscore.sources.table import HEAD, Block, Piece, Request, Table, Texts, as_float
-
-__all__ = ["ArrowTable", "IpcFile", "ParquetFile", "StreamedTable", "texts_of"]
+from divscore.text import quoted
 
 # Reads a column chunk piece by piece; without it pyarrow holds a row group's whole chunk in memory.
 READ_AT_ONCE = 8 << 20

@@ -15,18 +15,6 @@ from divscore.errors import FileError
 from divscore.sources.places import WHOLE, Location
 from divscore.sources.table import Piece
 
-__all__ = [
-    "BOM",
-    "Marks",
-    "check_records",
-    "divisible",
-    "mark_lines",
-    "mark_table",
-    "open_piece",
-    "pieces_of",
-]
-
-
 # Text is parsed at tens of megabytes a second: half a second of work, against some milliseconds to begin a piece.
 PIECE_BYTES = 16 << 20
 BOM = b"\xef\xbb\xbf"

@@ -14,20 +14,9 @@ from typing import Literal, Self
 from divscore.errors import FileError
 from divscore.sketch.missing import MissingPart
 from divscore.sources.pictures import IMAGE_SUFFIXES
-from divscore.sources.places import Location, files_in, folder_values, plain, quoted
+from divscore.sources.places import Location, files_in, folder_values, plain
 from divscore.sources.table import Block, Piece, Table
-from divscore.text import public
-
-__all__ = [
-    "ItemBatch",
-    "Items",
-    "ListedItems",
-    "PictureFiles",
-    "PictureFolder",
-    "TableItems",
-    "is_picture",
-    "names_pictures",
-]
+from divscore.text import public, quoted
 
 
 @dataclass(frozen=True)
@@ -95,7 +84,7 @@ class Items:
         """Runs of at most, or of a table about, `rows` items that a worker in another folder can read."""
         for batch in self:
             for start in range(0, len(batch), rows):
-                yield ListedItems(self, batch.slice(start, start + rows))
+                yield PictureRun(self, batch.slice(start, start + rows))
 
     @property
     def piece(self) -> Piece | None:
@@ -112,7 +101,7 @@ class Items:
         return f"<{type(self).__name__} {self.path}: {rows}{self.kind}s>"
 
 
-class ListedItems(Items):
+class PictureRun(Items):
     """Some pictures of a source, by their absolute paths."""
 
     def __init__(self, source: Items, batch: ItemBatch) -> None:

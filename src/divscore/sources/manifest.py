@@ -21,22 +21,6 @@ from divscore.sketch.missing import LONGEST, MOST_ROWS, Missing, MissingPart
 from divscore.sources.places import Location
 from divscore.text import brief, public
 
-__all__ = [
-    "ABOUT_KEY",
-    "ENCODER_KEY",
-    "FORMAT",
-    "KINDS",
-    "MANIFEST",
-    "MOST_VALUES",
-    "Embedded",
-    "Manifest",
-    "missing_beside",
-    "note_missing",
-    "read_embedded",
-    "read_manifest",
-    "read_manifests",
-]
-
 MANIFEST = "manifest.json"
 FORMAT = "divscore.parts/1"
 LARGEST = 256 << 20  # bytes: millions of parts
@@ -212,7 +196,7 @@ class Embedded:
     missing: tuple[MissingPart, ...] = ()
 
     @property
-    def lost(self) -> int:
+    def skipped_items(self) -> int:
         """Items without a vector."""
         return sum(self.skipped.values())
 
@@ -233,7 +217,7 @@ def read_embedded(metadata: Mapping[str, str], label: str) -> Embedded | None:
         note.skipped_by,
         _missing(note.missing, label),
     )
-    possible = about.several <= about.items and 0 <= about.items - about.lost <= about.vectors
+    possible = about.several <= about.items and 0 <= about.items - about.skipped_items <= about.vectors
     if not possible or not all(_adds_up(values, about.skipped) for values in about.skipped_by.values()):
         raise FileError(f"{where}: its numbers do not add up; {hint}")
     return about

@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 
 from divscore.errors import FileError
 
-__all__ = ["read_object_npy", "read_plain"]
-
 # They reach outside the file (persistent ids, the copyreg registry, buffers), or only Python 1 wrote them.
 REFUSED = frozenset(
     {"PERSID", "BINPERSID", "EXT1", "EXT2", "EXT4", "NEXT_BUFFER", "READONLY_BUFFER", "INST", "OBJ"}

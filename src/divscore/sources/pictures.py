@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from PIL.ImageFile import ImageFile
 
-__all__ = ["IMAGE_SUFFIXES", "MAX_BYTES", "UnreadablePicture", "decode", "read_picture"]
-
 IMAGE_SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".tif", ".tiff", ".bmp"}
 )

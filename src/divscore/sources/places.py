@@ -22,26 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 from divscore.errors import DivscoreError, FileError, MissingExtraError
 from divscore.files import sha256
-from divscore.text import public, quoted, without_secrets
-
-__all__ = [
-    "FORMS",
-    "Location",
-    "NoRowsError",
-    "UnseenError",
-    "anywhere",
-    "files_in",
-    "filesystem_of",
-    "folder_values",
-    "form_of",
-    "is_folder",
-    "is_pattern",
-    "locate",
-    "locate_all",
-    "plain",
-    "quoted",
-    "unseen",
-]
+from divscore.text import public, without_secrets
 
 WILDCARDS = frozenset("*?[")
 EXTRAS = {"s3": "s3", "s3a": "s3"}

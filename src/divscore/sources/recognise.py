@@ -16,12 +16,10 @@ from divscore.sources.arrays import ArrayTable, BlockStream, NpyFile, NpzFile
 from divscore.sources.arrow import IpcFile, ParquetFile, StreamedTable
 from divscore.sources.items import Items, PictureFiles, PictureFolder, TableItems, is_picture, names_pictures
 from divscore.sources.manifest import MANIFEST, Manifest, missing_beside, read_manifest, read_manifests
-from divscore.sources.places import Location, files_in, is_folder, is_pattern, locate_all, quoted
+from divscore.sources.places import Location, files_in, is_folder, is_pattern, locate_all
 from divscore.sources.table import ManyTable, Request, Table
 from divscore.sources.textfiles import DelimitedFile, JsonLinesFile, LinesFile
-from divscore.text import public
-
-__all__ = ["open", "open_pictures", "open_table"]
+from divscore.text import public, quoted
 
 ARRAYS = frozenset({".npy", ".npz"})
 VECTOR_FORMATS: dict[str, type[Table]] = {
@@ -179,6 +177,7 @@ def _open_or_error(location: Location, request: Request) -> Table | FileError:
 
 
 def open_file(location: Location, request: Request) -> Table:
+    """Open one file by the reader of its suffix."""
     location.check()
     format_ = FORMATS.get(location.suffix)
     if format_ is None:
@@ -196,6 +195,7 @@ def files_of(text: str, form: str = "") -> Files | None:
 
 
 def named_files(text: str, form: str = "") -> Files:
+    """The files of a path or a pattern."""
     locations = locate_all(text, form)
     # A pattern finds the parts that `embed` wrote; their manifest says what is missing from them.
     several = is_pattern(text) and not os.path.exists(text)

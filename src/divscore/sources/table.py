@@ -21,24 +21,9 @@ from divscore.sources.places import (
     UnseenError,
     folder_values,
     is_pattern,
-    quoted,
     unseen,
 )
-from divscore.text import public
-
-__all__ = [
-    "HEAD",
-    "Block",
-    "ManyTable",
-    "Partition",
-    "Piece",
-    "Request",
-    "Table",
-    "Texts",
-    "as_float",
-    "check_here",
-    "partitions_of",
-]
+from divscore.text import public, quoted
 
 # Larger blocks fall out of the processor's cache and are slower to fill; smaller ones cost calls.
 BLOCK_BYTES = 16 << 20

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from divscore.errors import FileError
 from divscore.sources.cuts import BOM, check_records, mark_lines, mark_table, open_piece, pieces_of
-from divscore.sources.places import Location, NoRowsError, quoted
+from divscore.sources.places import Location, NoRowsError
 from divscore.sources.table import HEAD, Block, Piece, Request, Table
-
-__all__ = ["DelimitedFile", "JsonLinesFile", "LinesFile"]
+from divscore.text import quoted
 
 READ_AT_ONCE = 8 << 20
 LINE = "text"  # the column of a file of plain lines

@@ -6,8 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from divscore.estimators.interval import Interval
+from divscore.report.listing import (
+    listing,
+    marginal_listing,
+    shortened,
+    table,
+    tooltip,
+    uninformative,
+    verdict,
+)
 from divscore.report.summary import lead
-from divscore.report.table import listing, marginal_listing, shortened, table, tooltip, uninformative, verdict
 from divscore.sketch.missing import Missing, MissingPart
 
 

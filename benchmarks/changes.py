@@ -246,12 +246,8 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    options = parser("changes", (__doc__ or "").partition("\n")[0])
-    options.add_argument("--data", type=Path, default=portraits.DATA, help="the PPB-2017 features")
-    options.add_argument("--splits", type=int, default=100, help="independent draws of the labelled examples")
+    options = parser("changes", (__doc__ or "").partition("\n")[0], data=portraits.DATA, splits=100)
     options.add_argument("--four-splits", type=int, default=60, help="the same, for four groups")
-    options.add_argument("--jobs", type=int, default=2, help="processes")
-    options.add_argument("--seed", type=int, default=0, help="of the draws")
     return options.parse_args()
 
 

@@ -42,7 +42,7 @@ class Verdict:
     relevance_p: float
     score_fit_p: float
     trust: str
-    told: bool
+    answered: bool
     error: float
     covered: bool
     width: float
@@ -51,7 +51,7 @@ class Verdict:
     def of(cls, kind: str, attribute: str, labels: int, result: Audit, truth: float) -> Verdict:
         """Read an audit whose truth is known."""
         found, interval = result.diagnostics, result.interval
-        told = math.isfinite(result.disparity)
+        answered = math.isfinite(result.disparity)
         return cls(
             kind,
             attribute,
@@ -59,8 +59,8 @@ class Verdict:
             found.relevance_p,
             found.score_fit_p,
             result.trust,
-            told,
-            abs(result.disparity - truth) if told else math.nan,
+            answered,
+            abs(result.disparity - truth) if answered else math.nan,
             interval.low - 1e-9 <= truth <= interval.high + 1e-9,
             interval.width,
         )
@@ -160,17 +160,17 @@ def _outcome(verdicts: list[Verdict]) -> list[float | None]:
         _rate(v.relevance_p < LEVEL for v in verdicts),
         _rate(v.score_fit_p < LEVEL for v in verdicts),
     ]
-    error = [v.error for v in verdicts if v.told]
+    error = [v.error for v in verdicts if v.answered]
     mean = float(np.mean(error)) if error else None
     return [*rejected, *_trust(verdicts), mean, _rate(v.covered for v in verdicts)]
 
 
 def report_noise(record: Record, found: list[Verdict]) -> None:
-    """Pools that cannot be told apart."""
+    """Pools whose groups do not differ."""
     rows: list[list[Any]] = []
     for labels in (LABELLED, FEW):
         mine = [v for v in found if v.labels == labels]
-        poor, silent = _rate(v.trust == "poor" for v in mine), _rate(not v.told for v in mine)
+        poor, silent = _rate(v.trust == "poor" for v in mine), _rate(not v.answered for v in mine)
         cover, width = _rate(v.covered for v in mine), float(np.mean([v.width for v in mine]))
         rows.append([labels, len(mine), silent, poor, cover, width])
         name = f"coverage, random labels, {labels} labelled"
@@ -202,13 +202,11 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    options = parser("diagnostics", (__doc__ or "").partition("\n")[0])
-    options.add_argument("--data", type=Path, default=portraits.DATA, help="the PPB-2017 features")
-    options.add_argument("--splits", type=int, default=400, help="splits with a random collection each")
+    options = parser(
+        "diagnostics", (__doc__ or "").partition("\n")[0], data=portraits.DATA, splits=400, seed=1
+    )
     options.add_argument("--country-splits", type=int, default=30, help="splits with a collection a country")
     options.add_argument("--noise-splits", type=int, default=300, help="splits with random labels")
-    options.add_argument("--jobs", type=int, default=2, help="processes")
-    options.add_argument("--seed", type=int, default=1, help="of the draws")
     return options.parse_args()
 
 

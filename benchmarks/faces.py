@@ -151,14 +151,16 @@ def report_errors(record: Record, answers: list[Answer]) -> None:
     for attribute in portraits.ATTRIBUTES:
         for labels in (LABELLED, FEW):
             mine = [a for a in answers if (a.attribute, a.labels) == (attribute, labels)]
-            told = {
+            summaries = {
                 m: summarise([a for a in mine if a.method == m])
                 for m in dict.fromkeys(a.method for a in mine)
             }
-            rows += [[attribute, labels, method, *measures.values()] for method, measures in told.items()]
+            rows += [
+                [attribute, labels, method, *measures.values()] for method, measures in summaries.items()
+            ]
             if (attribute, labels) not in ERROR:
                 continue
-            where, ours = f"{attribute}, {labels} labels", told["likelihood"]
+            where, ours = f"{attribute}, {labels} labels", summaries["likelihood"]
             limit = ERROR[attribute, labels]
             record.checks.append(Check(f"likelihood error, {where}", float(ours["mae"] or 0), limit))
             cover = float(ours["coverage"] or 0)
@@ -199,12 +201,8 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _options() -> argparse.Namespace:
-    options = parser("faces", (__doc__ or "").partition("\n")[0])
-    options.add_argument("--data", type=Path, default=DATA, help="folder of the PPB-2017 portraits")
+    options = parser("faces", (__doc__ or "").partition("\n")[0], data=DATA, splits=30)
     options.add_argument("--every", type=int, default=1, help="take every k-th portrait only")
-    options.add_argument("--splits", type=int, default=30, help="independent draws of the labelled examples")
-    options.add_argument("--jobs", type=int, default=2, help="processes")
-    options.add_argument("--seed", type=int, default=0, help="of the draws")
     return options.parse_args()
 
 

@@ -228,17 +228,17 @@ def report(record: Record, answers: list[Answer]) -> None:
     settings = [(labels, at, a) for labels in (LABELLED, FEW) for at, a in enumerate(ATTRIBUTES)]
     rows, ratios, detail = [], [], []
     for labels, at, attribute in settings:
-        told = {m: summarise(v) for (a, n, m), v in by.items() if (a, n) == (attribute, labels)}
-        plain = _best({m: t for m, t in told.items() if m.endswith(DEFAULT)})
-        told = _better(told)
-        rows += [[attribute, labels, m, *t.values()] for m, t in told.items()]
-        ours = told["likelihood"]
+        summaries = {m: summarise(v) for (a, n, m), v in by.items() if (a, n) == (attribute, labels)}
+        plain = _best({m: t for m, t in summaries.items() if m.endswith(DEFAULT)})
+        summaries = _better(summaries)
+        rows += [[attribute, labels, m, *t.values()] for m, t in summaries.items()]
+        ours = summaries["likelihood"]
         where = f"{attribute}, {labels} labels"
         record.checks.append(Check(f"likelihood error, {where}", float(ours["mae"] or 0), ERROR[labels][at]))
         record.checks.append(Check(f"coverage, {where}", float(ours["coverage"] or 0), COVERAGE, upper=False))
         if labels == FEW:
             record.checks.append(Check(f"width, {where}", float(ours["width"] or 0), WIDTH[at]))
-        rival = _best(told)
+        rival = _best(summaries)
         if rival and plain:
             error = float(ours["mae"] or 0)
             ratio = error / rival[1]
@@ -258,20 +258,20 @@ def report(record: Record, answers: list[Answer]) -> None:
     record.tables.append(Table("likelihood by share of the first group", columns, detail, shown=False))
 
 
-def _better(told: dict[str, dict[str, float | None]]) -> dict[str, dict[str, float | None]]:
+def _better(summaries: dict[str, dict[str, float | None]]) -> dict[str, dict[str, float | None]]:
     """Keep the best variant of each of QuaPy's methods, and name it."""
-    kept = {m: t for m, t in told.items() if "|" not in m}
+    kept = {m: t for m, t in summaries.items() if "|" not in m}
     for name in QUAPY:
-        best = _best({m: t for m, t in told.items() if m.startswith(f"{name}|")})
+        best = _best({m: t for m, t in summaries.items() if m.startswith(f"{name}|")})
         if best:
             variant = best[0].partition("|")[2]
-            kept[f"QuaPy {name} ({variant})"] = told[best[0]]
+            kept[f"QuaPy {name} ({variant})"] = summaries[best[0]]
     return kept
 
 
-def _best(told: dict[str, dict[str, float | None]]) -> tuple[str, float] | None:
+def _best(summaries: dict[str, dict[str, float | None]]) -> tuple[str, float] | None:
     """Name QuaPy's method with the smallest error, and give the error."""
-    errors = {m: float(t["mae"] or 0) for m, t in told.items() if "|" in m or m.startswith("QuaPy")}
+    errors = {m: float(t["mae"] or 0) for m, t in summaries.items() if "|" in m or m.startswith("QuaPy")}
     return min(errors.items(), key=lambda item: item[1]) if errors else None
 
 
@@ -335,11 +335,7 @@ def _require_quapy() -> None:
 
 
 def _options() -> argparse.Namespace:
-    options = parser("ppb", (__doc__ or "").partition("\n")[0])
-    options.add_argument("--data", type=Path, default=portraits.DATA, help="the PPB-2017 features")
-    options.add_argument("--splits", type=int, default=30, help="independent draws of the labelled examples")
-    options.add_argument("--jobs", type=int, default=2, help="processes")
-    options.add_argument("--seed", type=int, default=0, help="of the draws")
+    options = parser("ppb", (__doc__ or "").partition("\n")[0], data=portraits.DATA, splits=30)
     options.add_argument(
         "--draw", choices=("balanced", "random"), default="balanced", help="how 50 of the 200 are drawn"
     )

@@ -1,10 +1,10 @@
-"""Make everything under docs/results/ anew: PPB-2017, and TwitterAAE's protocol on tweets that stand in for it.
+"""Write everything under docs/results/: PPB-2017, and TwitterAAE's protocol on a stand-in.
 
     python benchmarks/published.py --data FOLDER
 
 The word vectors are trained here, on the texts of all the tweets and without any label (skip-gram, 100 numbers a word),
 in the place of those that the paper took ready-made; this needs gensim (pip install gensim). PNG figures and the
-single answers are left out: the SVG figures, the tables and results.json hold what the pages say.
+single answers are not kept: the SVG figures, the tables and results.json hold what the pages say.
 """
 
 from __future__ import annotations

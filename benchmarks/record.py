@@ -145,8 +145,16 @@ def environment() -> dict[str, Any]:
     }
 
 
-def parser(name: str, description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the option that all benchmarks share."""
+def parser(
+    name: str,
+    description: str | None,
+    *,
+    data: Path | None = None,
+    splits: int | None = None,
+    jobs: int = 2,
+    seed: int = 0,
+) -> argparse.ArgumentParser:
+    """Return a parser with the option that all benchmarks share, and those of benchmarks on splits of `data`."""
     found = argparse.ArgumentParser(
         prog=f"benchmarks/{name}.py",
         description=description,
@@ -155,6 +163,12 @@ def parser(name: str, description: str | None) -> argparse.ArgumentParser:
     found.add_argument(
         "--out", type=Path, default=HERE / "results" / f"{name}.json", help="where to store the JSON"
     )
+    if data is not None:
+        found.add_argument("--data", type=Path, default=data, help="the data set")
+    if splits is not None:
+        found.add_argument("--splits", type=int, default=splits, help="random draws of the labelled examples")
+        found.add_argument("--jobs", type=int, default=jobs, help="number of processes")
+        found.add_argument("--seed", type=int, default=seed, help="seed of the draws")
     return found
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from portraits import DATA
 from record import HERE
 
-PICTURES = "ppb2017_images"  # the portraits, beside the features
-TWEETS = "tweets_dialect.parquet"  # beside them too
+PICTURES = "ppb2017_images"  # the portraits, in the folder of the features
+TWEETS = "tweets_dialect.parquet"  # also there
 NEED_DATA = ("ppb", "changes", "diagnostics", "faces", "tweets", "pipeline")
 QUICK = {
     "ppb": ["--splits", "2"],
@@ -36,7 +36,10 @@ def main() -> None:
     options.add_argument("--only", nargs="+", choices=QUICK, default=list(QUICK), help="which benchmarks")
     options.add_argument("--no-quapy", action="store_true", help="leave QuaPy out of ppb.py")
     options.add_argument(
-        "--data", type=Path, default=DATA, help=f"the PPB-2017 features, {PICTURES} and {TWEETS} beside them"
+        "--data",
+        type=Path,
+        default=DATA,
+        help=f"the PPB-2017 features, with {PICTURES} and {TWEETS} in the same folder",
     )
     found = options.parse_args()
     for name in found.only:
@@ -46,7 +49,7 @@ def main() -> None:
                 {"faces": PICTURES, "pipeline": PICTURES, "tweets": TWEETS}.get(name, found.data.name)
             )
             if not data.exists():
-                print(f"\n== {name}: left out, {data.name} is not there (see --data)", file=sys.stderr)
+                print(f"\n== {name}: skipped, {data.name} is missing (see --data)", file=sys.stderr)
                 continue
             command += ["--data", str(data)]
         if found.quick:

@@ -35,7 +35,7 @@ NODES = 2
 MEMORY = 600.0  # MB a worker
 COLLECTIONS = 10_000
 FORMATS = ("npy", "arrow", "parquet-fixed", "parquet-list", "csv", "jsonl")
-TIMES = (1, 2, 4)  # how often a pass goes over the same files: from the shorter ones the longest is foretold
+TIMES = (1, 2, 4)  # how often a pass goes over the same files: the longest is predicted from the shorter ones
 TEXT = 20  # tables of text get a twentieth of the rows
 
 
@@ -60,8 +60,8 @@ def state_of(sketches: dict[str, Any], labelled: Any) -> str:
         arrays = (sketch.total, sketch.similarity_total, *sketch.scores(), *sampled)
         for array in arrays:
             state.update(array.tobytes())
-        told = audit(sketch, labelled).to_dict()
-        numbers = (sketch.count, sketch.skipped, sketch.seed, sample.limit, told)
+        measured = audit(sketch, labelled).to_dict()
+        numbers = (sketch.count, sketch.skipped, sketch.seed, sample.limit, measured)
         state.update(json.dumps(numbers).encode())
     return state.hexdigest()
 
@@ -152,12 +152,12 @@ def child(side: str, kind: str, pattern: str, by: str) -> dict[str, Any]:
         rows = found.rows
     wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    told: dict[str, Any] = {"rows": rows, "wall": wall, "cpu": cpu, "anonymous": peak.stop()}
+    measured: dict[str, Any] = {"rows": rows, "wall": wall, "cpu": cpu, "anonymous": peak.stop()}
     if found is not None:
-        told |= {"collections": len(found.sketches), "partitions": found.partitions}
+        measured |= {"collections": len(found.sketches), "partitions": found.partitions}
         if not by:  # nobody compares those of many collections
-            told["state"] = state_of(found.sketches, labelled)
-    return told
+            measured["state"] = state_of(found.sketches, labelled)
+    return measured
 
 
 def alone(side: str, kind: str, pattern: Path, by: str = "", repetitions: int = 1) -> dict[str, Any]:

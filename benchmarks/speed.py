@@ -66,7 +66,7 @@ def labelled(X: NDArray[np.float32], group: NDArray[np.intp], perturbed: int = 0
 
 
 def take_turns(sides: dict[str, Callable[[int], Any]], repetitions: int, what: str) -> Times:
-    """Time every side once a round; each is told the round, from 1. Round 0 warms up and is not counted."""
+    """Time every side once a round; each gets the number of the round, from 1. Round 0 warms up and is not counted."""
     times: Times = {name: [] for name in sides}
     for turn in range(repetitions + 1):
         for name, side in sides.items():

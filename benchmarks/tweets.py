@@ -120,10 +120,14 @@ def report_errors(record: Record, answers: list[Answer]) -> None:
     by: dict[tuple[int, str], list[Answer]] = defaultdict(list)
     for answer in answers:
         by[answer.labels, answer.method].append(answer)
-    told = {key: summarise(found) for key, found in by.items()}
+    summaries = {key: summarise(found) for key, found in by.items()}
     columns = ["labels", "method", "error", "± s.e.", "bias", "coverage", "± s.e.", "width", "cannot tell"]
     record.tables.append(
-        Table("Mean absolute error of d, dialects", columns, [[*key, *t.values()] for key, t in told.items()])
+        Table(
+            "Mean absolute error of d, dialects",
+            columns,
+            [[*key, *t.values()] for key, t in summaries.items()],
+        )
     )
     detail = [
         [labels, share, *summarise([a for a in by[labels, METHODS[0]] if a.share == share]).values()]
@@ -133,7 +137,7 @@ def report_errors(record: Record, answers: list[Answer]) -> None:
     columns = ["labels", "share", *columns[2:]]
     record.tables.append(Table("likelihood by share of AAE", columns, detail, shown=False))
     for labels in LABELS:
-        ours = told[labels, METHODS[0]]
+        ours = summaries[labels, METHODS[0]]
         if labels in ERROR:
             record.checks.append(
                 Check(f"likelihood error, dialects, {labels} labels", float(ours["mae"] or 0), ERROR[labels])
@@ -214,11 +218,7 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    options = parser("tweets", (__doc__ or "").partition("\n")[0])
-    options.add_argument("--data", type=Path, default=DATA, help="the tweets with their dialects' posteriors")
-    options.add_argument("--splits", type=int, default=30, help="independent draws of the labelled examples")
-    options.add_argument("--jobs", type=int, default=1, help="processes")
-    options.add_argument("--seed", type=int, default=0, help="of the draws")
+    options = parser("tweets", (__doc__ or "").partition("\n")[0], data=DATA, splits=30, jobs=1)
     options.add_argument("--repetitions", type=int, default=5, help="of the speed measurement")
     return options.parse_args()
 

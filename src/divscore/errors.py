@@ -17,19 +17,6 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = [
-    "Cancel",
-    "CancelledError",
-    "ControlError",
-    "DivscoreError",
-    "FileError",
-    "InputError",
-    "MismatchError",
-    "MissingExtraError",
-    "VectorError",
-    "check_cancelled",
-]
-
 T = TypeVar("T")
 R = TypeVar("R")
 _THREAD = threading.local()

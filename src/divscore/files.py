@@ -18,20 +18,6 @@ import msgspec
 from divscore.errors import FileError
 from divscore.text import printable
 
-__all__ = [
-    "PathLike",
-    "atomic_file",
-    "atomic_folder",
-    "check_json",
-    "check_writable",
-    "lock_file",
-    "read_json",
-    "refuse_url",
-    "sha256",
-    "unreadable",
-    "write_file",
-]
-
 PathLike = str | os.PathLike[str]
 T = TypeVar("T")
 

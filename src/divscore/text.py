@@ -6,27 +6,6 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-__all__ = [
-    "FEW",
-    "brief",
-    "count",
-    "escape_markdown",
-    "joined",
-    "level",
-    "listed",
-    "named",
-    "p_value",
-    "percent",
-    "percent_ends",
-    "printable",
-    "public",
-    "quoted",
-    "signed",
-    "unsigned",
-    "without_secrets",
-]
-
-
 JOINER = chr(0x200D)  # joins the parts of an emoji
 LONGEST = 48
 FEW = 12  # names in a line

@@ -35,8 +35,6 @@ from divscore.estimators.self_training import self_training
 from divscore.sketch.sketch import Sketch
 from divscore.text import joined, printable
 
-__all__ = ["ESTIMATORS", "audit", "audit_vectors"]
-
 FEW_LABELLED = 10  # with fewer labelled items of the collection, their disparity says nothing
 ESTIMATORS = ("likelihood", "divscore", "rectified", "iid", "self-training")
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["Audits"]
-
 
 @dataclass(frozen=True)
 class Audits(Sequence[Audit]):

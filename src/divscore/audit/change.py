@@ -18,17 +18,6 @@ from divscore.errors import MismatchError
 from divscore.estimators.interval import Interval, Refits, from_replicates
 from divscore.text import brief, listed, printable
 
-__all__ = [
-    "IDENTICAL",
-    "AuditDiff",
-    "Change",
-    "added_intervals",
-    "change_between",
-    "compare_documents",
-    "paired_intervals",
-]
-
-
 SAME_MEAN = 1e-5  # DivScores of the same items differ by less; they magnify the rounding of the mean
 STEPS = 16  # of each collection's own error; eight would make it 5 % too small
 

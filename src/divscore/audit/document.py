@@ -21,8 +21,6 @@ from divscore.files import check_json, read_json, unreadable
 from divscore.sketch.missing import Missing, Rows
 from divscore.text import printable
 
-__all__ = ["AuditDocument", "Entry", "as_text", "document", "missing_from", "parse_document", "read_document"]
-
 FAMILY, NEWEST = "divscore.audit", 1
 SCHEMA = f"{FAMILY}/{NEWEST}"
 WRITE_AGAIN = "write it again with 'divscore audit … --json FILE'"

@@ -14,8 +14,6 @@ from divscore.estimators.checks import separable
 from divscore.estimators.likelihood import likelihood
 from divscore.sketch.sketch import Sketch
 
-__all__ = ["Plan", "plan"]
-
 FRACTIONS = (0.4, 0.5, 0.6, 0.7, 0.8)
 ROUNDS = 4
 EXPONENT = 0.6  # from 50 to 200 labels of PPB widths fell with exponents 0.46 to 0.73

@@ -19,8 +19,6 @@ from divscore.text import count, percent, percent_ends, printable
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Audit", "Marginal", "marginals"]
-
 
 @dataclass(frozen=True)
 class Marginal:

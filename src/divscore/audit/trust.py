@@ -24,20 +24,6 @@ from divscore.estimators.mixture import mixture_fit
 from divscore.sketch.sketch import Sketch
 from divscore.text import joined, p_value, percent, printable
 
-__all__ = [
-    "ControlFacts",
-    "Coverage",
-    "Diagnostics",
-    "about_skipped",
-    "control_facts",
-    "coverage",
-    "diagnose",
-    "skipped_kinds",
-    "trust_of",
-    "uncovered_by_chance",
-    "warnings_for",
-]
-
 ALARM = 0.01
 MISFIT = 1.6  # a larger misfit of the scores came with real errors; harmless shifts stayed below
 FEW_ITEMS = 20

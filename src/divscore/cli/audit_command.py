@@ -40,8 +40,6 @@ from divscore.report.page import check_target, write_report
 from divscore.report.summary import Context, Input, overview
 from divscore.text import FEW, listed, named, percent, printable, public
 
-__all__ = ["audit", "typed_command"]
-
 MOST_BYTES = 256 << 20  # a file up to this size is read again for its digest, which takes a second at most
 CODES = {"yes": 0, "no": 1}  # exit codes of a gate by verdict; everything else is 3
 STOPPED = {1: "beyond", 3: "not certainly within"}

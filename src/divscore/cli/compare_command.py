@@ -35,8 +35,6 @@ from divscore.paper.results import ResultTable, show_cell
 from divscore.report.listing import columns
 from divscore.text import printable
 
-__all__ = ["compare"]
-
 
 @click.command()
 @click.argument("pool", metavar="POOL")

@@ -21,16 +21,6 @@ from divscore.errors import DivscoreError
 from divscore.files import write_file
 from divscore.text import brief, printable, without_secrets
 
-__all__ = [
-    "boundary",
-    "open_output",
-    "progress_bar",
-    "say",
-    "warn",
-    "write_json",
-]
-
-
 LINE_SECONDS = 30.0
 LEAST_BAR, MOST_BAR = 5, 40  # columns
 SPEED = 8  # columns reserved for a speed that grows

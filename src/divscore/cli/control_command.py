@@ -40,9 +40,6 @@ from divscore.report.listing import columns
 from divscore.sketch.scorer import scorer_for
 from divscore.text import brief, count, printable
 
-__all__ = ["control"]
-
-
 USUAL_SIZE = 50
 WHOLE_RANGE = 2.0  # of a disparity, from −1 to 1
 SHOWN = 100  # characters of an objection

@@ -22,8 +22,6 @@ from divscore.report.page import write_report
 from divscore.report.summary import Context, Example, Examples
 from divscore.text import level
 
-__all__ = ["demo"]
-
 
 @click.command()
 @click.option(

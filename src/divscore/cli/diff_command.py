@@ -16,8 +16,6 @@ from divscore.report.changes import change_document, change_headline, change_ove
 from divscore.report.listing import ALL
 from divscore.text import FEW, brief, listed
 
-__all__ = ["diff"]
-
 CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
 STOPPED = {  # what a gate says of a collection
     "fail": "more uneven by over",

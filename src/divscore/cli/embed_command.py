@@ -21,8 +21,6 @@ from divscore.jobs.sketching import SKIPPED, warn_of_dividing
 from divscore.report.listing import columns
 from divscore.sketch.missing import Missing
 
-__all__ = ["embed", "encoders"]
-
 
 @click.command()
 @click.argument("source", metavar="SOURCE")

@@ -12,8 +12,6 @@ import click
 from divscore import __version__
 from divscore.text import printable
 
-__all__ = ["TYPED", "main"]
-
 TYPED = "divscore.typed"  # where a command finds the words that were typed
 
 # Command → its file and its line in `divscore --help`, which must not import the files.

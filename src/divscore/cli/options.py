@@ -15,22 +15,6 @@ from divscore.jobs.cache import default_cache
 from divscore.jobs.encode import Encoding
 from divscore.sources.places import FORMS
 
-__all__ = [
-    "attribute_option",
-    "by_option",
-    "cluster_option",
-    "column_option",
-    "control_option",
-    "encoding_options",
-    "groups_option",
-    "json_flag",
-    "json_option",
-    "seed_option",
-    "strict_option",
-    "verbose_option",
-    "workers_option",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 WORKERS = min(4, os.cpu_count() or 1)
 

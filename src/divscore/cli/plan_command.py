@@ -13,8 +13,6 @@ from divscore.errors import InputError
 from divscore.jobs.encode import Encoding
 from divscore.jobs.pool import read_control
 
-__all__ = ["plan"]
-
 
 @click.command()
 @click.argument("pool", metavar="POOL")

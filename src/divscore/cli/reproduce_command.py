@@ -17,8 +17,6 @@ from divscore.jobs.encode import Encoding
 from divscore.paper.experiment import reproduce as run_experiment
 from divscore.paper.results import FIGURES, PAGES, write_results
 
-__all__ = ["reproduce"]
-
 EACH = 20_000  # tweets of each dialect, of 1.2 million: twenty times the size of a collection
 ITEMS = {"ppb": "portraits", "celeba": "pictures", "twitteraae": "tweets"}
 # Options that do not change the results, or that stand elsewhere in the command.

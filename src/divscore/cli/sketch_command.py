@@ -30,8 +30,6 @@ from divscore.sketch.missing import Missing
 from divscore.sketch.sketchfile import merge_sketches, subtract_sketches, write_sketches
 from divscore.text import FEW, brief, listed
 
-__all__ = ["merge", "sketch"]
-
 
 @click.command()
 @click.argument("collection", metavar="COLLECTION")

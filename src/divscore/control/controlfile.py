@@ -17,8 +17,6 @@ from divscore.errors import DivscoreError, FileError, MismatchError
 from divscore.files import atomic_folder, read_json, sha256
 from divscore.text import escape_markdown
 
-__all__ = ["TABLE", "card", "croissant", "is_control", "load_control", "save_control", "write_table"]
-
 TABLE, CARD, CROISSANT = "control.parquet", "card.md", "croissant.json"
 KEY = b"divscore.control/1"  # of the header, in the metadata of the Parquet schema
 LISTED_IDS = 200  # representatives that the card lists

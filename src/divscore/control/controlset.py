@@ -23,9 +23,6 @@ from divscore.control.similarity import (
 from divscore.errors import ControlError, InputError, MismatchError, VectorError
 from divscore.text import quoted
 
-__all__ = ["CROSS", "ControlSet", "LabelledSample"]
-
-
 CROSS = " × "
 MAX_GROUPS = 12
 

@@ -14,8 +14,6 @@ from divscore.control.similarity import FloatArray
 from divscore.control.theory import Reference, item_similarity, similarity_sums
 from divscore.errors import ControlError, InputError
 
-__all__ = ["choose_alpha", "element_gamma", "select_adaptive", "select_dpp", "select_random"]
-
 ALPHAS = (0.0, 0.1, 0.3, 1.0, 3.0)
 PREVALENCES = tuple(f / 10 for f in range(1, 10))
 DRAWS = 100

@@ -11,8 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from divscore.errors import InputError, VectorError
 
-__all__ = ["COSINE", "FloatArray", "Similarity", "as_matrix", "unit_rows", "usable_rows"]
-
 FloatArray = NDArray[np.float64]
 PairwiseFunction = Callable[[FloatArray, FloatArray], ArrayLike]
 

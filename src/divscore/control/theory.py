@@ -14,21 +14,6 @@ from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray, as_matrix, unit_rows
 from divscore.errors import InputError, MismatchError, VectorError
 
-__all__ = [
-    "DivScore",
-    "Reference",
-    "Separability",
-    "TheoremBound",
-    "control_size",
-    "gamma_control",
-    "item_similarity",
-    "lemma_probability",
-    "mean_similarity",
-    "separability",
-    "similarity_sums",
-    "theorem",
-]
-
 BLOCK = 1024  # rows of a matrix of pairs that are in memory at a time
 
 

@@ -23,8 +23,6 @@ from divscore.encoders.registry import Encoded
 from divscore.errors import FileError
 from divscore.files import sha256
 
-__all__ = ["SEARCHES", "Face", "FaceEncoder", "Search", "load"]
-
 PACKAGE = "face_recognition_models"
 LANDMARKS = "shape_predictor_5_face_landmarks.dat"
 NETWORK = "dlib_face_recognition_resnet_model_v1.dat"

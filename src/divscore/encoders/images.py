@@ -23,8 +23,6 @@ from divscore.encoders.onnx import (
 from divscore.encoders.registry import Encoded
 from divscore.errors import InputError
 
-__all__ = ["NORMALISATIONS", "ImageConfig", "ImageModel", "Normalisation", "Preprocess", "load"]
-
 Triple = tuple[float, float, float]
 RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # by Pillow's numbers
 MAX_ASPECT = 4

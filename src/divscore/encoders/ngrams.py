@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from divscore.encoders.registry import Encoded
 from divscore.errors import InputError, check_cancelled
 
-__all__ = ["NgramEncoder", "load"]
-
 DIMENSIONS = range(16, 4097)
 VERSION = 1
 LONGEST = 4

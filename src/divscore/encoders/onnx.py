@@ -17,18 +17,6 @@ from numpy.typing import NDArray
 from divscore.errors import FileError, InputError, check_cancelled
 from divscore.files import read_json, sha256
 
-__all__ = [
-    "PREFERRED",
-    "ModelFiles",
-    "Output",
-    "Port",
-    "Session",
-    "choose_output",
-    "fetch_file",
-    "not_finite",
-    "whole",
-]
-
 T = TypeVar("T")
 
 

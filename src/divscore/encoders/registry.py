@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from divscore.errors import InputError, MissingExtraError
 
-__all__ = ["DEFAULTS", "ENCODERS", "Encoded", "Encoder", "EncoderInfo", "EncoderSpec", "Kind"]
-
 Kind = Literal["image", "text"]
 
 

@@ -18,8 +18,6 @@ from divscore.encoders.registry import Encoded
 from divscore.errors import FileError, InputError
 from divscore.files import sha256
 
-__all__ = ["TextModel", "load", "load_onnx"]
-
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 POOLING = "1_Pooling/config.json"
 BATCH = 32

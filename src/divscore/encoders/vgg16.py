@@ -25,8 +25,6 @@ from divscore.errors import FileError
 from divscore.files import sha256
 from divscore.text import listed
 
-__all__ = ["PREPARED", "Style", "load", "read_weights"]
-
 Style = Literal["torchvision", "timm", "keras"]
 Array = NDArray[np.float32]
 Weights = dict[str, Array]  # LAYER.weight as (out, in, 3, 3) or (out, in), and LAYER.bias

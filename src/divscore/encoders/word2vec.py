@@ -25,8 +25,6 @@ from divscore.encoders.registry import Encoded
 from divscore.errors import FileError, check_cancelled
 from divscore.files import sha256
 
-__all__ = ["STOPWORDS", "Word2Vec", "WordVectors", "clean", "load", "words"]
-
 VERSION = 1
 LONGEST_WORD = 10_000  # bytes
 LONGEST_NUMBER = 64

@@ -20,18 +20,6 @@ from divscore.estimators.mixture import MixtureFit, mixture_fit, mixture_shares
 from divscore.sketch.scorer import PENALTIES, Grid, Scorer, features, fit_calibration, preference
 from divscore.sketch.sketch import Sketch
 
-__all__ = [
-    "SEPARABLE_P",
-    "CheckResult",
-    "GroupMoments",
-    "Separation",
-    "group_moments",
-    "relevance",
-    "score_fit",
-    "separable",
-    "separation",
-]
-
 
 @dataclass(frozen=True)
 class CheckResult:

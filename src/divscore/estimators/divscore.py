@@ -10,8 +10,6 @@ from divscore.control.theory import DivScore, Reference, Separability, mean_simi
 from divscore.estimators.interval import Estimate, Interval, bounds
 from divscore.sketch.sketch import Sketch
 
-__all__ = ["divscore", "score_sketch"]
-
 
 def score_sketch(sketch: Sketch, reference: Reference) -> DivScore:
     """The score of Algorithm 1, from the mean that a sketch keeps."""

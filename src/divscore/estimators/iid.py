@@ -5,8 +5,6 @@ from __future__ import annotations
 from divscore.control.controlset import LabelledSample
 from divscore.estimators.interval import Estimate, Interval, disparity, disparity_range
 
-__all__ = ["clopper_pearson", "iid"]
-
 
 def iid(sample: LabelledSample, groups: int, *, confidence: float = 0.95) -> Estimate:
     """Shares of a labelled random sample, with exact intervals.

@@ -11,8 +11,6 @@ import numpy as np
 
 from divscore.control.similarity import FloatArray
 
-__all__ = ["BOOTSTRAP", "SMALL_SAMPLE", "Estimate", "Interval", "Refits", "disparity", "from_replicates"]
-
 # How intervals are made; the second where so many collections share the memory that their samples are small.
 BOOTSTRAP = "bayesian bootstrap"
 SMALL_SAMPLE = "bayesian bootstrap, small sample"

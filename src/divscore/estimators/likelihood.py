@@ -27,8 +27,6 @@ from divscore.estimators.mixture import excess_variance, mixture_fit, mixture_sh
 from divscore.sketch.scorer import Scorer
 from divscore.sketch.sketch import Sketch
 
-__all__ = ["likelihood"]
-
 
 def likelihood(sketch: Sketch, *, confidence: float = 0.95, target: str = "collection") -> Estimate:
     """Estimate shares from a sketch.

@@ -9,8 +9,6 @@ import numpy as np
 from divscore.control.similarity import FloatArray
 from divscore.sketch.sketch import Sketch
 
-__all__ = ["MixtureFit", "excess_variance", "mixture_fit", "mixture_share", "mixture_shares"]
-
 
 def mixture_share(ratio: FloatArray, counts: FloatArray) -> FloatArray:
     """Share p of the first of two groups that maximises ``Σ n_c log(p r_c + 1 − p)``, for many rows at once.

@@ -15,8 +15,6 @@ from divscore.estimators.interval import Estimate, Interval, disparity, disparit
 from divscore.estimators.mixture import mixture_fit
 from divscore.sketch.sketch import Sketch
 
-__all__ = ["rectified"]
-
 SMALLEST_SAMPLE = 10
 
 

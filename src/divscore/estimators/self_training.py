@@ -14,8 +14,6 @@ from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray, as_matrix, unit_rows, usable_rows
 from divscore.errors import InputError, VectorError
 
-__all__ = ["SelfTraining", "self_training"]
-
 Rows = NDArray[np.intp]
 
 SHRINK = 4

@@ -35,14 +35,6 @@ from divscore.sources.manifest import ENCODER_KEY
 from divscore.sources.places import Location, folder_values
 from divscore.text import named
 
-__all__ = [
-    "MissingByCollection",
-    "audit_many",
-    "audit_source",
-    "sketch_collection",
-    "sketch_files",
-]
-
 PATH = (str, os.PathLike)
 MANY = 100  # collections: their audits take a second or more, so progress is shown
 WORTH_PROCESSES = 1_000  # collections: their audits take longer than starting processes

@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 
 from divscore.errors import FileError
 
-__all__ = ["EMPTY", "UNREADABLE", "Cache", "ItemVectors", "default_cache", "stack_vectors"]
-
 # Why an item was skipped: it could not be read, or there was nothing in it to encode (no face, no known word).
 UNREADABLE, EMPTY = "unreadable", "empty"
 

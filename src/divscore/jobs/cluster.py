@@ -18,8 +18,6 @@ from typing import Any, TypeVar
 from divscore.errors import DivscoreError, InputError, MissingExtraError
 from divscore.jobs.engine import DeadlyTaskError, Engine
 
-__all__ = ["ClusterEngine"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 CONNECT_SECONDS = 10.0

@@ -43,8 +43,6 @@ from divscore.sources import open as open_collection
 from divscore.sources.manifest import FORMAT, MANIFEST, note_missing
 from divscore.text import brief, count, printable
 
-__all__ = ["EmbedResult", "PartsFolder", "embed", "open_items"]
-
 LOCK = ".divscore.lock"
 PART = re.compile(r"(part-\d{5,})(_\d{5})?\.arrow(\.skipped\.csv)?")
 TEMPORARY = re.compile(rf"\.{PART.pattern}\.[0-9a-f]+\.part")

@@ -35,17 +35,6 @@ from divscore.sources.pictures import decode, read_picture
 from divscore.sources.places import Location, UnseenError, anywhere, unseen
 from divscore.sources.table import PROBLEMS_KEPT, Block, Request, Table
 
-__all__ = [
-    "KEY_BYTES",
-    "SEVERAL",
-    "SKIP_HINT",
-    "EncodedSource",
-    "Encoding",
-    "encode_chunk",
-    "fingerprint",
-    "load_encoder",
-]
-
 KEY_BYTES = 16
 FETCHES = 8  # remote pictures that are fetched at the same time
 # Items that a worker takes at a time. Fixed, because the batch size can change the last bits of a vector.

@@ -14,8 +14,6 @@ from typing import Any, Self, TypeVar
 from divscore.errors import Cancel, DivscoreError
 from divscore.jobs.processes import ProcessPool, WorkerDiedError
 
-__all__ = ["DeadlyTaskError", "Engine"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 FIRST = 8  # tasks in flight until the size of a large result is known

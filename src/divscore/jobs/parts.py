@@ -30,21 +30,6 @@ from divscore.sources.manifest import ABOUT_KEY, ENCODER_KEY, KINDS, MOST_VALUES
 from divscore.sources.places import UnseenError, unseen
 from divscore.sources.table import BLOCK_BYTES, check_here
 
-__all__ = [
-    "IDENTITY",
-    "VECTOR",
-    "ItemPartition",
-    "Made",
-    "PartFacts",
-    "PartMaker",
-    "Tally",
-    "item_partitions",
-    "join_parts",
-    "listing_of",
-    "read_facts",
-    "write_listing",
-]
-
 VECTOR, IDENTITY = "embedding", "id"
 # Items of a partition: minutes of work for the slower encoders. A part has at most twice as many.
 ROWS = {"image": 1024, "text": 16_384}

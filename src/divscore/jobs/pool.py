@@ -24,17 +24,6 @@ from divscore.sources.manifest import ENCODER_KEY
 from divscore.sources.places import Location, is_folder
 from divscore.text import printable, quoted
 
-__all__ = [
-    "PROJECTION",
-    "Progress",
-    "Warn",
-    "make_encoding",
-    "no_progress",
-    "no_warning",
-    "open_labelled",
-    "read_control",
-]
-
 PROJECTION = "projection.npz"  # in the folder of a control set
 LABELS = "labels.csv"
 GROUP = "group"

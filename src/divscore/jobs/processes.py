@@ -23,8 +23,6 @@ from multiprocessing.reduction import ForkingPickler
 from multiprocessing.resource_tracker import ensure_running
 from typing import Any, TypeVar
 
-__all__ = ["ProcessPool", "WorkerDiedError"]
-
 R = TypeVar("R")
 SINGLE_THREADED = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 CLOSE_SECONDS = 5.0  # for an idle worker to end

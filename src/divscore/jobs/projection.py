@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from divscore.errors import FileError, InputError, MismatchError
 from divscore.files import atomic_file
 
-__all__ = ["Projection"]
-
 FORMAT = "divscore.projection/1"
 
 

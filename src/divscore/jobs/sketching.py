@@ -30,24 +30,6 @@ from divscore.sources.places import WHOLE, Location, UnseenError
 from divscore.sources.table import PROBLEMS_KEPT, Partition, Table, Texts, partitions_of
 from divscore.text import named
 
-__all__ = [
-    "SKIPPED",
-    "Assignment",
-    "Engines",
-    "Partial",
-    "RowWatch",
-    "Run",
-    "Sketched",
-    "check_sendable",
-    "coded",
-    "much_text",
-    "sketch_partition",
-    "sketch_source",
-    "tried",
-    "warn_of_dividing",
-]
-
-
 # Partial: what one partition gives, small enough to be sent home.
 
 LARGE_BLOCK = 64 << 20  # with many collections: a block should have several rows of each

@@ -42,8 +42,6 @@ from divscore.sources import open_table
 from divscore.sources.manifest import ENCODER_KEY
 from divscore.text import quoted
 
-__all__ = ["EXPERIMENT", "attribute_names", "load_celeba", "work"]
-
 SET = "CelebA"
 ORIGIN = Origin("CelebA", "mmlab.ie.cuhk.edu.hk/projects/CelebA.html", "non-commercial research")
 ATTRIBUTES, SPLIT, PICTURES = "list_attr_celeba.txt", "list_eval_partition.txt", "img_align_celeba"

@@ -43,23 +43,6 @@ from divscore.paper.records import Accuracy, Answer, Batch, summarise
 from divscore.paper.results import ResultTable, output_folder, write_texts
 from divscore.paper.sections import TEXTS
 
-__all__ = [
-    "FILES",
-    "IN_FILES_ONLY",
-    "QUAPY",
-    "Compared",
-    "Comparison",
-    "Setup",
-    "advice",
-    "candidates",
-    "clearly_low",
-    "compare",
-    "comparison_document",
-    "comparison_table",
-    "usable_labels",
-    "write_comparison",
-]
-
 QUAPY = ("EMQ", "PACC", "KDEyML")
 STRENGTHS = (0.1, 1.0, 10.0, 100.0, 1000.0)  # values of C
 FOLDS = 5

@@ -14,20 +14,6 @@ from divscore.errors import InputError
 from divscore.estimators.interval import disparity
 from divscore.paper.labelleddata import LabelledData, Rows
 
-__all__ = [
-    "SHARES",
-    "Attribute",
-    "Collection",
-    "Labelled",
-    "Settings",
-    "Split",
-    "balanced_split",
-    "check_splits",
-    "collect",
-    "compose",
-    "random_split",
-]
-
 # Rows that are labelled (the paper's first partition), and rows that collections are drawn from.
 Split = tuple[Rows, Rows]
 SHARES = tuple(f / 10 for f in range(11))

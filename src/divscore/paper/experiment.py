@@ -39,8 +39,6 @@ from divscore.paper.sections import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Experiment", "ask", "audit_collections", "composition_sweep", "repeat", "reproduce", "size_sweep"]
-
 T = TypeVar("T")
 Report = tuple[dict[str, ResultTable], "dict[str, Figure]", dict[str, Any]]
 

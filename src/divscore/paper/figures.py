@@ -18,16 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "bound_figure",
-    "collection_figure",
-    "comparison_figure",
-    "error_figure",
-    "save_figure",
-    "size_figure",
-    "sweep_figure",
-]
-
 WIDTH = 6.0
 # M. Okabe and K. Ito, "Color Universal Design" (2008), without yellow, which is faint on white.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"

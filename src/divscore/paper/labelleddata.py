@@ -18,18 +18,6 @@ from divscore.jobs.encode import EncodedSource, Encoding
 from divscore.sources.items import ItemBatch, Items
 from divscore.text import quoted
 
-__all__ = [
-    "LabelledData",
-    "ListedItems",
-    "Origin",
-    "Progress",
-    "Rows",
-    "Texts",
-    "encode",
-    "quote",
-    "text_columns",
-]
-
 Rows = NDArray[np.intp]
 Texts = NDArray[np.str_]
 Progress = Callable[[int], None] | None  # called with numbers of items as they are finished

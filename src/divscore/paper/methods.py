@@ -26,25 +26,6 @@ from divscore.estimators.self_training import self_training
 from divscore.paper.draws import Collection, Labelled, Settings
 from divscore.sketch.sketch import Sketch
 
-__all__ = [
-    "CONFIDENCE",
-    "Choose",
-    "Method",
-    "Prepare",
-    "Reply",
-    "Run",
-    "adaptive",
-    "all_balanced",
-    "all_methods",
-    "divscore_with",
-    "likelihood_with",
-    "main_methods",
-    "self_training_with",
-    "size_methods",
-    "undefined",
-    "whole_pool",
-]
-
 CONFIDENCE = 0.95
 Reply = tuple[float, float, float]  # the disparity, and the limits of its interval; NaN where there are none
 Run = Callable[[Collection], Reply]

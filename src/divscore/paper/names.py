@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from divscore.control.controlset import ControlSet
 from divscore.encoders.ngrams import NgramEncoder
 
-__all__ = ["DemoList", "first_names", "speaker_lists"]
-
 
 @dataclass(frozen=True)
 class DemoList:

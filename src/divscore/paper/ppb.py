@@ -61,8 +61,6 @@ from divscore.sources.pickles import read_object_npy
 from divscore.sources.table import as_float
 from divscore.text import quoted
 
-__all__ = ["ATTRIBUTES", "EXPERIMENT", "load_ppb", "work"]
-
 SET = "PPB-2017"
 ORIGIN = Origin("PPB-2017 (Pilot Parliaments Benchmark)", "gendershades.org, on request", "research use")
 EXPECTED = "portraits named like 0967_5_f_SA.jpg, PPB-2017-metadata.csv, ppbFeatures.npy or file of vectors"

@@ -22,8 +22,6 @@ from divscore.control.similarity import FloatArray, as_matrix, unit_rows
 from divscore.control.theory import Reference, item_similarity
 from divscore.errors import InputError, MissingExtraError
 
-__all__ = ["AuditingQuantifier", "fit_quantifier", "quapy_estimate"]
-
 LikelihoodQuantifier: Any  # created by __getattr__
 ESTIMATORS = ("likelihood", "divscore")
 # EMQ says so for most hard samples; its answer is used nevertheless.

@@ -12,8 +12,6 @@ import numpy as np
 
 from divscore.control.similarity import FloatArray
 
-__all__ = ["Accuracy", "Answer", "Batch", "Check", "Ratio", "points", "ratio", "summaries", "summarise"]
-
 
 @dataclass(frozen=True)
 class Answer:

@@ -23,19 +23,6 @@ from divscore.text import printable
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "FIGURES",
-    "PAGES",
-    "Cell",
-    "ResultTable",
-    "Results",
-    "Section",
-    "output_folder",
-    "show_cell",
-    "write_results",
-    "write_texts",
-]
-
 Cell = str | int | float | bool | None
 DIGITS = 6
 SCHEMA = "divscore.results/1"

@@ -19,24 +19,6 @@ from divscore.paper.methods import Method
 from divscore.paper.records import Accuracy, Answer, Batch, points, ratio, summaries
 from divscore.paper.results import ResultTable, Section
 
-__all__ = [
-    "TEXTS",
-    "Findings",
-    "accuracy_tables",
-    "check_claims",
-    "equal_cost",
-    "equal_cost_text",
-    "how_counted",
-    "in_short",
-    "made_of",
-    "short_table",
-    "size_table",
-    "smaller_sets",
-    "stored_section",
-    "strictest",
-    "trust_table",
-]
-
 COMPARISONS = {"<": operator.lt, "≤": operator.le, ">": operator.gt, "≥": operator.ge}
 WANTED = 4.0  # the paper's error should be so many times ours with all labels
 PROPOSAL = "DivScore-Adaptive"  # the paper's use of |U| labels

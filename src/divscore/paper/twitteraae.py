@@ -47,8 +47,6 @@ from divscore.sources.items import ItemBatch, Items
 from divscore.sources.table import PROBLEMS_KEPT
 from divscore.text import quoted
 
-__all__ = ["EXPERIMENT", "Tweets", "likeliest", "load_twitteraae", "plain", "sample_tweets", "work"]
-
 SET = "TwitterAAE"
 ORIGIN = Origin("TwitterAAE", "slanglab.cs.umass.edu/TwitterAAE/", "research use")
 RELEASE = ("twitteraae_all", "twitteraae_all.tsv")

@@ -16,8 +16,6 @@ from divscore.errors import FileError, InputError
 from divscore.files import PathLike
 from divscore.text import printable
 
-__all__ = ["ABOUT", "QUESTIONS", "About", "read_about", "write_about"]
-
 ABOUT = "about.toml"
 HEADER = """\
 # What only people know about a control set. It is published with the set, word for word.

@@ -16,17 +16,6 @@ from divscore.publishing.objections import OBJECTIONS, WHOLE
 from divscore.publishing.publication import Publication, group_numbers
 from divscore.text import escape_markdown, printable
 
-__all__ = [
-    "CROISSANT",
-    "README",
-    "SCHEMA",
-    "Description",
-    "card_section",
-    "counts_row",
-    "described",
-    "readme",
-]
-
 README, CROISSANT = "README.md", "croissant.json"
 SCHEMA = "divscore.publication/1"
 ADDRESS = re.compile(r"(https?://[^\s<>]+[^\s<>.,;:!?)\]'\"])")

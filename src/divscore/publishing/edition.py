@@ -23,24 +23,6 @@ from divscore.publishing.objections import EMPTY, OBJECTIONS, Carried, carry_ove
 from divscore.publishing.publication import Measured, NotMeasured, Publication, measured_from, soundness
 from divscore.text import escape_markdown
 
-__all__ = [
-    "CHANGELOG",
-    "CHOICES",
-    "FILES",
-    "SUMS",
-    "Earlier",
-    "Published",
-    "changes",
-    "edition_of",
-    "is_published",
-    "overall_digest",
-    "public_ids",
-    "publish",
-    "read_sums",
-    "whole_texts",
-    "with_entry",
-]
-
 CHANGELOG = "CHANGELOG.md"
 SUMS = "SHA256SUMS"  # in the format of `sha256sum --check`
 GENERATED = (TABLE, README, CROISSANT)  # written again in every edition; nobody should edit them

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-__all__ = ["COLUMNS", "EMPTY", "OBJECTIONS", "WHOLE", "Carried", "Objection", "carry_over", "read_objections"]
-
 OBJECTIONS = "objections.csv"
 COLUMNS = ("id", "objection", "proposal", "by", "contact", "date", "status")
 STATES = ("open", "accepted", "declined")

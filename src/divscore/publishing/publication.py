@@ -18,18 +18,6 @@ from divscore.publishing.about import About
 from divscore.sketch.scorer import scorer_for
 from divscore.text import printable
 
-__all__ = [
-    "REPETITIONS",
-    "Measured",
-    "NotMeasured",
-    "Publication",
-    "Soundness",
-    "group_numbers",
-    "measure",
-    "measured_from",
-    "soundness",
-]
-
 REPETITIONS = 20
 # Methods of choosing representatives for which `compare` can measure DivScore's error.
 COMPARED = {"adaptive, α = 1": "adaptive", "adaptive, α = 0.1": "adaptive-0.1", "dpp": "dpp"}

@@ -16,8 +16,6 @@ from divscore.publishing.edition import CHANGELOG, FILES, SUMS, edition_of, over
 from divscore.publishing.objections import OBJECTIONS, Objection, read_objections
 from divscore.publishing.publication import Measured, NotMeasured, group_numbers, measured_from
 
-__all__ = ["Verdict", "check_published", "stated"]
-
 LISTED = (TABLE, README, CROISSANT, ABOUT, CHANGELOG)
 
 

@@ -29,8 +29,6 @@ from divscore.report.listing import uninformative
 from divscore.sketch.missing import Missing
 from divscore.text import brief, count, listed, p_value, percent, printable, unsigned
 
-__all__ = ["Check", "Notice", "checks", "notices", "noun_of", "sentences"]
-
 VISIBLE = 0.005  # a shift that two decimals show
 CHANCE = 0.1  # chosen representatives may cover so much less than random ones
 LARGEST = 4000  # examples of one group for which all distances are computed

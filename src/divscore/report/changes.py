@@ -24,8 +24,6 @@ from divscore.estimators.interval import Interval
 from divscore.report.listing import columns
 from divscore.text import brief, signed
 
-__all__ = ["change_document", "change_headline", "change_overview", "change_table"]
-
 SCHEMA = "divscore.diff/1"
 END = 12  # changes at either end of a long table
 LONE = 4  # new collections, and vanished ones, that a long table shows

@@ -16,8 +16,6 @@ from divscore.sources import Items
 from divscore.sources.pictures import decode, read_picture
 from divscore.text import printable
 
-__all__ = ["find_examples", "thumbnail"]
-
 SIDE = 64  # pixels of a thumbnail's longer side
 MOST = 24  # examples of one group
 QUALITY = 72

@@ -10,27 +10,6 @@ from divscore.audit.result import Audit
 from divscore.estimators.interval import Interval, bounds
 from divscore.text import brief, level, named, percent, percent_ends, signed, unsigned
 
-__all__ = [
-    "ALL",
-    "Column",
-    "Line",
-    "Listing",
-    "bar_of",
-    "columns",
-    "disparity_range",
-    "disparity_text",
-    "interval_title",
-    "listing",
-    "marginal_listing",
-    "noise_note",
-    "share_range",
-    "shortened",
-    "table",
-    "tooltip",
-    "uninformative",
-    "verdict",
-]
-
 ALL = 50  # a terminal shows up to so many collections
 MARGINALS = 60  # the page lists single attributes for up to so many collections
 NAME, TOOLTIP = 60, 300  # characters of a name in a table, and in its tooltip

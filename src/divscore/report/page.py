@@ -30,15 +30,6 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-__all__ = [
-    "check_target",
-    "fragment",
-    "render",
-    "render_html",
-    "render_markdown",
-    "write_report",
-]
-
 BARS = 60  # up to so many collections have bars in the table
 LARGEST = 64_000  # characters of JSON that a page has in full
 SHORT = "divscore.audit-short/1"  # has less than divscore.audit/1 requires, so it needs another name

@@ -20,8 +20,6 @@ from divscore.text import brief, percent
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Break", "Mark", "Picture", "disparities", "forest", "shares"]
-
 ALL = 30  # up to so many collections are all drawn
 END = 12  # of more, so many at either end
 NAME = 30  # characters of a name

@@ -35,19 +35,6 @@ from divscore.report.picture import Picture, disparities, shares
 from divscore.sketch.missing import Missing
 from divscore.text import brief, count, joined, level, percent, printable, unsigned
 
-__all__ = [
-    "Context",
-    "Example",
-    "Examples",
-    "Input",
-    "Overview",
-    "Summary",
-    "headline",
-    "lead",
-    "overview",
-    "summarise",
-]
-
 FEW = 5  # collections; so few need no remark on chance
 TEXT = 280  # characters of an example text
 END = 12  # collections at either end of a long table

@@ -17,8 +17,6 @@ from divscore.sketch.scorer import Scorer
 from divscore.sketch.sketch import Block, Origin, Sketch, SketchTable, checked_rows, fold_blocks
 from divscore.text import printable
 
-__all__ = ["Coded", "Sketches", "sketch_blocks"]
-
 Coded = tuple[Sequence[str], NDArray[np.intp]]  # names, and for every row the position of its name
 
 

@@ -10,8 +10,6 @@ import msgspec
 
 from divscore.text import brief, listed
 
-__all__ = ["LONGEST", "MOST_ROWS", "Missing", "MissingPart", "Rows"]
-
 KEPT = 100  # parts that are listed one by one
 LONGEST = 300  # characters of a name or reason that are kept
 MOST_ROWS = 1 << 48  # more rows than any source has; sums of a few such numbers stay exact

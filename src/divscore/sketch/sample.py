@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from divscore.errors import InputError
 
-__all__ = ["ITEMS", "LEAST_ITEMS", "TOP", "RowHash", "Sample", "Sampled"]
-
 ITEMS = 512  # k: against 5,000 items, 512 widen an interval by less than 2 %
 LEAST_ITEMS = 64  # k is never lowered further; intervals are then 1 to 14 % wider
 TOP = np.uint64(2**64 - 1)  # the limit of a sample that has every item

@@ -25,8 +25,6 @@ from divscore.control.similarity import FloatArray
 from divscore.sketch.sample import Hashes, Owners
 from divscore.sketch.scorer import Scorer
 
-__all__ = ["SINGLE", "Candidates", "Limits", "Scan", "chunk_rows", "in_order", "scan"]
-
 CHUNK = 20 << 20  # numbers in one scan
 PIECE = 2_048  # rows that are expected to stay in the cache
 SINGLE = 32_768  # float32 rows from which short sums in single precision are precise enough

@@ -25,24 +25,6 @@ from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray
 from divscore.sketch.sample import RowHash
 
-__all__ = [
-    "REPLICATES",
-    "Calibration",
-    "Directions",
-    "Grid",
-    "Replicates",
-    "Scorer",
-    "balanced_weights",
-    "features",
-    "fit_calibration",
-    "fit_directions",
-    "preference",
-    "refit_directions",
-    "scorer_for",
-    "shared_scorer",
-    "targets",
-]
-
 REPLICATES = 200
 FINE, COARSE = 1024, 64  # steps on each side of zero, for the estimate and for the interval
 SCORERS = 8  # scorers that a process keeps

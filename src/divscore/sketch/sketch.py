@@ -24,8 +24,6 @@ from divscore.sketch.sample import LEAST_ITEMS, Owners, Sample, Sampled
 from divscore.sketch.scan import SINGLE, Limits, Scan, chunk_rows, in_order, scan
 from divscore.sketch.scorer import FINE, Scorer, scorer_for
 
-__all__ = ["SKIPS", "Origin", "Sketch", "SketchTable"]
-
 # Zero and nonfinite vectors; items that could not be read; items with nothing to encode (no face, no known word).
 SKIPS = ("zero", "nonfinite", "unreadable", "empty")
 ZERO, NONFINITE = SKIPS.index("zero"), SKIPS.index("nonfinite")

@@ -29,16 +29,6 @@ from divscore.sketch.scorer import scorer_for
 from divscore.sketch.sketch import SIDE, SKIPS, Origin, Sketch, SketchTable
 from divscore.text import printable
 
-__all__ = [
-    "SketchFile",
-    "is_sketch",
-    "merge_sketches",
-    "open_sketches",
-    "read_sketches",
-    "subtract_sketches",
-    "write_sketches",
-]
-
 FORMAT = "divscore.sketch/3"
 KEY = b"divscore.sketch"
 PARQUET = b"PAR1"

@@ -32,7 +32,7 @@ from divscore.text import named
 
 # Partial: what one partition gives, small enough to be sent home.
 
-LARGE_BLOCK = 64 << 20  # with many collections: a block should have several rows of each
+LARGE_BLOCK = 80 << 20  # with many collections: a block should have several rows of each
 TRIES = 3  # of a remote file, which may fail for a moment
 WAIT_SECONDS = 0.5
 

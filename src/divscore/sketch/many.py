@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import ne
 from typing import Any
 
 import numpy as np
@@ -54,11 +55,13 @@ class Sketches:
 
     def positions(self, names: Sequence[str]) -> Owners:
         """Return the positions of different collections in the table; new ones get a place."""
-        before = len(self.names)
-        at = np.array([self.names.setdefault(name, len(self.names)) for name in names], dtype=np.intp)
-        if len(self.names) > before:
-            self.table.grow(len(self.names))
-        return at
+        known = self.names
+        if len(names) != len(known) or any(map(ne, names, known)):  # mostly all of them, in the same order
+            at = np.array([known.setdefault(name, len(known)) for name in names], dtype=np.intp)
+            if len(known) > len(self.table):
+                self.table.grow(len(known))
+            return at
+        return np.arange(len(names))
 
     def merge(self, other: Sketches) -> None:
         """Count everything that another has seen; collections of the same name are joined."""

@@ -25,6 +25,8 @@ COMPARED = 256  # examples on which this is checked
 
 Hashes = NDArray[np.uint64]
 Owners = NDArray[np.intp]
+Items = NDArray[np.void]  # of type ITEM; `slot` says which row of bytes belongs to an item
+ITEM = np.dtype([("hash", "u8"), ("copies", "i8"), ("step", "f8"), ("owner", "i4"), ("slot", "i4")])
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Sampled:
 
     hash: Hashes  # (m,)
     rows: NDArray[np.uint8]  # (m, width)
-    step: NDArray[np.float32]  # (m,)
+    step: NDArray[np.float64]  # (m,)
     copies: NDArray[np.int64]  # (m,)
     limit: int
 
@@ -126,199 +128,185 @@ class Sample:
         self.width, self.k, self.least = width, k, least
         self.room = owners * k if room is None else room
         self.limit: Hashes = np.full(owners, TOP)
-        self._columns = _no_items()
+        self._items: Items = np.empty(0, dtype=ITEM)  # by owner and hash
+        self._waiting: list[Items] = []
+        self._lowered = False  # a limit may be below items that are still here
         self._rows: NDArray[np.uint8] = np.empty((0, width), dtype=np.uint8)
         self._free: NDArray[np.int32] = np.empty(0, dtype=np.int32)
-        self._waiting: list[_Columns] = []
-        self._wait = 0
 
     def __len__(self) -> int:
-        self.settle()
-        return len(self._columns.hash)
-
-    @property
-    def owners(self) -> int:
-        """Number of collections."""
-        return len(self.limit)
+        return len(self.items())
 
     @property
     def nbytes(self) -> int:
         """Bytes of the sampled items."""
-        return len(self) * (self.width + 24)
+        return len(self) * (self.width + ITEM.itemsize)
 
     def grow(self, owners: int) -> None:
         """Make room for more collections."""
-        self.limit = np.concatenate([self.limit, np.full(owners - self.owners, TOP)])
+        self.limit = np.concatenate([self.limit, np.full(owners - len(self.limit), TOP)])
 
     def add(
         self,
-        owner: Owners,
+        owner: NDArray[Any],
         hashes: Hashes,
         rows: NDArray[np.uint8],
         step: NDArray[np.float32],
-        copies: NDArray[np.int64] | None = None,
+        copies: NDArray[np.int64] | int = 1,
     ) -> None:
         """Add candidates. They wait until they are many, or until the sample is read."""
-        if copies is None:
-            copies = np.ones(len(hashes), dtype=np.int64)
-        slots = self._slots(len(hashes))
-        self._rows[slots] = rows
-        self._waiting.append(_Columns(owner.astype(np.int32), hashes, copies, step, slots))
-        self._wait += len(hashes)
-        if self._wait > max(self.k, len(self._columns.hash) // 4):
-            self.settle()
+        new = np.empty(len(hashes), dtype=ITEM)
+        new["owner"], new["hash"], new["step"], new["copies"] = owner, hashes, step, copies
+        new["slot"] = self._slots(len(hashes))
+        self._rows[new["slot"]] = rows
+        self._waiting.append(new)
+        # Sorting takes time, and waiting takes memory: a quarter more than the sampled items.
+        if sum(map(len, self._waiting)) > max(self.k, len(self._items) // 4):
+            self.items()
 
     def remove(
         self,
-        owner: Owners,
+        owner: NDArray[Any],
         hashes: Hashes,
         rows: NDArray[np.uint8],
         step: NDArray[np.float32],
-        copies: NDArray[np.int64] | None = None,
+        copies: NDArray[np.int64] | int = 1,
     ) -> None:
         """Remove items that were added before. After an error the sample must not be used any more."""
-        self.settle()
-        copies = np.ones(len(hashes), dtype=np.int64) if copies is None else copies
         self.add(owner, hashes, rows, step, -copies)
-        self.settle()
-        if (self._columns.copies < 0).any():
+        if self.items()["copies"].min(initial=0) < 0:
             raise InputError("items to remove were never added to this sketch; nothing was removed")
-        self._keep(self._columns.copies > 0)
 
     def merge(self, other: Sample, at: Owners, sign: int = 1) -> None:
-        """Add (or remove) the items of another sample, whose owners are the owners `at` of this one."""
-        other.settle()
+        """Add (or remove) the items of another sample; its owners are the owners `at` of this one."""
         self.k = min(self.k, other.k)
-        self.lower(np.minimum(self.limit[at], other.limit), at)
+        self.lower(other.limit, at)
         change = self.add if sign > 0 else self.remove
-        columns = other._columns
-        for start in range(0, len(columns.hash), MERGED):
-            part = columns.where(slice(start, start + MERGED))
-            below = part.hash < self.limit[at[part.owner]]
-            part = part if below.all() else part.where(below)
-            change(at[part.owner], part.hash, other._rows[part.slot], part.step, part.copies)
-        self.settle()
+        for items in (other._items, *other._waiting):
+            for start in range(0, len(items), MERGED):
+                part = items[start : start + MERGED]
+                owner = at[part["owner"]]
+                below = part["hash"] < self.limit[owner]
+                part, owner = (part, owner) if below.all() else (part[below], owner[below])
+                change(owner, part["hash"], other._rows[part["slot"]], part["step"], part["copies"])
 
     def lower(self, limit: Hashes, at: Owners) -> None:
         """Lower the limits of some owners."""
-        self.settle()
         self.limit[at] = np.minimum(self.limit[at], limit)
-        self._keep(self._columns.hash < self.limit[self._columns.owner])
+        self._lowered = True
 
     def of(self, owner: int) -> Sampled:
         """Return the sampled items of one collection."""
-        self.settle()
-        first, last = np.searchsorted(self._columns.owner, [owner, owner + 1])
-        part = self._columns.where(slice(first, last))
-        return Sampled(part.hash, self._rows[part.slot], part.step, part.copies, int(self.limit[owner]))
+        items = self.items()
+        first, last = np.searchsorted(items["owner"], [owner, owner + 1])
+        part, limit = items[first:last], int(self.limit[owner])
+        return Sampled(part["hash"], self._rows[part["slot"]], part["step"], part["copies"], limit)
 
     def take(self, at: Owners) -> Sample:
-        """Return a sample with some of the owners, in this order."""
-        self.settle()
-        taken = Sample(self.width, len(at), k=self.k, least=self.least, room=self.room)
-        taken.limit = self.limit[at]
-        firsts = np.searchsorted(self._columns.owner, at)
-        sizes = np.searchsorted(self._columns.owner, at, side="right") - firsts
+        """Return a sample of some of the owners, in this order; it shares nothing with this one."""
+        items = self.items()
+        firsts = np.searchsorted(items["owner"], at)
+        sizes = np.searchsorted(items["owner"], at, side="right") - firsts
         ends = np.cumsum(sizes)
-        chosen = np.arange(ends[-1] if len(ends) else 0) + np.repeat(firsts - (ends - sizes), sizes)
-        part = self._columns.where(chosen)
-        part.owner = np.repeat(np.arange(len(at), dtype=np.int32), sizes)
-        taken._restore(part, self._rows[part.slot])
-        return taken
+        part = items[np.arange(sizes.sum()) + np.repeat(firsts - (ends - sizes), sizes)]
+        rows = self._rows[part["slot"]]
+        part["owner"] = np.repeat(np.arange(len(at)), sizes)
+        return Sample.restored((self.k, self.least, self.room), self.limit[at], part, rows)
 
-    def columns(self) -> tuple[NDArray[np.int32], Hashes, NDArray[np.int64], NDArray[np.float32]]:
-        """Return owner, hash, copies and step of all items, by owner and hash. Do not change them."""
-        self.settle()
-        part = self._columns
-        return part.owner, part.hash, part.copies, part.step
-
-    def rows(self, items: slice) -> NDArray[np.uint8]:
-        """Return the bytes of some items, in the order of `columns`."""
-        self.settle()
-        return self._rows[self._columns.slot[items]]
+    def rows(self) -> NDArray[np.uint8]:
+        """Return the bytes of all items, in the order of `items`."""
+        return np.asarray(self._rows[self.items()["slot"]])
 
     @classmethod
     def restored(
-        cls,
-        bounds: tuple[int, int, int],
-        limit: Hashes,
-        columns: tuple[NDArray[np.int32], Hashes, NDArray[np.int64], NDArray[np.float32]],
-        rows: NDArray[np.uint8],
+        cls, bounds: tuple[int, int, int], limit: Hashes, items: Items, rows: NDArray[np.uint8]
     ) -> Sample:
-        """Put together what `columns` and `rows` returned; `bounds` are k, its least value, and the room."""
+        """Put together what `items` and `rows` returned; `bounds` are k, its least value and the room."""
         k, least, room = bounds
         sample = cls(rows.shape[1], k=k, least=least, room=room)
-        sample.limit = limit
-        owner, hashes, copies, step = columns
-        sample._restore(_Columns(owner, hashes, copies, step, np.empty(0, dtype=np.int32)), rows)
+        sample.limit, sample._items = limit, items
+        items["slot"] = np.arange(len(items))
+        sample._rows = rows if rows.flags.owndata else rows.copy()
         return sample
 
     def __reduce__(self) -> tuple[Any, ...]:
-        columns = self.columns()
         bounds = self.k, self.least, self.room
-        return Sample.restored, (bounds, self.limit, columns, self.rows(slice(None)))
+        return Sample.restored, (bounds, self.limit, self.items().copy(), self.rows())
 
-    def settle(self) -> None:
-        """Join waiting items to the others, then drop what is above the limits."""
-        if not self._waiting:
-            return
-        items = _Columns.joined([self._columns, *self._waiting])
-        self._waiting, self._wait = [], 0
-        order = np.argsort(items.hash)
-        if self.owners > 1:
-            # 16 bits are sorted by radix, which is several times as fast.
-            narrow = items.owner.astype(np.uint16) if self.owners <= 65_536 else items.owner
-            order = order[np.argsort(narrow[order], kind="stable")]
-        self._columns = self._united(items.where(order))
-        self._keep((self._columns.hash < self.limit[self._columns.owner]) & (self._columns.copies != 0))
-        self._trim()
-        while len(self._columns.hash) > self.room and self.k > self.least:
-            self.k = max(self.least, self.k * 3 // 4)
+    def items(self) -> Items:
+        """Return all items by owner and hash, once those that wait are among them. Do not change them."""
+        if self._waiting:
+            new = np.concatenate(self._waiting)
+            self._waiting, self._lowered = [], True
+            # Sorted parts are merged in linear time by a stable sort.
+            new = new[np.argsort(self._keys(new))]
+            both = np.concatenate([self._items, new])
+            self._items = self._united(both[np.argsort(self._keys(both), kind="stable")])
+        if self._lowered:
+            self._lowered = False
+            self._keep(
+                (self._items["hash"] < self.limit[self._items["owner"]]) & (self._items["copies"] != 0)
+            )
             self._trim()
+            while len(self._items) > self.room and self.k > self.least:
+                self.k = max(self.least, self.k * 3 // 4)
+                self._trim()
+        return self._items
 
-    def _united(self, items: _Columns) -> _Columns:
-        """Bring the copies of an item together; `items` are ordered by owner and hash."""
-        same = (items.hash[1:] == items.hash[:-1]) & (items.owner[1:] == items.owner[:-1])
+    def _keys(self, items: Items) -> Hashes:
+        """Owner and the upper bits of the hash as one number, which sorts faster than two."""
+        bits = max(len(self.limit) - 1, 0).bit_length()
+        if not bits:
+            return np.asarray(items["hash"])
+        return (items["owner"].astype(np.uint64) << np.uint64(64 - bits)) | (items["hash"] >> np.uint64(bits))
+
+    def _united(self, items: Items) -> Items:
+        """Bring the copies of an item together; `items` are ordered by `_keys`."""
+        hashes, owner = items["hash"], items["owner"]
+        mixed = (hashes[1:] < hashes[:-1]) & (owner[1:] == owner[:-1])
+        if mixed.any():  # they differ in the lower bits of the hash only
+            return self._united(items[np.lexsort((hashes, owner))])
+        same = (hashes[1:] == hashes[:-1]) & (owner[1:] == owner[:-1])
         pairs = np.flatnonzero(same)
         if not pairs.size:
             return items
-        equal = self._equal(items.slot[pairs], items.slot[pairs + 1])
+        equal = self._equal(items, pairs)
         if not equal.all():
             # Different vectors with one hash: order them by their bytes, so that copies are neighbours.
             run = np.concatenate([[0], np.cumsum(~same)])
-            mixed = np.flatnonzero(np.isin(run, run[pairs[~equal]]))
-            content = np.ascontiguousarray(self._rows[items.slot[mixed]])
-            _, rank = np.unique(content.view(np.dtype((np.void, self.width))).ravel(), return_inverse=True)
-            order = np.arange(len(items.hash))
-            order[mixed] = mixed[np.lexsort((rank, run[mixed]))]
-            items = items.where(order)
-            same[pairs] = self._equal(items.slot[pairs], items.slot[pairs + 1])
+            tied = np.flatnonzero(np.isin(run, run[pairs[~equal]]))
+            content = self._rows[items["slot"][tied]].view(np.dtype((np.void, self.width))).ravel()
+            _, rank = np.unique(content, return_inverse=True)
+            items[tied] = items[tied[np.lexsort((rank, run[tied]))]]
+            same[pairs] = self._equal(items, pairs)
         starts = np.flatnonzero(np.concatenate([[True], ~same]))
-        united = items.where(starts)
-        united.copies = np.add.reduceat(items.copies, starts)
+        united = items[starts]
+        united["copies"] = np.add.reduceat(items["copies"], starts)
         # The length of a vector comes from BLAS: two kinds of processor may differ in its last bit.
-        united.step = np.minimum.reduceat(items.step, starts)
-        self._release(items.slot[np.flatnonzero(same) + 1])
+        united["step"] = np.minimum.reduceat(items["step"], starts)
+        self._release(items["slot"][1:][same])
         return united
 
-    def _equal(self, left: NDArray[np.int32], right: NDArray[np.int32]) -> NDArray[np.bool_]:
-        equal = np.empty(len(left), dtype=bool)
-        for start in range(0, len(left), MERGED):
-            part = slice(start, start + MERGED)
-            equal[part] = (self._rows[left[part]] == self._rows[right[part]]).all(axis=1)
+    def _equal(self, items: Items, pairs: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Whether items have the same bytes as those after them."""
+        equal = np.empty(len(pairs), dtype=bool)
+        for start in range(0, len(pairs), MERGED):
+            some = pairs[start : start + MERGED]
+            left, right = self._rows[items["slot"][some]], self._rows[items["slot"][some + 1]]
+            equal[start : start + MERGED] = (left == right).all(axis=1)
         return equal
 
     def _trim(self) -> None:
-        starts = np.searchsorted(self._columns.owner, np.arange(self.owners + 1))
+        starts = np.searchsorted(self._items["owner"], np.arange(len(self.limit) + 1))
         full = np.flatnonzero(np.diff(starts) > self.k)
         if full.size:
-            self.limit[full] = self._columns.hash[starts[full] + self.k]
-            self._keep(self._columns.hash < self.limit[self._columns.owner])
+            self.limit[full] = self._items["hash"][starts[full] + self.k]
+            self._keep(self._items["hash"] < self.limit[self._items["owner"]])
 
     def _keep(self, kept: NDArray[np.bool_]) -> None:
         if not kept.all():
-            self._release(self._columns.slot[~kept])
-            self._columns = self._columns.where(kept)
+            self._release(self._items["slot"][~kept])
+            self._items = self._items[kept]
 
     def _release(self, slots: NDArray[np.int32]) -> None:
         self._free = np.concatenate([self._free, slots])
@@ -326,60 +314,11 @@ class Sample:
     def _slots(self, count: int) -> NDArray[np.int32]:
         """Return free slots for rows; the table grows where it stands, as it may have hundreds of megabytes."""
         missing = count - len(self._free)
-        if missing > 0 and self._waiting:
-            self.settle()
-            missing = count - len(self._free)
         if missing > 0:
             have = len(self._rows)
-            more = max(missing, min(max(have // 4, 64), GROWTH // max(self.width, 1)))
+            more = max(missing, min(max(have // 8, 64), GROWTH // self.width))
             # `resize` moves pages instead of copying them. Views never leave this class, hence no check.
             self._rows.resize((have + more, self.width), refcheck=False)
             self._release(np.arange(have, have + more, dtype=np.int32))
-        slots, self._free = np.sort(self._free[:count]), self._free[count:]
+        slots, self._free = self._free[:count], self._free[count:]
         return slots
-
-    def _restore(self, columns: _Columns, rows: NDArray[np.uint8]) -> None:
-        columns.slot = np.arange(len(rows), dtype=np.int32)
-        self._columns = columns
-        self._rows = rows if rows.base is None and rows.flags.owndata else rows.copy()
-
-
-class _Columns:
-    """Columns of sampled items; `slot` says which row of bytes belongs to an item."""
-
-    __slots__ = ("copies", "hash", "owner", "slot", "step")
-
-    def __init__(
-        self,
-        owner: NDArray[np.int32],
-        hash: Hashes,
-        copies: NDArray[np.int64],
-        step: NDArray[np.float32],
-        slot: NDArray[np.int32],
-    ) -> None:
-        self.owner, self.hash, self.copies, self.step, self.slot = owner, hash, copies, step, slot
-
-    def where(self, chosen: Any) -> _Columns:
-        return _Columns(
-            self.owner[chosen], self.hash[chosen], self.copies[chosen], self.step[chosen], self.slot[chosen]
-        )
-
-    @staticmethod
-    def joined(parts: list[_Columns]) -> _Columns:
-        return _Columns(
-            np.concatenate([part.owner for part in parts]),
-            np.concatenate([part.hash for part in parts]),
-            np.concatenate([part.copies for part in parts]),
-            np.concatenate([part.step for part in parts]),
-            np.concatenate([part.slot for part in parts]),
-        )
-
-
-def _no_items() -> _Columns:
-    return _Columns(
-        np.empty(0, dtype=np.int32),
-        np.empty(0, dtype=np.uint64),
-        np.empty(0, dtype=np.int64),
-        np.empty(0, dtype=np.float32),
-        np.empty(0, dtype=np.int32),
-    )

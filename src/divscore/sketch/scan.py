@@ -133,7 +133,7 @@ class _Products:
         n, scorer, many = len(self.block), self.scorer, self.owner is not None
         size = max(scorer.strip, PIECE // scorer.strip * scorer.strip)
         # A window writes one sum for every owner, so many owners need large windows.
-        most = max(1, (len(self.block) if self.single else 8 * PIECE) // size)
+        most = -(-(n if self.single else 8 * PIECE) // size)
         window = size * min(max(self.owners * 4 * TOGETHER // size, 1), most) if many else size
         for start in range(0, n, window):
             for at in range(start, min(start + window, n), size):

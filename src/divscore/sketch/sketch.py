@@ -178,7 +178,7 @@ class SketchTable:
     def fold(self, at: Owners, part: Scan, similarity: FloatArray, sign: int = 1) -> None:
         """Count (or take away) the result of a scan for the collections `at`."""
         self.count[at] += sign * part.usable
-        self.total[at] += sign * part.totals
+        self._add_totals(at, part.totals, sign)
         self.similarity[at] += sign * similarity
         self.skipped[at, ZERO] += sign * part.zero
         self.skipped[at, NONFINITE] += sign * part.nonfinite
@@ -202,7 +202,7 @@ class SketchTable:
     def merge(self, other: SketchTable, at: Owners, sign: int = 1) -> None:
         """Count (or take away) everything in another table, whose collections are those `at` of this one."""
         self.count[at] += sign * other.count
-        self.total[at] += sign * other.total
+        self._add_totals(at, other.total, sign)
         self.similarity[at] += sign * other.similarity
         self.skipped[at] += sign * other.skipped
         (self.cells.add if sign > 0 else self.cells.remove)(*other.cells.moved(at))
@@ -219,6 +219,12 @@ class SketchTable:
         taken.cells, taken.sample = self.cells.take(at), self.sample.take(at)
         taken.joint = None if self.joint is None else self.joint.take(at)
         return taken
+
+    def _add_totals(self, at: Owners, totals: NDArray[np.floating], sign: int) -> None:
+        if len(at) == len(self) and np.array_equal(at, np.arange(len(at))):
+            np.add(self.total, totals if sign > 0 else -totals, out=self.total)  # no copy: they may be large
+        else:
+            self.total[at] += sign * totals
 
     def _samples(self) -> list[Sample]:
         return [self.sample] if self.joint is None else [self.sample, self.joint]

@@ -24,7 +24,7 @@ from divscore.errors import FileError, InputError, MismatchError
 from divscore.files import PathLike, atomic_file, read_json, refuse_url, unreadable
 from divscore.sketch.many import Sketches
 from divscore.sketch.missing import Missing, MissingPart
-from divscore.sketch.sample import TOP, Sample
+from divscore.sketch.sample import ITEM, TOP, Sample
 from divscore.sketch.scorer import scorer_for
 from divscore.sketch.sketch import SIDE, SKIPS, Origin, Sketch, SketchTable
 from divscore.text import printable
@@ -260,15 +260,12 @@ def _columns(names: Sequence[str], part: SketchTable) -> Columns:
     }
     for key, sample in (("sample", part.sample), ("joint", part.joint)):
         if sample is not None:
-            whose, hashes, copies, step = sample.columns()
-            sizes = np.bincount(whose, minlength=len(part))
-            columns |= {
-                f"{key}_limit": (sample.limit, one),
-                f"{key}_hash": (hashes, sizes),
-                f"{key}_copies": (copies, sizes),
-                f"{key}_step": (step, sizes),
-                f"{key}_rows": (sample.rows(slice(None)).ravel(), sizes * sample.width),
-            }
+            items = sample.items()
+            sizes = np.bincount(items["owner"], minlength=len(part))
+            columns |= {f"{key}_{name}": (items[name].copy(), sizes) for name in ("hash", "copies")}
+            columns[f"{key}_step"] = items["step"].astype(np.float32), sizes
+            columns[f"{key}_limit"] = sample.limit, one
+            columns[f"{key}_rows"] = sample.rows().ravel(), sizes * sample.width
     return columns
 
 
@@ -411,12 +408,10 @@ def _table(columns: Columns, header: _Header) -> SketchTable:
     else:
         _demand(not len(cells), "it has scores of two groups")
         table.joint = _sample(columns, "joint", header.joint_items, table.joint, count)
-        _demand(
-            _within(table.joint.rows(slice(None)).view(np.int16), 0, SIDE - 1), "a score is outside its grid"
-        )
+        _demand(_within(table.joint.rows().view(np.int16), 0, SIDE - 1), "a score is outside its grid")
     table.sample = _sample(columns, "sample", header.items, table.sample, count)
     # The largest component of a unit vector is 127 steps, at most 1 and at least 1/√d.
-    length = 127 * table.sample.columns()[3]
+    length = 127 * table.sample.items()["step"]
     _demand(
         bool(((length > 0.999 * origin.dimension**-0.5) & (length < 1.001)).all()),
         "a vector has another length than 1",
@@ -439,8 +434,9 @@ def _sample(columns: Columns, key: str, k: int, like: Sample, count: NDArray[np.
     _demand(_within(sizes, 0, k) and _within(copies, 1, MOST), f"{key} has an impossible number of items")
     summed = np.bincount(owner, copies.astype(float), minlength=len(count))
     _demand(bool(np.where(limit == TOP, summed == count, summed <= count).all()), f"{key} does not add up")
-    bounds = k, like.least, like.room
-    return Sample.restored(bounds, limit, (owner, hashes, copies, step), rows.reshape(-1, like.width))
+    items = np.empty(len(hashes), dtype=ITEM)
+    items["owner"], items["hash"], items["copies"], items["step"] = owner, hashes, copies, step
+    return Sample.restored((k, like.least, like.room), limit, items, rows.reshape(-1, like.width))
 
 
 def _list(columns: Columns, key: str, sizes: NDArray[np.int64], kind: type) -> NDArray[Any]:

@@ -92,6 +92,7 @@ def assert_same_state(left: Sketch, right: Sketch, tolerance: float = 1e-9) -> N
 def lowered(sketch: Sketch, other: Sketch) -> Sketch:
     """A copy of a sketch with the limits of another: they stay low when items are removed."""
     sketch, at = sketch.copy(), np.zeros(1, dtype=np.intp)
+    other = other.copy()
     sketch.table.sample.lower(other.table.sample.limit, at)
     if sketch.table.joint is not None and other.table.joint is not None:
         sketch.table.joint.lower(other.table.joint.limit, at)

@@ -33,6 +33,7 @@ from divscore.text import named
 # Partial: what one partition gives, small enough to be sent home.
 
 LARGE_BLOCK = 80 << 20  # with many collections: a block should have several rows of each
+MOST_PART_ROWS = 1 << 18  # of a partition that is kept as it was scanned until it is merged
 TRIES = 3  # of a remote file, which may fail for a moment
 WAIT_SECONDS = 0.5
 
@@ -75,12 +76,15 @@ def sketch_partition(
     assignment: Assignment,
     partition: Partition,
     *,
+    part_of: Sketches | None = None,
     workers: int = 1,
     progress: Callable[[int], None] | None = None,
 ) -> Partial:
     """Read one partition, in whichever process or machine; what is wrong with it is noted, not raised."""
+    if (partition.rows or MOST_PART_ROWS) >= MOST_PART_ROWS:
+        part_of = None
     try:
-        return tried(partition, lambda: _sketched(assignment, partition, workers, progress))
+        return tried(partition, lambda: _sketched(assignment, partition, part_of, workers, progress))
     except DivscoreError as error:
         return Partial(failed=str(error), fatal=isinstance(error, UnseenError))
 
@@ -101,11 +105,14 @@ def tried(partition: Partition, read: Callable[[], Read]) -> Read:
 
 
 def _sketched(
-    assignment: Assignment, partition: Partition, workers: int, progress: Callable[[int], None] | None
+    assignment: Assignment,
+    partition: Partition,
+    part_of: Sketches | None,
+    workers: int,
+    progress: Callable[[int], None] | None,
 ) -> Partial:
-    scorer = shared_scorer(
-        assignment.scorer
-    )  # the first that reaches a process stays, with what follows from it
+    # The first that reaches a process stays, with what follows from it.
+    scorer = shared_scorer(assignment.scorer)
     source = partition.open(LARGE_BLOCK if assignment.by is not None else 0)
     watch = RowWatch(source, assignment.strict, assignment.verbose)
     sketches = sketch_blocks(
@@ -115,6 +122,7 @@ def _sketched(
         name=assignment.name,
         workers=workers,
         seen=assignment.seen,
+        part_of=part_of,
         progress=progress,
     )
     problems = tuple([*source.problems, *watch.problems][:PROBLEMS_KEPT])
@@ -218,7 +226,8 @@ def sketch_source(
     with used as at_work:
         if not at_work.local:
             check_sendable(control)
-        for partition, found in _partials(source, at_work, assignment, partitions, progress):
+        part_of = reduction.sketches if at_work.local else None
+        for partition, found in _partials(source, at_work, assignment, part_of, partitions, progress):
             reduction.take(partition, found)
     return reduction.result()
 
@@ -227,6 +236,7 @@ def _partials(
     source: Table,
     engine: Engine,
     assignment: Assignment,
+    part_of: Sketches | None,
     partitions: list[Partition],
     progress: Callable[[int], None],
 ) -> Iterator[tuple[Partition, Partial]]:
@@ -234,12 +244,14 @@ def _partials(
         # Blocks of a single partition are shared among threads, which does not change the result.
         threads = engine.workers if engine.own else 1
         for each in partitions:
-            yield each, sketch_partition(assignment, each, workers=threads, progress=progress)
+            yield (
+                each,
+                sketch_partition(assignment, each, part_of=part_of, workers=threads, progress=progress),
+            )
         return
     # With many collections a part's result may take as many bytes as its vectors.
-    at_work = engine.map(
-        partial(sketch_partition, assignment), partitions, large=assignment.by is not None, killed=_killed
-    )
+    task = partial(sketch_partition, assignment, part_of=part_of)
+    at_work = engine.map(task, partitions, large=assignment.by is not None, killed=_killed)
     for partition, found in at_work:
         progress(found.rows)
         yield partition, found

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
 from operator import ne
 from typing import Any
 
@@ -12,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.control.controlset import ControlSet
-from divscore.errors import InputError, MismatchError
+from divscore.errors import MismatchError
 from divscore.sketch.sample import Owners
+from divscore.sketch.scan import Limits
 from divscore.sketch.scorer import Scorer
-from divscore.sketch.sketch import Block, Origin, Sketch, SketchTable, checked_rows, fold_blocks
+from divscore.sketch.sketch import Block, Origin, ScannedChunk, Sketch, SketchTable, checked_rows, scan_blocks
 from divscore.text import printable
 
 Coded = tuple[Sequence[str], NDArray[np.intp]]  # names, and for every row the position of its name
@@ -26,24 +29,42 @@ class Sketches:
 
     def __init__(self, origin: Origin) -> None:
         self.names: dict[str, int] = {}
-        self.table = SketchTable(origin, 0)
+        self._table = SketchTable(origin, 0)
+        self._scans: list[ScannedChunk] = []  # of one partition; counted when somebody looks
 
     @classmethod
     def of(cls, sketches: Mapping[str, Sketch]) -> Sketches:
         """Collect sketches that were made with one control set and seed."""
-        if not sketches:
-            raise InputError("there are no sketches")
         first = next(iter(sketches.values()))
         gathered = cls(first.table.origin)
         at = gathered.positions(list(sketches))
         rest = list(sketches.values())
         if all(sketch.table is first.table for sketch in rest):
-            gathered.table = first.table.take(np.array([sketch.at for sketch in rest]))
+            gathered._table = first.table.take(np.array([sketch.at for sketch in rest]))
             return gathered
         for position, (name, sketch) in zip(at, sketches.items(), strict=True):
             _check_same(sketch.table.origin, gathered.table.origin, f"the sketch of '{printable(name)}'")
             gathered.table.merge(sketch.table.take(np.array([sketch.at])), at[position : position + 1])
         return gathered
+
+    @classmethod
+    def restored(cls, names: Iterable[str], table: SketchTable) -> Sketches:
+        """Put names and table together again."""
+        sketches = cls(table.origin)
+        sketches.names, sketches._table = {name: at for at, name in enumerate(names)}, table
+        return sketches
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Sketches.restored, (list(self.names), self.table)
+
+    @property
+    def table(self) -> SketchTable:
+        """The numbers of all collections."""
+        if len(self.names) > len(self._table):
+            self._table.grow(len(self.names))
+        scans, self._scans = self._scans, []
+        self._fold(scans, None)
+        return self._table
 
     def __len__(self) -> int:
         return len(self.names)
@@ -51,25 +72,42 @@ class Sketches:
     @property
     def nbytes(self) -> int:
         """Bytes of all numbers."""
-        return self.table.nbytes
+        return self._table.nbytes + sum(chunk.nbytes for chunk in self._scans)
 
     def positions(self, names: Sequence[str]) -> Owners:
         """Return the positions of different collections in the table; new ones get a place."""
         known = self.names
         if len(names) != len(known) or any(map(ne, names, known)):  # mostly all of them, in the same order
-            at = np.array([known.setdefault(name, len(known)) for name in names], dtype=np.intp)
-            if len(known) > len(self.table):
-                self.table.grow(len(known))
-            return at
+            return np.array([known.setdefault(name, len(known)) for name in names], dtype=np.intp)
         return np.arange(len(names))
 
     def merge(self, other: Sketches) -> None:
         """Count everything that another has seen; collections of the same name are joined."""
-        _check_same(other.table.origin, self.table.origin, "the other")
-        if self.names:
-            self.table.merge(other.table, self.positions(list(other.names)))
+        _check_same(other._table.origin, self._table.origin, "the other")
+        if not self.names:  # the first of many, or the only one
+            self.names, self._table, self._scans = other.names, other._table, other._scans
+            return
+        at, table = self.positions(list(other.names)), self.table
+        if other._scans:
+            self._fold(other._scans, at)
         else:
-            self.names, self.table = other.names, other.table  # the first of many, or the only one
+            table.merge(other.table, at)
+
+    def _fold(self, scans: list[ScannedChunk], at: Owners | None) -> None:
+        """Count the scans of one partition, whose collections are those `at` of this table.
+
+        To give the same bits as a table of the partition would, its sums are added up first.
+        """
+        table = self._table
+        several = len(scans) > 1
+        if several:
+            before = table.total, table.similarity
+            table.total, table.similarity = np.zeros_like(before[0]), np.zeros_like(before[1])
+        for chunk in scans:
+            table.fold(chunk if at is None else replace(chunk, at=at[chunk.at]))
+        if several:
+            table.total += before[0]
+            table.similarity += before[1]
 
     def subtract(self, name: str, other: SketchTable) -> None:
         """Take the only collection of another table out of the one with this name."""
@@ -89,6 +127,7 @@ def sketch_blocks(
     name: str = "collection",
     workers: int = 1,
     seen: int = 0,
+    part_of: Sketches | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Sketches:
     """Sketch every collection of a stream of blocks in one pass.
@@ -96,8 +135,12 @@ def sketch_blocks(
     A block is (vectors, (names, codes)): row i belongs to the collection ``names[codes[i]]``; or (vectors, None) if
     all rows belong to `name`. `seen` rows of the same collections came before, in other passes. At most `workers` + 1
     chunks are in memory at a time; one worker means this thread.
+
+    With `part_of`, the blocks are a small partition that will be merged into these sketches: nothing is sorted before
+    that, and items that cannot be in their samples are left out.
     """
     sketches = Sketches(Origin.of(control, scorer.seed))
+    known: list[int] = []  # positions in `part_of`
 
     def placed() -> Iterator[Block]:
         for vectors, coded in blocks:
@@ -106,9 +149,19 @@ def sketch_blocks(
             if len(names):
                 yield rows, owner if len(names) > 1 else None, sketches.positions(names)
 
-    for rows in fold_blocks(sketches.table, control, scorer, placed(), seen, workers):
+    def limits(at: Owners) -> Limits:
+        if part_of is None:
+            return sketches.table.limits(at)
+        known.extend(part_of.names.get(each, -1) for each in islice(sketches.names, len(known), None))
+        return part_of._table.limits(np.array(known, dtype=np.intp)[at])
+
+    for chunk in scan_blocks(control, scorer, placed(), limits, seen=seen, workers=workers):
+        if part_of is None:
+            sketches.table.fold(chunk)
+        else:
+            sketches._scans.append(chunk)
         if progress is not None:
-            progress(rows)
+            progress(chunk.rows)
     return sketches
 
 

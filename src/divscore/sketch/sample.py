@@ -19,6 +19,7 @@ LEAST_ITEMS = 64  # k is never lowered further; intervals are then 1 to 14 % wid
 TOP = np.uint64(2**64 - 1)  # the limit of a sample that has every item
 GROWTH = 32 << 20  # bytes
 MERGED = 65_536  # items that are copied from one sample to another at a time
+WAITING = 131_072  # items that may wait in any case
 FEWEST_WORDS = 4
 APART = 3  # hashed components in which every two different examples must differ
 COMPARED = 256  # examples on which this is checked
@@ -125,7 +126,7 @@ class Sample:
         least: int = LEAST_ITEMS,
         room: int | None = None,
     ) -> None:
-        self.width, self.k, self.least = width, k, least
+        self.width, self._k, self.least = width, k, least
         self.room = owners * k if room is None else room
         self.limit: Hashes = np.full(owners, TOP)
         self._items: Items = np.empty(0, dtype=ITEM)  # by owner and hash
@@ -136,6 +137,12 @@ class Sample:
 
     def __len__(self) -> int:
         return len(self.items())
+
+    @property
+    def k(self) -> int:
+        """Most items of an owner."""
+        self.items()
+        return self._k
 
     @property
     def nbytes(self) -> int:
@@ -161,7 +168,8 @@ class Sample:
         self._rows[new["slot"]] = rows
         self._waiting.append(new)
         # Sorting takes time, and waiting takes memory: a quarter more than the sampled items.
-        if sum(map(len, self._waiting)) > max(self.k, len(self._items) // 4):
+        few = min(self._k * len(self.limit), WAITING)
+        if sum(map(len, self._waiting)) > max(few, len(self._items) // 4):
             self.items()
 
     def remove(
@@ -173,13 +181,16 @@ class Sample:
         copies: NDArray[np.int64] | int = 1,
     ) -> None:
         """Remove items that were added before. After an error the sample must not be used any more."""
+        self.items()  # limits fall first: what is added and removed again has lowered them
         self.add(owner, hashes, rows, step, -copies)
         if self.items()["copies"].min(initial=0) < 0:
             raise InputError("items to remove were never added to this sketch; nothing was removed")
 
     def merge(self, other: Sample, at: Owners, sign: int = 1) -> None:
         """Add (or remove) the items of another sample; its owners are the owners `at` of this one."""
-        self.k = min(self.k, other.k)
+        if sign < 0:
+            other.items()
+        self._k = min(self._k, other._k)
         self.lower(other.limit, at)
         change = self.add if sign > 0 else self.remove
         for items in (other._items, *other._waiting):
@@ -187,8 +198,12 @@ class Sample:
                 part = items[start : start + MERGED]
                 owner = at[part["owner"]]
                 below = part["hash"] < self.limit[owner]
-                part, owner = (part, owner) if below.all() else (part[below], owner[below])
-                change(owner, part["hash"], other._rows[part["slot"]], part["step"], part["copies"])
+                part, owner = (
+                    (part, owner) if below.all() else (part.take(np.flatnonzero(below)), owner[below])
+                )
+                change(
+                    owner, part["hash"], other._rows.take(part["slot"], axis=0), part["step"], part["copies"]
+                )
 
     def lower(self, limit: Hashes, at: Owners) -> None:
         """Lower the limits of some owners."""
@@ -239,17 +254,17 @@ class Sample:
             new = np.concatenate(self._waiting)
             self._waiting, self._lowered = [], True
             # Sorted parts are merged in linear time by a stable sort.
-            new = new[np.argsort(self._keys(new))]
+            new = new.take(np.argsort(self._keys(new)))  # several times as fast as new[…]
             both = np.concatenate([self._items, new])
-            self._items = self._united(both[np.argsort(self._keys(both), kind="stable")])
+            self._items = self._united(both.take(np.argsort(self._keys(both), kind="stable")))
         if self._lowered:
             self._lowered = False
             self._keep(
                 (self._items["hash"] < self.limit[self._items["owner"]]) & (self._items["copies"] != 0)
             )
             self._trim()
-            while len(self._items) > self.room and self.k > self.least:
-                self.k = max(self.least, self.k * 3 // 4)
+            while len(self._items) > self.room and self._k > self.least:
+                self._k = max(self.least, self._k * 3 // 4)
                 self._trim()
         return self._items
 
@@ -265,7 +280,7 @@ class Sample:
         hashes, owner = items["hash"], items["owner"]
         mixed = (hashes[1:] < hashes[:-1]) & (owner[1:] == owner[:-1])
         if mixed.any():  # they differ in the lower bits of the hash only
-            return self._united(items[np.lexsort((hashes, owner))])
+            return self._united(items.take(np.lexsort((hashes, owner))))
         same = (hashes[1:] == hashes[:-1]) & (owner[1:] == owner[:-1])
         pairs = np.flatnonzero(same)
         if not pairs.size:
@@ -280,7 +295,7 @@ class Sample:
             items[tied] = items[tied[np.lexsort((rank, run[tied]))]]
             same[pairs] = self._equal(items, pairs)
         starts = np.flatnonzero(np.concatenate([[True], ~same]))
-        united = items[starts]
+        united = items.take(starts)
         united["copies"] = np.add.reduceat(items["copies"], starts)
         # The length of a vector comes from BLAS: two kinds of processor may differ in its last bit.
         united["step"] = np.minimum.reduceat(items["step"], starts)
@@ -298,15 +313,15 @@ class Sample:
 
     def _trim(self) -> None:
         starts = np.searchsorted(self._items["owner"], np.arange(len(self.limit) + 1))
-        full = np.flatnonzero(np.diff(starts) > self.k)
+        full = np.flatnonzero(np.diff(starts) > self._k)
         if full.size:
-            self.limit[full] = self._items["hash"][starts[full] + self.k]
+            self.limit[full] = self._items["hash"][starts[full] + self._k]
             self._keep(self._items["hash"] < self.limit[self._items["owner"]])
 
     def _keep(self, kept: NDArray[np.bool_]) -> None:
         if not kept.all():
             self._release(self._items["slot"][~kept])
-            self._items = self._items[kept]
+            self._items = self._items.take(np.flatnonzero(kept))
 
     def _release(self, slots: NDArray[np.int32]) -> None:
         self._free = np.concatenate([self._free, slots])

@@ -9,7 +9,7 @@ A sketch contains vectors of up to 512 items, a byte a component. Share it only 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray, as_matrix
 from divscore.errors import InputError, MismatchError, VectorError
-from divscore.sketch.sample import LEAST_ITEMS, Owners, Sample, Sampled
+from divscore.sketch.sample import LEAST_ITEMS, TOP, Owners, Sample, Sampled
 from divscore.sketch.scan import SINGLE, Limits, Scan, chunk_rows, in_order, scan
 from divscore.sketch.scorer import FINE, Scorer, scorer_for
 
@@ -32,7 +32,7 @@ SMALLEST_SET = 5
 EVEN = 32  # items that must carry the weight of a sample
 SMALL_SAMPLE = 128  # sampled items below which an interval is noticeably wider
 JOINT_ITEMS, LEAST_JOINT_ITEMS = 65_536, 4_096  # score tuples of a collection, with three groups or more
-BUDGET = 400 << 20  # bytes of sampled vectors of all collections of a table
+BUDGET = 300 << 20  # bytes of sampled vectors of all collections of a table
 JOINT_BUDGET = 100 << 20
 WAITING = 1 << 21  # keys
 DENSE = 1 << 17  # cells up to which a full table is counted: it stays in the cache
@@ -171,15 +171,21 @@ class SketchTable:
             sample.grow(owners)
 
     def limits(self, at: Owners) -> Limits:
-        """Return what a scan for the collections `at` must know. An older limit is higher, which does no harm."""
-        joint = None if self.joint is None else self.joint.limit[at]
-        return Limits(self.sample.limit[at], joint, self.sample.k)
+        """Return what a scan for the collections `at` must know; those that are not in this table have no limit yet.
 
-    def fold(self, at: Owners, part: Scan, similarity: FloatArray, sign: int = 1) -> None:
-        """Count (or take away) the result of a scan for the collections `at`."""
+        An older limit is higher, so a thread that reads it a moment too early does no harm.
+        """
+        unknown = (at < 0) | (at >= len(self))
+        at = np.where(unknown, 0, at)
+        limits = [np.where(unknown, TOP, np.append(each.limit, TOP)[at]) for each in self._samples()]
+        return Limits(limits[0], limits[1] if len(limits) > 1 else None)
+
+    def fold(self, chunk: ScannedChunk, sign: int = 1) -> None:
+        """Count (or take away) the scan of a chunk."""
+        at, part = chunk.at, chunk.scan
         self.count[at] += sign * part.usable
         self._add_totals(at, part.totals, sign)
-        self.similarity[at] += sign * similarity
+        self.similarity[at] += sign * chunk.similarity
         self.skipped[at, ZERO] += sign * part.zero
         self.skipped[at, NONFINITE] += sign * part.nonfinite
         if part.keys is not None:
@@ -406,8 +412,10 @@ class Sketch:
         safe = sign > 0 and self.control.similarity.collapses
         table = self.table if safe else self.table.take(np.array([0]))
         blocks = [(rows, None, np.zeros(1, dtype=np.intp))]
-        for _ in fold_blocks(table, self.control, self.scorer, blocks, self.count, workers, sign):
-            pass
+        for chunk in scan_blocks(
+            self.control, self.scorer, blocks, table.limits, seen=self.count, workers=workers
+        ):
+            table.fold(chunk, sign)
         self.table = table
 
     def _combine(self, other: Sketch, sign: int) -> None:
@@ -437,16 +445,32 @@ def checked_rows(batch: Any, control: ControlSet) -> NDArray[Any]:
 Block = tuple[NDArray[Any], Owners | None, Owners]  # rows, the owner of each among `at`, and `at`
 
 
-def fold_blocks(
-    table: SketchTable,
+@dataclass(frozen=True)
+class ScannedChunk:
+    """The scan of some rows of the collections `at`, not yet counted anywhere."""
+
+    at: Owners
+    scan: Scan
+    similarity: FloatArray  # (owners, m)
+    rows: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the largest arrays."""
+        keys = 0 if self.scan.keys is None else self.scan.keys.nbytes
+        return int(self.scan.totals.nbytes + self.scan.sample.rows.nbytes + keys)
+
+
+def scan_blocks(
     control: ControlSet,
     scorer: Scorer,
     blocks: Iterable[Block],
+    limits: Callable[[Owners], Limits],
+    *,
     seen: int = 0,
     workers: int = 1,
-    sign: int = 1,
-) -> Iterator[int]:
-    """Scan blocks on threads and fold the results in order; yield the number of rows after each step.
+) -> Iterator[ScannedChunk]:
+    """Scan blocks on threads; yield the results in order.
 
     Chunks have a fixed length and are folded in order, so the answer does not depend on the number of threads. `seen`
     is the number of rows that came before, in other passes: it decides how precise short sums must be.
@@ -454,25 +478,21 @@ def fold_blocks(
 
     def chunks() -> Iterator[tuple[NDArray[Any], Owners | None, Owners, bool, Limits]]:
         nonlocal seen
+        size = chunk_rows(control.dimension)
         for rows, owner, at in blocks:
             single = len(rows) + seen >= SINGLE
             seen += len(rows)
-            size = chunk_rows(control.dimension)
             for start in range(0, len(rows), size):
                 part = slice(start, start + size)
                 mine, here = (None, at) if owner is None else _present(owner[part], at)
-                yield rows[part], mine, here, single, table.limits(here)
+                yield rows[part], mine, here, single, limits(here)
 
-    def task(
-        chunk: tuple[NDArray[Any], Owners | None, Owners, bool, Limits],
-    ) -> tuple[Owners, Scan, FloatArray, int]:
-        rows, owner, at, single, limits = chunk
-        part = scan(rows, scorer, limits, owner, single=single)
-        return at, part, _similarities(control, rows, owner, len(at), part), len(rows)
+    def task(chunk: tuple[NDArray[Any], Owners | None, Owners, bool, Limits]) -> ScannedChunk:
+        rows, owner, at, single, limit = chunk
+        part = scan(rows, scorer, limit, owner, single=single)
+        return ScannedChunk(at, part, _similarities(control, rows, owner, len(at), part), len(rows))
 
-    for at, part, similarity, rows in in_order(task, chunks(), workers):
-        table.fold(at, part, similarity, sign)
-        yield rows
+    return in_order(task, chunks(), workers)
 
 
 def _present(owner: Owners, at: Owners) -> tuple[Owners | None, Owners]:

@@ -344,10 +344,7 @@ def _stored(file: Any, header: _Header) -> _Stored:
     names = _decoded(*columns["name"])
     _demand(len(set(names)) == len(names), "two collections have the same name")
     _demand(header.skips == SKIPS, "it counts other kinds of skipped items")
-    sketches = Sketches(header.origin)
-    sketches.names = {name: at for at, name in enumerate(names)}
-    sketches.table = _table(columns, header)
-    return _Stored(sketches, header.missing)
+    return _Stored(Sketches.restored(names, _table(columns, header)), header.missing)
 
 
 def _numpy(column: Any) -> tuple[NDArray[Any], NDArray[np.int64]]:

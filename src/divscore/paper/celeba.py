@@ -29,8 +29,8 @@ from divscore.paper.figures import collection_figure
 from divscore.paper.labelleddata import (
     LabelledData,
     ListedItems,
-    Origin,
     Progress,
+    Provenance,
     Texts,
     encode,
     quote,
@@ -43,7 +43,7 @@ from divscore.sources.manifest import ENCODER_KEY
 from divscore.text import quoted
 
 SET = "CelebA"
-ORIGIN = Origin("CelebA", "mmlab.ie.cuhk.edu.hk/projects/CelebA.html", "non-commercial research")
+ORIGIN = Provenance("CelebA", "mmlab.ie.cuhk.edu.hk/projects/CelebA.html", "non-commercial research")
 ATTRIBUTES, SPLIT, PICTURES = "list_attr_celeba.txt", "list_eval_partition.txt", "img_align_celeba"
 FOLDERS = ("", "Anno", "Eval", "Img")  # the data set's own folders
 PARTITIONS = ("train", "validation", "test")

@@ -21,7 +21,7 @@ from divscore.jobs.engine import Engine
 from divscore.paper.draws import Attribute, Collection, Labelled, Settings, collect, compose
 from divscore.paper.labelleddata import LabelledData, Progress, Rows
 from divscore.paper.methods import Method, all_methods, size_methods
-from divscore.paper.records import Answer, Batch, Check
+from divscore.paper.records import Answer, Batch, SelfCheck
 from divscore.paper.results import Results, ResultTable, Section
 from divscore.paper.sections import (
     TEXTS,
@@ -193,14 +193,14 @@ def size_sweep(labelled: Labelled, collection: Collection, settings: Settings) -
     return answers
 
 
-def audit_collections(labelled: Labelled, collections: Sequence[Collection]) -> list[Check]:
+def audit_collections(labelled: Labelled, collections: Sequence[Collection]) -> list[SelfCheck]:
     """An audit's trust in its own answers, with all labels."""
     checks = []
     for collection in collections:
         result = audit(collection.vectors, labelled.pool, seed=labelled.seed)
         warning = result.warnings[0] if result.warnings else ""
         checks.append(
-            Check(
+            SelfCheck(
                 labelled.pool.attribute,
                 str(collection.at),
                 result.trust,

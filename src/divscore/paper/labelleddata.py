@@ -26,7 +26,7 @@ RUN = 1024  # items handed to the encoder at a time
 
 
 @dataclass(frozen=True)
-class Origin:
+class Provenance:
     """Where to get a data set, and under which terms."""
 
     name: str

@@ -44,8 +44,8 @@ from divscore.paper.experiment import (
 from divscore.paper.labelleddata import (
     LabelledData,
     ListedItems,
-    Origin,
     Progress,
+    Provenance,
     Rows,
     encode,
     text_columns,
@@ -62,7 +62,7 @@ from divscore.sources.table import as_float
 from divscore.text import quoted
 
 SET = "PPB-2017"
-ORIGIN = Origin("PPB-2017 (Pilot Parliaments Benchmark)", "gendershades.org, on request", "research use")
+ORIGIN = Provenance("PPB-2017 (Pilot Parliaments Benchmark)", "gendershades.org, on request", "research use")
 EXPECTED = "portraits named like 0967_5_f_SA.jpg, PPB-2017-metadata.csv, ppbFeatures.npy or file of vectors"
 FOLDERS = ("", "imgs", "images")
 WIDEST = 12  # columns of a table that describes pictures; one with more has vectors

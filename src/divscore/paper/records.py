@@ -72,7 +72,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Check:
+class SelfCheck:
     """How far an audit trusts its own answer about a collection, and its first warning."""
 
     attribute: str
@@ -88,7 +88,7 @@ class Batch:
 
     answers: list[Answer] = field(default_factory=list)
     measures: list[tuple[str, str, float]] = field(default_factory=list)
-    checks: list[Check] = field(default_factory=list)
+    checks: list[SelfCheck] = field(default_factory=list)
 
     @classmethod
     def joined(cls, batches: Iterable[Batch]) -> Batch:

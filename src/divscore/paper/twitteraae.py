@@ -33,8 +33,8 @@ from divscore.paper.figures import error_figure, size_figure, sweep_figure
 from divscore.paper.labelleddata import (
     LabelledData,
     ListedItems,
-    Origin,
     Progress,
+    Provenance,
     encode,
     quote,
     text_columns,
@@ -48,7 +48,7 @@ from divscore.sources.table import PROBLEMS_KEPT
 from divscore.text import quoted
 
 SET = "TwitterAAE"
-ORIGIN = Origin("TwitterAAE", "slanglab.cs.umass.edu/TwitterAAE/", "research use")
+ORIGIN = Provenance("TwitterAAE", "slanglab.cs.umass.edu/TwitterAAE/", "research use")
 RELEASE = ("twitteraae_all", "twitteraae_all.tsv")
 TABLES = frozenset({".parquet", ".arrow", ".feather", ".ipc", ".csv", ".jsonl", ".ndjson"})
 AAE, WHE = "AAE", "WHE"

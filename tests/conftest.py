@@ -18,14 +18,19 @@ from divscore.control.similarity import FloatArray
 pytest_plugins = ["pictures", "reported"]
 
 # The same examples in every run: a failure is a change, not luck.
-settings.register_profile("divscore", derandomize=True, deadline=None)
-settings.load_profile("divscore")
+settings.register_profile("full", derandomize=True, deadline=None, max_examples=60)
+settings.register_profile("quick", settings.get_profile("full"), max_examples=20)
 
 PPB = Path(__file__).parents[2] / "shared" / "data" / "ppb2017.parquet"
 NAMES = ("a", "b", "c", "d")
 
 Draw = Callable[..., tuple[FloatArray, np.ndarray]]
 MakeControl = Callable[..., ControlSet]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A run without slow tests draws fewer examples of each property."""
+    settings.load_profile("quick" if "not slow" in config.option.markexpr else "full")
 
 
 def draw_groups(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from test_sketching import fingerprint, matrix, write
+from vectorfiles import fingerprint, matrix, write
 
 from divscore import ControlSet, Sketch
 from divscore.cli import main

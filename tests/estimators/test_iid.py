@@ -23,6 +23,7 @@ def test_exact_coverage_of_iid(n: int, confidence: float) -> None:
         assert sum(c for c, i in zip(chance, intervals, strict=True) if p in i) >= confidence - 1e-12
 
 
+@pytest.mark.slow
 def test_coverage_of_iid_with_three_groups() -> None:
     rng, reps, covered = np.random.default_rng(0), 130, 0
     for _ in range(reps):

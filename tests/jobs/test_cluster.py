@@ -23,7 +23,7 @@ from click.testing import CliRunner
 pytest.importorskip("distributed", reason="the extra 'dask' is not installed")
 
 from loopback import LoopbackCluster, worker_processes
-from test_sketching import CLEAN, FORMATS, fingerprints, letters, matrix, opened, write
+from vectorfiles import CLEAN, FORMATS, fingerprints, letters, matrix, opened, write
 
 from divscore import ControlSet
 from divscore.cli import main

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from test_sketching import write
+from vectorfiles import write
 
 from divscore.audit.document import read_document
 from divscore.cli import main

@@ -16,9 +16,20 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from vectorfiles import (
+    CLEAN,
+    FORMATS,
+    NAMES,
+    ROWS,
+    fingerprint,
+    fingerprints,
+    letters,
+    matrix,
+    opened,
+    write,
+)
 
 from divscore import ControlSet, Sketch
-from divscore.audit.audit import audit
 from divscore.cli import main
 from divscore.errors import FileError, InputError
 from divscore.jobs.engine import Engine
@@ -31,52 +42,6 @@ from divscore.sources import arrow as ipc
 from divscore.sources import arrow as tables
 from divscore.sources.table import partitions_of
 
-ROWS, DIMENSION = 300, 8
-NAMES = ("first", "second", "third")
-CLEAN = 12  # from this row on, all vectors are usable
-FORMATS = ("npy", "npz", "parquet", "arrow", "csv", "jsonl")
-
-
-def fingerprint(sketch: Sketch, control: ControlSet) -> tuple[Any, ...]:
-    """Everything that a result depends on, to the last bit."""
-    result = json.dumps(audit(sketch, control, name="x").to_dict())
-    return sketch.count, tuple(sketch.skipped.items()), *plainshell.numbers(sketch), result
-
-
-def fingerprints(found: Any, control: ControlSet) -> dict[str, tuple[Any, ...]]:
-    return {name: fingerprint(sketch, control) for name, sketch in found.sketches.items()}
-
-
-def matrix(seed: int, rows: int = ROWS) -> np.ndarray:
-    found = np.random.default_rng(seed).normal(size=(rows, DIMENSION)).astype(np.float32)
-    found[seed % rows] = 0.0
-    found[(seed + 7) % rows, 2] = np.nan
-    return found
-
-
-def write(path: Path, vectors: np.ndarray) -> None:
-    names = [NAMES[row % 3] for row in range(len(vectors))]
-    if path.suffix == ".npy":
-        np.save(path, vectors)
-    elif path.suffix == ".npz":
-        np.savez(path, embedding=vectors, kind=np.array(names))
-    elif path.suffix == ".csv":
-        rows = (f'"{json.dumps([float(x) for x in v])}",{n}' for v, n in zip(vectors, names, strict=True))
-        path.write_text("\n".join(["embedding,kind", *rows]) + "\n")
-    elif path.suffix == ".jsonl":
-        rows = (
-            json.dumps({"embedding": [float(x) for x in v], "kind": n})
-            for v, n in zip(vectors, names, strict=True)
-        )
-        path.write_text("\n".join(rows) + "\n")
-    else:
-        table = pa.table({"embedding": list(vectors), "kind": names})
-        if path.suffix == ".parquet":
-            pq.write_table(table, path, row_group_size=40)
-        else:
-            with pa.ipc.new_file(path, table.schema) as writer:
-                writer.write_table(table, max_chunksize=40)
-
 
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,20 +52,9 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuts, "PIECE_BYTES", 12_000)
 
 
-def letters() -> ControlSet:
-    """Forty labelled examples, which the tests of clusters and buckets use too."""
-    rng = np.random.default_rng(5)
-    vectors = rng.normal(size=(40, DIMENSION)) + np.repeat([[1.0], [-1.0]], 20, axis=0)
-    return ControlSet(vectors, ["a"] * 20 + ["b"] * 20, attribute="letter")
-
-
 @pytest.fixture(scope="module")
 def control() -> ControlSet:
     return letters()
-
-
-def opened(folder: Path, form: str, by: str | None = None) -> Any:
-    return open_table(str(folder / f"*.{form}"), extra=[by] if by else [])
 
 
 # What is sent

@@ -161,6 +161,7 @@ def test_broken_lists(celeba: Path, tmp_path: Path, name: str, old: str, new: st
         load_celeba(tmp_path)
 
 
+@pytest.mark.slow
 def test_reproduce_celeba_takes_the_pictures_of_an_attribute_as_collection(tmp_path: Path) -> None:
     folder, count, rng = tmp_path / "celeba", 700, np.random.default_rng(1)
     male = rng.random(count) < 0.5

@@ -146,6 +146,7 @@ def test_likelihood_does_well_where_groups_are_apart(found: Comparison) -> None:
     assert error[60, "random-balanced"].coverage is None
 
 
+@pytest.mark.slow
 def test_the_outcome_does_not_depend_on_the_number_of_workers() -> None:
     pool, setup = pool_of([60, 60]), Setup((30,), repetitions=2, collection=40)
     one, two = (compare(pool, setup, workers=workers) for workers in (1, 2))
@@ -153,6 +154,7 @@ def test_the_outcome_does_not_depend_on_the_number_of_workers() -> None:
     assert bare[0] == bare[1]
 
 
+@pytest.mark.slow
 def test_three_groups() -> None:
     found = compare(pool_of([60, 60, 60], gap=4.0), Setup((60,), repetitions=2, collection=60))
     assert "self-training" not in [row.title for row in found.rows]
@@ -418,6 +420,7 @@ def test_the_folder_is_checked_before_the_pool_is_read_and_removed_if_the_run_fa
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="processes are looked up in /proc")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_run_that_is_stopped_leaves_no_processes_and_no_files(tmp_path: Path, number: int) -> None:
@@ -452,6 +455,7 @@ def test_a_run_that_is_stopped_leaves_no_processes_and_no_files(tmp_path: Path, 
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("quapy") is None, reason="QuaPy is not installed")
 def test_quapy_takes_part() -> None:
     setup = Setup((40,), repetitions=2, collection=40, quapy=True, only=QUAPY)
@@ -480,6 +484,7 @@ def test_without_quapy_the_extra_is_named_before_anything_is_computed(
     assert not steps
 
 
+@pytest.mark.slow
 def test_on_the_papers_portraits_likelihood_wins() -> None:
     if not PPB.exists():
         pytest.skip(f"the authors' PPB-2017 features are not at {PPB}")

@@ -127,6 +127,7 @@ def test_pictures_without_a_vector_are_counted(tmp_path: Path) -> None:
             load_ppb(folder, encoding)
 
 
+@pytest.mark.slow
 def test_by_default_faces_are_encoded_and_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if missing := ENCODERS["faces"].missing:
         pytest.skip(f"not installed: {', '.join(missing)}")
@@ -355,6 +356,7 @@ def cells(line: str) -> list[str]:
     return [part.replace("\0", "\\|").strip() for part in line.replace("\\|", "\0").strip("| ").split("|")]
 
 
+@pytest.mark.slow
 def test_reproduce_ppb_from_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     defaults = replace(EXPERIMENT.defaults, shares=(0.0, 0.5, 1.0), sizes=(10,))
@@ -402,6 +404,7 @@ def real() -> Results:
     return reproduce(EXPERIMENT, load_ppb(PPB), settings)
 
 
+@pytest.mark.slow
 def test_the_papers_portraits_give_the_papers_gamma_and_the_authors_bound(real: Results) -> None:
     gamma = {(row[0], row[1]): row[2] for row in real.tables["gamma"].rows}
     assert gamma["gender", "γ, all items, pairs with itself kept"] == pytest.approx(0.3544, abs=5e-5)
@@ -414,6 +417,7 @@ def test_the_papers_portraits_give_the_papers_gamma_and_the_authors_bound(real: 
     assert verdicts["γ is 0.35 (gender)"] == verdicts["γ is 0.08 (skin tone)"] == "agrees"
 
 
+@pytest.mark.slow
 def test_on_the_papers_portraits_likelihood_is_far_ahead_of_the_papers_proposal(real: Results) -> None:
     ratios = {(row["attribute"], row["method"]): row["ratio"] for row in real.tables["equal_cost"].records}
     assert ratios["gender", "DivScore-Adaptive"] > 4

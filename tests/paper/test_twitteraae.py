@@ -232,6 +232,7 @@ def test_the_papers_defaults() -> None:
     )
 
 
+@pytest.mark.slow
 def test_reproduce_takes_word_vectors_if_a_model_is_given(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     defaults = replace(EXPERIMENT.defaults, shares=(0.0, 0.5, 1.0), sizes=(10,))
@@ -257,6 +258,7 @@ def test_reproduce_takes_word_vectors_if_a_model_is_given(tmp_path: Path, monkey
     assert "--vectors is for 'celeba'" in run(*given, "--vectors", "x.npy", code=2).stderr
 
 
+@pytest.mark.slow
 def test_the_real_stand_in() -> None:
     if not STAND_IN.exists():
         pytest.skip(f"the tweets with posteriors are not at {STAND_IN}")

@@ -70,6 +70,7 @@ def test_a_message_does_not_run_into_the_bar_which_has_one_line(name: str) -> No
     assert "0:00:01 gone, 0:00:00 left" in written
 
 
+@pytest.mark.slow
 def test_progress_in_a_log_is_a_line_now_and_then(people: Path, tmp_path: Path) -> None:
     code = (
         "import divscore.cli.console as c; c.LINE_SECONDS = 0.0\n"
@@ -87,6 +88,7 @@ def test_progress_in_a_log_is_a_line_now_and_then(people: Path, tmp_path: Path) 
     assert done.stdout == ""
 
 
+@pytest.mark.slow
 def test_a_broken_pipe_does_not_open_the_gate(people: Path) -> None:
     command = (
         f"{sys.executable} -m divscore audit {people / 'list.txt'} --control {people / 'pool.csv'} --attribute sex "

@@ -116,6 +116,7 @@ def codes(ran: Ran) -> dict[str, int]:
     return {name: done.returncode for name, done in ran.items()}
 
 
+@pytest.mark.slow
 def test_a_list_that_grows_evenly_passes_and_becomes_the_baseline(
     repository: Repository, first_push: tuple[Repository, Ran]
 ) -> None:
@@ -131,6 +132,7 @@ def test_a_list_that_grows_evenly_passes_and_becomes_the_baseline(
     assert (repository.folder / "report.html").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_a_sure_change_stops_the_push(repository: Repository) -> None:
     ran = repository.push(MORE)
     assert codes(ran) == {AUDIT: 0, COMPARE: 1}
@@ -138,6 +140,7 @@ def test_a_sure_change_stops_the_push(repository: Repository) -> None:
     assert repository.baseline == sum(EVEN)
 
 
+@pytest.mark.slow
 def test_a_change_that_cannot_be_told_warns_and_keeps_the_baseline(repository: Repository) -> None:
     ran = repository.push(LITTLE_MORE)
     assert codes(ran) == {AUDIT: 0, COMPARE: 0}
@@ -145,6 +148,7 @@ def test_a_change_that_cannot_be_told_warns_and_keeps_the_baseline(repository: R
     assert repository.baseline == sum(EVEN)
 
 
+@pytest.mark.slow
 def test_a_list_beyond_the_wall_stops_before_the_comparison(new_repository: Repository) -> None:
     ran = new_repository.push(BEYOND)
     assert codes(ran) == {AUDIT: 1}
@@ -153,12 +157,14 @@ def test_a_list_beyond_the_wall_stops_before_the_comparison(new_repository: Repo
     assert (new_repository.folder / "report.html").exists()  # what stopped the push can be read
 
 
+@pytest.mark.slow
 def test_near_the_wall_warns(new_repository: Repository) -> None:
     ran = new_repository.push(NEAR_THE_WALL)
     assert codes(ran)[AUDIT] == 0
     assert "\n::warning title=divscore::It is unclear" in ran[AUDIT].stdout
 
 
+@pytest.mark.slow
 def test_errors_stop_the_push(repository: Repository) -> None:
     (repository.folder / "baseline.json").write_text('{"schema": "divs')
     assert codes(repository.push(EVEN)) == {AUDIT: 0, COMPARE: 2}

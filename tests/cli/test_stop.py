@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [["audit", "-"], ["sketch", "-", "-o", "x.sketch"], ["embed", "-", "-o", "x.arrow"]],

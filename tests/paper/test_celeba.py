@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from material import model, pictures, run, same, table
+from experiments import model, pictures, run, same, table
 
 from divscore.errors import FileError, InputError
 from divscore.jobs.embed import embed, open_items

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import PPB, draw_groups
+from experiments import run, table
 from family import alive, children
-from material import run, table
 
 from divscore.audit.audit import audit
 from divscore.control.controlset import ControlSet

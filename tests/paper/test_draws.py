@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from material import GENDER, SMALL, drawn, portraits
+from experiments import GENDER, SMALL, drawn, portraits
 
 from divscore.errors import InputError
 from divscore.paper.draws import Attribute, Settings, balanced_split, collect, compose, random_split

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from material import SMALL, drawn
+from experiments import SMALL, drawn
 from oracles import algorithm_1, algorithm_3
 
 from divscore.audit.audit import audit

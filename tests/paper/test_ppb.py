@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tiny
 from conftest import PPB, Portraits
-from material import SMALL, model, pictures, portraits, results, run, same, table
+from experiments import SMALL, model, pictures, portraits, results, run, same, table
 
 from divscore.encoders.registry import ENCODERS
 from divscore.errors import FileError, InputError

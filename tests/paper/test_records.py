@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from material import answer
+from experiments import answer
 
 from divscore.paper.records import points, ratio, summarise
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from material import answer
+from experiments import answer
 
 from divscore.paper.draws import Settings
 from divscore.paper.methods import all_methods

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 from conftest import PPB
-from material import run
+from experiments import run
 
 from divscore.errors import FileError, InputError
 from divscore.jobs.encode import Encoding

@@ -127,6 +127,7 @@ def test_sketches_of_a_table_go_their_own_way() -> None:
     assert_same_state(found["c0"], sketch_of(control, rows[owner == 0], items(1, 900)))
 
 
+@pytest.mark.slow
 @given(SEEDS, st.integers(2, 4))
 @audited_laws
 def test_collections_may_turn_up_one_after_the_other(seed: int, workers: int) -> None:

@@ -231,6 +231,7 @@ def test_swapping_the_groups_mirrors_exactly(seed: int, n: int, gap: float, targ
         assert renamed.share_intervals[other[name]] == result.share_intervals[name]
 
 
+@pytest.mark.slow
 @given(SEEDS, st.permutations(["a", "b", "c"]))
 @audited_laws
 def test_the_order_of_three_groups_changes_nothing(seed: int, order: list[str]) -> None:
@@ -476,7 +477,8 @@ def test_integers_and_booleans_are_vectors_too() -> None:
         assert_same_state(sketch_of(control, rows.astype(dtype)), expected, tolerance=0)
 
 
-@pytest.mark.parametrize("groups", [2, 3, 4])
+@pytest.mark.slow
+@pytest.mark.parametrize("groups", [2, 4])
 def test_bounded_samples_of_large_collections(groups: int) -> None:
     control = control_of(groups)
     left, right = items(1, 45_000, groups), items(2, 45_000, groups)

@@ -217,6 +217,7 @@ def assert_harmless(path: Path, content: bytes, expected: Sketch) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_a_change_of_any_byte_is_noticed(tmp_path: Path) -> None:
     path, rng = tmp_path / "one.sketch", np.random.default_rng(0)
     expected = small_file(path)
@@ -518,10 +519,11 @@ def test_vectors_of_another_dimension_are_refused(tmp_path: Path) -> None:
         subtract_sketches(path, [other], tmp_path / "out.sketch")
 
 
+@pytest.mark.slow
 def test_more_files_are_merged_than_can_be_open(tmp_path: Path) -> None:
     control = control_of(2)
-    rows = items(0, 300)
-    for at in range(150):
+    rows = items(0, 160)
+    for at in range(80):
         sketch_of(control, rows[2 * at : 2 * at + 2]).save(tmp_path / f"{at:03}.sketch")
     program = (
         "import resource, sys; from pathlib import Path\n"
@@ -534,7 +536,7 @@ def test_more_files_are_merged_than_can_be_open(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path), str(out)], capture_output=True, text=True
     )
-    assert done.stdout == "{'all': 300}\n", done.stderr
+    assert done.stdout == "{'all': 160}\n", done.stderr
     assert_same_state(Sketch.load(out, control), sketch_of(control, rows))
 
 

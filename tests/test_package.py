@@ -34,8 +34,8 @@ HEAVY = [
     "onnxruntime",
     "fastapi",
 ]
-# Subclasses the unpickler to refuse every name but those of plain data; tests/test_plainpickle.py attacks it.
-ALLOWED = {"sources/pickles.py": {"pickle"}}
+# Subclasses the unpickler to refuse every name but those of plain data; tests/paper/test_pickles.py attacks it.
+ALLOWED = {"paper/pickles.py": {"pickle"}}
 
 
 def test_all_equals_reality() -> None:

@@ -239,7 +239,7 @@ def test_what_embed_could_not_read_is_known_in_a_bucket(
         assert [each["part"] for each in told] == ["posts/1.parquet"]
         assert f"{BUCKET}/embedded/with was embedded without it" in told[0]["reason"]
     asked = {}
-    for name, find in (("files", locate.locate_all), ("missing", named_files)):
+    for name, find in (("files", locate.locate), ("missing", named_files)):
         for folder in ("with", "without"):
             filesystem().invalidate_cache()
             server.reset()

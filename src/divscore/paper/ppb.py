@@ -51,13 +51,13 @@ from divscore.paper.labelleddata import (
     text_columns,
 )
 from divscore.paper.methods import adaptive, all_methods, main_methods, size_methods
+from divscore.paper.pickles import read_object_npy
 from divscore.paper.records import Batch
 from divscore.paper.results import ResultTable
 from divscore.paper.sections import TEXTS, Findings, size_table, smaller_sets, trust_table
 from divscore.sources import open_table
 from divscore.sources.items import is_picture
 from divscore.sources.manifest import ENCODER_KEY
-from divscore.sources.pickles import read_object_npy
 from divscore.sources.table import as_float
 from divscore.text import quoted
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from itertools import chain
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,57 +21,55 @@ from divscore.text import quoted
 
 PICKLE_START = b"\x80"
 PIECE_ROWS = 131_072
+# Kinds of columns, by the kind of a NumPy type.
+VECTORS = dict.fromkeys("fiu", "vector")
+SCALARS = {"U": "text", "S": "text", "f": "number", "i": "number", "u": "number", "b": "bool"}
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """What the first bytes of an array file say."""
 
     shape: tuple[int, ...]
     fortran: bool
     dtype: np.dtype[Any]
-    offset: int
+    offset: int = 0
 
     @property
     def kind(self) -> str:
-        """What a column of this array would hold."""
+        """Kind of a column with these entries."""
         if self.dtype.hasobject:
             return "object"
-        if len(self.shape) == 2:
-            return "vector" if self.dtype.kind in "fiu" else "other"
-        if len(self.shape) != 1:
-            return "other"
-        return {"U": "text", "S": "text", "f": "number", "i": "number", "u": "number", "b": "bool"}.get(
-            self.dtype.kind, "other"
-        )
+        kinds = SCALARS if len(self.shape) == 1 else VECTORS if len(self.shape) == 2 else {}
+        return kinds.get(self.dtype.kind, "other")
 
     @property
     def row_bytes(self) -> int:
         """Bytes of one row."""
-        return self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file when it is whole."""
-        return self.offset + int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
+        return self.dtype.itemsize * math.prod(self.shape[1:])
 
 
 class _Matrix(Table):
     """Vectors without columns; those that the names of folders add can still be asked for."""
 
     def _plan(self) -> None:
-        asked = [*([] if self.request.column is None else [self.request.column]), *self.request.extra]
-        folders = folder_values(self.location)
-        unknown = next((name for name in asked if name not in folders), None)
-        if unknown is not None:
-            raise FileError(
-                f"{self.label} has no column '{unknown}': it is one array without columns; use .npz, Parquet, Arrow or "
-                "CSV for vectors with columns"
-            )
+        request, folders = self.request, folder_values(self.location)
+        for name in (*request.extra, *([] if request.column is None else [request.column])):
+            if name not in folders:
+                raise FileError(
+                    f"{self.label} has no column '{name}': it is one array without columns; use .npz, Parquet, Arrow "
+                    "or CSV for vectors with columns"
+                )
         super()._plan()
 
     def _find_vectors(self) -> None:
         """The matrix is all there is."""
+
+    def _slices(self, array: NDArray[Any]) -> Iterator[Block]:
+        piece = self.request.piece
+        first, last = (piece.start, piece.stop) if piece else (0, len(array))
+        step = self.request.rows_within(self.dimension, array.dtype.itemsize)
+        for start in range(first, last, step):
+            yield Block(as_float(array[start : min(start + step, last)]))
 
 
 class NpyFile(_Matrix):
@@ -81,35 +79,34 @@ class NpyFile(_Matrix):
 
     def _open(self) -> None:
         with self.location.reading("a NumPy array"), self.location.open() as stream:
-            self._header = header = _read_header(stream, self.label)
-            size = header.size if self.location.remote else stream.seek(0, 2)
-        _check_matrix(header, self.label)
-        if size < header.size:
+            self._header = header = read_header(stream, self.label)
+            # A store may not say how long a file is; a short one ends its stream too early.
+            size = None if self.location.remote else stream.seek(0, 2)
+        self.rows, self.dimension = _matrix_shape(header, self.label)
+        expected = header.offset + header.row_bytes * header.shape[0]
+        if size is not None and size < expected:
             raise FileError(
-                f"{self.label} is truncated: {size} bytes, expected {header.size} for shape {header.shape}; "
+                f"{self.label} is truncated: {size} bytes, expected {expected} for shape {header.shape}; "
                 "create or download it again"
             )
-        self.rows, self.dimension = header.shape
         self._check_shape()
 
     def pieces(self, rows: int | None = None) -> list[Piece]:
-        """Ranges of `PIECE_ROWS` rows, which can be reached by their position; rows stored together only."""
+        """Runs of rows; none where the array is stored column by column, as a row is then all over the file."""
         return [] if self._header.fortran else Piece.runs(self._header.shape[0], rows or PIECE_ROWS)
 
     def _blocks(self) -> Iterator[Block]:
         piece, header = self.request.piece, self._header
-        step = self.request.rows_within(self.dimension, max(4, header.dtype.itemsize))
-        first, last = (piece.start, piece.stop) if piece else (0, header.shape[0])
         with self.location.reading("a NumPy array"):
-            if self.location.remote:
-                with self.location.open() as stream:
-                    stream.seek(header.offset + first * header.row_bytes)
-                    for part in _stream_rows(stream, header, step, first, last):
-                        yield Block(as_float(part))
+            if not self.location.remote:
+                yield from self._slices(_map(self.location.url, header))
                 return
-            mapped = _map(self.location.url, header)
-            for start in range(first, last, step):
-                yield Block(as_float(mapped[start : min(start + step, last)]))
+            first, last = (piece.start, piece.stop) if piece else (0, header.shape[0])
+            step = self.request.rows_within(self.dimension, header.dtype.itemsize)
+            with self.location.open() as stream:
+                stream.seek(header.offset + first * header.row_bytes)
+                for rows in _stream_rows(stream, header, step, first, last):
+                    yield Block(as_float(rows))
 
 
 class NpzFile(Table):
@@ -118,13 +115,27 @@ class NpzFile(Table):
     _members: dict[str, Header]
 
     def _open(self) -> None:
+        self._members = {}
+        with self._archive() as archive:
+            for entry in archive.namelist():
+                if entry.endswith(".npy"):
+                    with archive.open(entry) as stream:
+                        header = read_header(stream, f"{self.label}, member '{entry}'")
+                    self._members[entry.removesuffix(".npy")] = header
+            if not self._members:
+                raise FileError(
+                    f"{self.label} has no arrays, only {quoted(archive.namelist())}; write it with numpy.savez"
+                )
+        self.columns = {name: header.kind for name, header in self._members.items()}
+
+    @contextlib.contextmanager
+    def _archive(self) -> Iterator[zipfile.ZipFile]:
         with (
             self.location.reading("an .npz archive"),
             self.location.open() as file,
             zipfile.ZipFile(file) as archive,
         ):
-            self._members = _read_headers(archive, self.label)
-        self.columns = {name: header.kind for name, header in self._members.items()}
+            yield archive
 
     def _find_vectors(self) -> None:
         self._column = self._choose("a table of items × dimensions")
@@ -139,16 +150,14 @@ class NpzFile(Table):
 
     def _blocks(self) -> Iterator[Block]:
         members = {name: self._members[name] for name in (self._column, *self._own)}
-        step = self.request.rows_within(self.dimension, max(4, members[self._column].dtype.itemsize))
-        with contextlib.ExitStack() as open_files:
-            open_files.enter_context(self.location.reading("an .npz archive"))
-            file = open_files.enter_context(self.location.open())
-            archive = open_files.enter_context(zipfile.ZipFile(file))
-            streams = [
-                _member_rows(open_files.enter_context(archive.open(f"{name}.npy")), header, step)
+        step = self.request.rows_within(self.dimension, members[self._column].dtype.itemsize)
+        # All members are streamed side by side, so only one block of each is in memory.
+        with self._archive() as archive, contextlib.ExitStack() as streams:
+            rows = [
+                _member_rows(streams.enter_context(archive.open(f"{name}.npy")), header, step)
                 for name, header in members.items()
             ]
-            for vectors, *columns in zip(*streams, strict=True):
+            for vectors, *columns in zip(*rows, strict=True):
                 values = {n: _texts(c) for n, c in zip(self._own, columns, strict=True)}
                 yield Block(as_float(vectors), values)
 
@@ -161,30 +170,21 @@ class ArrayTable(_Matrix):
         self._array = array
 
     def __getstate__(self) -> dict[str, Any]:
-        piece = self.request.piece
-        if piece is None:
-            return super().__getstate__()
         # A worker gets its own rows only.
-        own = replace(piece, start=0, stop=piece.stop - piece.start)
-        some = {"_array": self._array[piece.start : piece.stop], "request": replace(self.request, piece=own)}
-        return {**super().__getstate__(), **some}
+        piece = self.request.piece
+        rows = self._array[piece.start : piece.stop] if piece else self._array
+        return {**super().__getstate__(), "_array": rows, "request": self.request.alone()}
 
     def _open(self) -> None:
-        array = self._array
-        _check_matrix(Header(array.shape, False, array.dtype, 0), self.label)
-        self.rows, self.dimension = array.shape
+        self.rows, self.dimension = _matrix_shape(self._array, self.label)
         self._check_shape()
 
     def pieces(self, rows: int | None = None) -> list[Piece]:
-        """Ranges of rows."""
+        """Runs of rows."""
         return Piece.runs(len(self._array), rows or PIECE_ROWS)
 
     def _blocks(self) -> Iterator[Block]:
-        piece = self.request.piece
-        step = self.request.rows_within(self.dimension, max(4, self._array.dtype.itemsize))
-        first, last = (piece.start, piece.stop) if piece else (0, len(self._array))
-        for start in range(first, last, step):
-            yield Block(as_float(self._array[start : min(start + step, last)]))
+        return self._slices(self._array)
 
 
 class BlockStream(_Matrix):
@@ -193,11 +193,7 @@ class BlockStream(_Matrix):
     def __init__(self, blocks: Iterable[Any], request: Request | None = None) -> None:
         super().__init__(Location.in_memory_of(blocks), request)
         self._source: Iterable[Any] = blocks
-
-    @property
-    def here_only(self) -> bool:
-        """An iterator cannot be sent anywhere."""
-        return True
+        self.here_only = True
 
     def _open(self) -> None:
         blocks = iter(self._source)
@@ -206,41 +202,25 @@ class BlockStream(_Matrix):
             raise NoRowsError(f"{self.label} yields no blocks; expected arrays of items × dimensions")
         if blocks is self._source:
             self._source = chain([first], blocks)
-        array = np.asarray(first)
-        _check_matrix(Header(array.shape, False, array.dtype, 0), f"{self.label}, block 0")
-        self.dimension = array.shape[1]
+        _, self.dimension = _matrix_shape(np.asarray(first), f"{self.label}, block 0")
         self._check_shape()
 
     def _blocks(self) -> Iterator[Block]:
         for number, each in enumerate(self._source):
             array = np.asarray(each)
-            _check_matrix(Header(array.shape, False, array.dtype, 0), f"{self.label}, block {number}")
-            if array.shape[1] != self.dimension:
+            rows, dimension = _matrix_shape(array, f"{self.label}, block {number}")
+            if dimension != self.dimension:
                 raise FileError(
-                    f"{self.label}, block {number} has vectors of {array.shape[1]} numbers, the first block of "
+                    f"{self.label}, block {number} has vectors of {dimension} numbers, the first block of "
                     f"{self.dimension}; all blocks need the same dimension"
                 )
-            if len(array):
+            if rows:
                 yield Block(as_float(array))
 
 
-def _read_header(stream: IO[bytes], label: str) -> Header:
-    start = stream.read(6)
-    if start[:1] == PICKLE_START:
-        raise FileError(f"{label} is a pickle; divscore never loads pickles. Save the array with numpy.save")
-    if start != b"\x93NUMPY":
-        raise ValueError("the first bytes are not those of a NumPy array")
-    version = tuple(stream.read(2))
-    if version == (1, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    elif version == (2, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_2_0(stream)
-    else:
-        raise ValueError(f"array format version {version} is unknown")
-    return Header(shape, fortran, dtype, stream.tell())
-
-
-def _check_matrix(header: Header, label: str) -> None:
+def _matrix_shape(array: NDArray[Any] | Header, label: str) -> tuple[int, int]:
+    """Rows and dimension of an array; anything but a matrix of real numbers is refused."""
+    header = Header(array.shape, False, array.dtype)
     if header.kind == "object":
         raise FileError(
             f"{label} has {KINDS['object']}; save the vectors with numpy.save as a plain array of numbers"
@@ -252,19 +232,22 @@ def _check_matrix(header: Header, label: str) -> None:
         )
     if header.kind != "vector":
         raise FileError(f"{label} has entries of type {header.dtype}; expected real numbers")
+    return header.shape[0], header.shape[1]
 
 
-def _read_headers(archive: zipfile.ZipFile, label: str) -> dict[str, Header]:
-    headers = {}
-    for entry in archive.namelist():
-        if entry.endswith(".npy"):
-            with archive.open(entry) as stream:
-                headers[entry.removesuffix(".npy")] = _read_header(stream, f"{label}, member '{entry}'")
-    if not headers:
-        raise FileError(
-            f"{label} has no arrays, only {quoted(archive.namelist())}; write it with numpy.savez"
-        )
-    return headers
+def read_header(stream: IO[bytes], label: str) -> Header:
+    """Read the header of a .npy file, and nothing else: a pickle is refused."""
+    start = stream.read(6)
+    if start[:1] == PICKLE_START:
+        raise FileError(f"{label} is a pickle; divscore never loads pickles. Save the array with numpy.save")
+    if start != b"\x93NUMPY":
+        raise ValueError("the first bytes are not those of a NumPy array")
+    version = tuple(stream.read(2))
+    if version not in {(1, 0), (2, 0)}:
+        raise ValueError(f"array format version {version} is unknown")
+    formats = np.lib.format
+    read = formats.read_array_header_1_0 if version == (1, 0) else formats.read_array_header_2_0
+    return Header(*read(stream), stream.tell())
 
 
 def _map(file: Any, header: Header) -> NDArray[Any]:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.errors import FileError
 from divscore.sources.manifest import read_embedded
 from divscore.sources.places import Location
-from divscore.sources.table import HEAD, Block, Piece, Request, Table, Texts, as_float
-from divscore.text import quoted
+from divscore.sources.table import (
+    HEAD,
+    PROBLEMS_KEPT,
+    Block,
+    Piece,
+    Request,
+    Table,
+    Texts,
+    as_float,
+    no_vectors,
+)
 
 # Reads a column chunk piece by piece; without it pyarrow holds a row group's whole chunk in memory.
 READ_AT_ONCE = 8 << 20
@@ -35,29 +43,22 @@ class ArrowTable(Table):
         self._dimensions: dict[str, int] = {}  # of columns of vectors
         self._may_be_empty = False
 
-    def _file(self) -> contextlib.AbstractContextManager[Any]:
-        raise NotImplementedError
-
-    def _schema(self, file: Any) -> Any:
-        raise NotImplementedError
-
-    def _count(self, file: Any) -> int | None:
-        raise NotImplementedError
-
-    def _batches(self, file: Any, columns: Sequence[str], rows: int) -> Iterator[Any]:
-        raise NotImplementedError
+    # Each format implements these; `file` is what `_file` yields.
+    _file: Callable[[], contextlib.AbstractContextManager[Any]]
+    _schema: Callable[[Any], Any]
+    _count: Callable[[Any], int | None]
+    _batches: Callable[[Any, Sequence[str], int], Iterator[Any]]
 
     def _open(self) -> None:
         with self.location.reading(self.format), self._file() as file:
             schema = self._schema(file)
-            kinds = {each.name: _stored_type(each.type) for each in schema}
-            self.columns = {name: kind_of(kind) for name, kind in kinds.items()}
-            if len(kinds) < len(schema.names):
-                twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
-                raise FileError(f"{self.label} has more than one column named {quoted(twice)}; rename them")
+            self._check_names(schema.names)
+            # Below an extension type, such as a fixed-shape tensor, is a plain one.
+            types = {each.name: getattr(each.type, "storage_type", each.type) for each in schema}
+            self.columns = {name: kind_of(type_) for name, type_ in types.items()}
             pairs = (schema.metadata or {}).items()
             self.metadata = {
-                key.decode(errors="replace"): value.decode(errors="replace") for key, value in pairs
+                key.decode(errors="replace"): text.decode(errors="replace") for key, text in pairs
             }
             self.embedded = read_embedded(self.metadata, self.label)
             if self.embedded is not None:
@@ -65,7 +66,7 @@ class ArrowTable(Table):
                 self.missing, self._may_be_empty = self.embedded.missing, True
             self.rows = self._count(file)
             vectors = [name for name, kind in self.columns.items() if kind == "vector"]
-            self._dimensions = {name: getattr(kinds[name], "list_size", 0) for name in vectors}
+            self._dimensions = {name: getattr(types[name], "list_size", 0) for name in vectors}
             # While the file is open, look at what will probably be asked next.
             if len(vectors) == 1:
                 self._peek(file, vectors[0])
@@ -101,16 +102,15 @@ class ArrowTable(Table):
     def _blocks(self) -> Iterator[Block]:
         request, own = self.request, self._own
         vectors, pictures = self._column if request.vectors else None, request.pictures
-        step = request.rows_within(self.dimension, 4) if vectors else request.batch_rows
-        read = dict.fromkeys([*own, *(name for name in (vectors, pictures) if name)])
+        columns = list(dict.fromkeys([*own, *(name for name in (vectors, pictures) if name)]))
         first = request.piece.first if request.piece else 0
         names = _Names()
         with self.location.reading(self.format), self._file() as file:
-            for batch in self._batches(file, list(read), step):
+            for batch in self._batches(file, columns, request.rows_within(self.dimension, 4)):
                 values = {name: texts_of(batch.column(name), names) for name in own}
                 if vectors is None:
                     contents = _pictures(batch.column(pictures)) if pictures else ()
-                    yield Block.without_vectors(batch.num_rows, values, contents)
+                    yield Block(no_vectors(batch.num_rows), values, contents)
                     continue
                 column = _stored(batch.column(vectors))
                 matrix, good = _matrix(column, self.dimension)
@@ -122,15 +122,15 @@ class ArrowTable(Table):
                     yield Block(matrix, values)
 
     def _skip_rows(self, column: Any, good: NDArray[np.bool_], first: int) -> None:
-        def reason(row: int) -> str:
-            value = column[row - first].as_py()
+        bad, reasons = np.flatnonzero(~good).tolist(), {}
+        for row in bad[:PROBLEMS_KEPT]:  # a reason takes a Python object: no more than are shown
+            value = column[row].as_py()
+            reasons[first + row] = "has a vector with a missing number (null)"
             if value is None:
-                return "has no vector (null)"
-            if len(value) != self.dimension:
-                return f"has a vector of length {len(value)}, not {self.dimension}"
-            return "has a vector with a missing number (null)"
-
-        self._skip((first + np.flatnonzero(~good)).tolist(), reason)
+                reasons[first + row] = "has no vector (null)"
+            elif len(value) != self.dimension:
+                reasons[first + row] = f"has a vector of length {len(value)}, not {self.dimension}"
+        self._skip(reasons, more=len(bad) - len(reasons))
 
 
 class ParquetFile(ArrowTable):
@@ -182,68 +182,46 @@ class IpcFile(ArrowTable):
 
     def pieces(self, rows: int | None = None) -> list[Piece]:
         """Consecutive record batches, as many as take `PIECE_BYTES` on the average."""
-        import pyarrow as pa
-
+        pieces: list[Piece] = []
         with self.location.reading(self.format), self._file() as file:
-            if not _is_random_access(file):
-                return []
-            size = file.size()
-            reader = pa.ipc.open_file(file)
-            count = reader.num_record_batches
-            step = max(1, -(-PIECE_BYTES * count // max(1, size)))
-            pieces: list[Piece] = []
+            reader = _ipc_reader(file)
+            count = getattr(reader, "num_record_batches", 0)
+            step = max(1, -(-PIECE_BYTES * count // max(1, file.size()))) if count else 1
             first = 0
             for start in range(0, count, step):
-                stop = min(start + step, count)
-                number = None
+                stop, number = min(start + step, count), None
+                # Counting reads the batches, unless they are views of the mapped file.
                 if self.rows is not None:
                     number = sum(int(reader.get_batch(at).num_rows) for at in range(start, stop))
                 pieces.append(Piece(start, stop, "record batches", number, first))
                 first += number or 0
-            return pieces
+        return pieces
 
     def _schema(self, file: Any) -> Any:
-        import pyarrow as pa
-
-        return (pa.ipc.open_file if _is_random_access(file) else pa.ipc.open_stream)(file).schema
+        return _ipc_reader(file).schema
 
     def _count(self, file: Any) -> int | None:
         """Add up the batches; None where that would read the whole file (remote, compressed, a stream)."""
-        import pyarrow as pa
-
-        file.seek(0)
-        if self.location.remote or not _is_random_access(file):
+        reader = _ipc_reader(file)
+        count = getattr(reader, "num_record_batches", None)
+        if self.location.remote or count is None or (count > 1 and not _is_view(reader.get_batch(0), file)):
             return None
-        reader = pa.ipc.open_file(file)
-        batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
-        first = next(batches, None)
-        if first is None or reader.num_record_batches == 1:
-            return 0 if first is None else int(first.num_rows)
-        return sum((int(b.num_rows) for b in batches), first.num_rows) if _is_view(first, file) else None
+        return sum(int(reader.get_batch(number).num_rows) for number in range(count))
 
     def _batches(self, file: Any, columns: Sequence[str], rows: int) -> Iterator[Any]:
-        import pyarrow as pa
-
-        file.seek(0)
         # Choosing columns makes pyarrow copy them out of a memory map: done only where files are fetched.
         chosen = [list(self.columns).index(name) for name in columns] if self.location.remote else None
-        options = pa.ipc.IpcReadOptions(included_fields=chosen)
-        for batch in self._stored_batches(file, options):
+        reader, piece = _ipc_reader(file, chosen), self.request.piece
+        batches: Iterable[Any] = reader
+        if hasattr(reader, "get_batch"):
+            numbers = range(piece.start, piece.stop) if piece else range(reader.num_record_batches)
+            batches = map(reader.get_batch, numbers)
+        for batch in batches:
             for name in columns:
                 # A damaged file may have offsets that point outside of it.
                 batch.column(name).validate(full=True)
             for start in range(0, batch.num_rows, rows):
                 yield batch.slice(start, rows)
-
-    def _stored_batches(self, file: Any, options: Any) -> Iterator[Any]:
-        import pyarrow as pa
-
-        if not _is_random_access(file):
-            yield from pa.ipc.open_stream(file, options=options)
-            return
-        piece, reader = self.request.piece, pa.ipc.open_file(file, options=options)
-        for number in range(*((piece.start, piece.stop) if piece else (0, reader.num_record_batches))):
-            yield reader.get_batch(number)
 
     @contextlib.contextmanager
     def _file(self) -> Iterator[Any]:
@@ -257,12 +235,17 @@ class IpcFile(ArrowTable):
         yield pa.memory_map(self.location.url)
 
 
-def _is_random_access(file: Any) -> bool:
+def _ipc_reader(file: Any, columns: Sequence[int] | None = None) -> Any:
+    """The reader of an IPC file, or that of a stream, which has no `get_batch` and is read from its start."""
+    import pyarrow as pa
+
+    file.seek(0)
     start = file.read(6)
     file.seek(0)
     if start[:4] == b"FEA1":
         raise ValueError("Feather version 1 is not Arrow IPC; write it again with a current pyarrow")
-    return bool(start == b"ARROW1")
+    options = pa.ipc.IpcReadOptions(included_fields=columns)
+    return (pa.ipc.open_file if start == b"ARROW1" else pa.ipc.open_stream)(file, options=options)
 
 
 def _is_view(batch: Any, file: Any) -> bool:
@@ -292,14 +275,8 @@ class StreamedTable(ArrowTable):
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self._data.schema) as writer:
             writer.write_table(self._rows())
-        piece = self.request.piece
-        rest = Piece(0, piece.stop - piece.start, piece.unit, piece.rows, piece.first) if piece else None
-        request = {**self.request.__dict__, "piece": rest}
-        return {
-            **super().__getstate__(),
-            "request": Request(**request),
-            "_data": sink.getvalue().to_pybytes(),
-        }
+        data = sink.getvalue().to_pybytes()
+        return {**super().__getstate__(), "request": self.request.alone(), "_data": data}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         import pyarrow as pa
@@ -344,11 +321,6 @@ class StreamedTable(ArrowTable):
 
 
 # Columns of Arrow tables as arrays and text.
-
-
-def _stored_type(kind: Any) -> Any:
-    """The plain type below an extension type, such as a fixed-shape tensor."""
-    return getattr(kind, "storage_type", kind)
 
 
 def _stored(array: Any) -> Any:

@@ -50,27 +50,28 @@ def pieces_of(location: Location, scan: Scan, rows: int | None = None) -> list[P
     size = location.size()
     if rows is None and size <= PIECE_BYTES:
         return []
-    found: list[Piece] = []
-    start = first = line = 0  # where the next piece begins
-    at = records = lines = 0  # what was looked at
+    pieces: list[Piece] = []
+    start = first = line = 0  # byte, record and line with which the next piece begins
+    at = records = lines = 0  # bytes, records and lines before the window
     with location.reading("text"), location.open() as stream:
         while at < size:
+            # The next window begins at the last cut: bytes after it are read twice, and memory stays at one window.
             stream.seek(at)
             window = stream.read(PIECE_BYTES)
             last = at + len(window) >= size
             marks = scan(window, at == 0, last)
             if not len(marks.ends):
                 return []
-            begun, seen, passed = at, records, lines
+            before = at, records, lines
             for cut in _chosen(marks, rows, last):
-                at, lines = begun + int(marks.ends[cut]), passed + cut + 1
-                records = seen + int(marks.records[cut])
+                at, lines = before[0] + int(marks.ends[cut]), before[2] + cut + 1
+                records = before[1] + int(marks.records[cut])
                 if records > first:  # or else there are only blank lines, which go to the next
-                    found.append(Piece(start, at, "bytes", records - first, first, line))
+                    pieces.append(Piece(start, at, "bytes", records - first, first, line))
                     start, first, line = at, records, lines
-    if found:
-        found[-1] = replace(found[-1], stop=size)
-    return found
+    if pieces:
+        pieces[-1] = replace(pieces[-1], stop=size)  # with the blank lines at the end
+    return pieces
 
 
 def mark_lines(window: bytes, first: bool, last: bool) -> Marks:
@@ -158,45 +159,42 @@ def _chosen(marks: Marks, rows: int | None, last: bool) -> list[int]:
     return [*cuts, final] if last or not cuts else cuts
 
 
-# ByteRange: some bytes of a text file as a stream of their own.
+# Some bytes of a text file as a stream of their own.
 
 READ_AT_ONCE = 1 << 20
 
 
-class ByteRange(io.RawIOBase):
-    """The bytes of an open file from `start` to `stop`; nothing before them is read but one byte."""
+class _ByteRange(io.RawIOBase):
+    """The next `size` bytes of an open file."""
 
-    def __init__(self, stream: BinaryIO, start: int, stop: int) -> None:
-        self._stream, self._left = stream, stop - start
-        stream.seek(max(0, start - 1))
-        self.whole = start == 0 or stream.read(1) == b"\n"  # whether a line begins here
+    def __init__(self, stream: BinaryIO, size: int) -> None:
+        self._stream, self._left = stream, size
 
     def readable(self) -> bool:
-        """It is."""
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        """Fill a buffer, or what of it there are bytes for."""
         data = self._stream.read(min(len(buffer), self._left))
         buffer[: len(data)] = data
         self._left -= len(data)
         return len(data)
 
     def close(self) -> None:
-        """Close the file as well."""
         self._stream.close()
         super().close()
 
 
 def open_piece(location: Location, piece: Piece | None) -> BinaryIO:
     """Open a text file, or some of its records."""
+    stream = location.open()
     if piece is None:
-        return location.open()
-    inside = ByteRange(location.open(), piece.start, piece.stop)
-    if not inside.whole:
-        inside.close()
+        return stream
+    # The byte before tells whether a line still begins here.
+    stream.seek(max(0, piece.start - 1))
+    if piece.start and stream.read(1) != b"\n":
+        stream.close()
         raise _changed(location, f"no row begins at byte {piece.start}")
-    return cast(BinaryIO, io.BufferedReader(inside, READ_AT_ONCE))
+    return cast(BinaryIO, io.BufferedReader(_ByteRange(stream, piece.stop - piece.start), READ_AT_ONCE))
 
 
 def check_records(location: Location, piece: Piece | None, read: int) -> None:

@@ -27,6 +27,7 @@ from divscore.text import public, without_secrets
 WILDCARDS = frozenset("*?[")
 EXTRAS = {"s3": "s3", "s3a": "s3"}
 READ_AHEAD = 4 << 20
+COPY = "simplecache::"  # before an address: fsspec then reads a local copy
 # RuntimeError and NotImplementedError are what zipfile raises for encrypted and unknown members.
 DAMAGE = (
     OSError,
@@ -112,7 +113,7 @@ class Location:
         options: dict[str, Any] = {} if self.suffix in WHOLE else {"cache_type": "none"}
         if self.suffix == ".npz":
             options = {"cache_type": "readahead", "block_size": READ_AHEAD}
-        filesystem, path = filesystem_of(self._copied if self.suffix in WHOLE else self.url)
+        filesystem, path = filesystem_of(f"{COPY}{self.url}" if self.suffix in WHOLE else self.url)
         # What fsspec opens is not quite a binary stream: its readline takes no limit.
         return cast(BinaryIO, io.BufferedReader(filesystem.open(path, "rb", **options)))
 
@@ -120,11 +121,7 @@ class Location:
         """Bytes of the file."""
         if self.in_memory:
             return 0
-        if not self.remote:
-            return os.path.getsize(self.url)
-        filesystem, path = filesystem_of(self.url)
-        with self.reading("a remote file"):
-            return int(filesystem.size(path) or 0)
+        return int(self._info().get("size") or 0) if self.remote else os.path.getsize(self.url)
 
     def version(self) -> tuple[int, str]:
         """Size of the file, and a mark that changes with its content even if the size does not."""
@@ -133,10 +130,13 @@ class Location:
         if not self.remote:
             about = os.stat(self.url)
             return about.st_size, str(about.st_mtime_ns)
+        info = self._info()
+        return int(info.get("size") or 0), next((str(info[key]) for key in MARKS if info.get(key)), "")
+
+    def _info(self) -> dict[str, Any]:
         filesystem, path = filesystem_of(self.url)
         with self.reading("a remote file"):
-            info = {key.lower(): value for key, value in filesystem.info(path).items()}
-        return int(info.get("size") or 0), next((str(info[key]) for key in MARKS if info.get(key)), "")
+            return {key.lower(): value for key, value in filesystem.info(path).items()}
 
     def exists(self) -> bool:
         """Whether there is such a file."""
@@ -149,9 +149,8 @@ class Location:
     def release(self) -> None:
         """Remove the local copy of a remote table, which would otherwise stay as long as the process."""
         if self.remote and self.suffix in WHOLE:
-            filesystem, path = filesystem_of(self._copied)
-            copy = filesystem._check_file(path)
-            if copy:
+            filesystem, path = filesystem_of(f"{COPY}{self.url}")
+            if copy := filesystem._check_file(path):
                 os.unlink(copy)
 
     def check(self) -> None:
@@ -180,21 +179,22 @@ class Location:
             fix = "check your keys" if self.remote else "change its permissions"
             raise FileError(f"{self.label}: you may not read this file; {fix}") from error
         except Exception as error:
-            said = _said(error)
-            if self.remote and _in_transit(error):
+            damage = isinstance(error, DAMAGE) or type(error).__module__.startswith("pyarrow")
+            # About the way to a file, not its contents: pyarrow raises OSErrors too, but without a number.
+            fetching = not damage
+            if isinstance(error, OSError):
+                known = isinstance(error, ConnectionError | TimeoutError | FileNotFoundError)
+                fetching = known or error.errno is not None
+            if self.remote and fetching:
                 raise FileError(
-                    f"{self.label} cannot be fetched ({said}); check the address, your keys and the network"
+                    f"{self.label} cannot be fetched ({_reason(error)}); check the address, your keys and the network"
                 ) from error
-            if not _is_damage(error):
+            if not damage:
                 raise
             raise FileError(
-                f"{self.label} cannot be read as {kind}: it is truncated, damaged or of another format ({said}); "
-                "create or download it again"
+                f"{self.label} cannot be read as {kind}: it is truncated, damaged or of another format "
+                f"({_reason(error)}); create or download it again"
             ) from error
-
-    @property
-    def _copied(self) -> str:
-        return f"simplecache::{self.url}"
 
 
 def _path_in(url: str) -> PurePath:
@@ -206,20 +206,8 @@ def _over_http(text: str) -> bool:
     return text.startswith(("http://", "https://"))
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return without_secrets(" ".join(str(error).split()))[:200] or type(error).__name__
-
-
-def _is_damage(error: Exception) -> bool:
-    return isinstance(error, DAMAGE) or type(error).__module__.startswith("pyarrow")
-
-
-def _in_transit(error: Exception) -> bool:
-    """Whether an error is about the way to a file and not its contents; pyarrow's errors have no number."""
-    if isinstance(error, OSError):
-        known = isinstance(error, ConnectionError | TimeoutError | FileNotFoundError)
-        return known or error.errno is not None
-    return not _is_damage(error)
 
 
 def filesystem_of(url: str) -> tuple[Any, str]:
@@ -229,14 +217,14 @@ def filesystem_of(url: str) -> tuple[Any, str]:
     try:
         filesystem, path = url_to_fs(url)
     except ImportError as error:
-        protocol = url.removeprefix("simplecache::").partition("://")[0]
+        protocol = url.removeprefix(COPY).partition("://")[0]
         extra = EXTRAS.get(protocol)
         install = f"pip install 'divscore[{extra}]'" if extra else f"install what fsspec asks for ({error})"
         raise MissingExtraError(
             f"{public(url)} cannot be opened: {protocol}:// needs a package; {install}"
         ) from error
     except Exception as error:  # whatever the many kinds of file systems raise over their settings
-        raise FileError(f"{public(url)} cannot be opened: {_said(error)}") from error
+        raise FileError(f"{public(url)} cannot be opened: {_reason(error)}") from error
     return filesystem, path
 
 
@@ -294,21 +282,15 @@ def is_folder(path: str | os.PathLike[str]) -> bool:
         return bool(filesystem.isdir(inside))
 
 
-def locate(path: str | os.PathLike[str], form: str = "") -> Location:
-    """Find one file; ``-`` is standard input, kept in a temporary file so that it can be read twice."""
+def locate(path: str | os.PathLike[str], form: str = "") -> list[Location]:
+    """Find one file, or the files of a pattern in sorted order; ``-`` is standard input."""
     text = os.fspath(path)
     if text == "-":
-        return _keep_standard_input(form)
-    location = Location(text, text, form)
-    location.check()
-    return location
-
-
-def locate_all(pattern: str | os.PathLike[str], form: str = "") -> list[Location]:
-    """Find the files of a pattern in sorted order, or the one file of a plain path."""
-    text = os.fspath(pattern)
+        return [_keep_standard_input(form)]
     if not is_pattern(text) or os.path.exists(text):
-        return [locate(text, form)]
+        location = Location(text, text, form)
+        location.check()
+        return [location]
     if "://" in text:
         filesystem, path = filesystem_of(text)
         with Location(text, text).reading("a remote folder"):
@@ -322,6 +304,7 @@ def locate_all(pattern: str | os.PathLike[str], form: str = "") -> list[Location
 
 
 def _keep_standard_input(form: str) -> Location:
+    """Copy standard input to a temporary file: it can be read only once, and tables are read twice."""
     stream = sys.stdin.buffer
     earlier = _KEPT.get("-")
     if earlier is not None and earlier[0] is stream:

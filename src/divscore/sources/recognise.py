@@ -16,7 +16,7 @@ from divscore.sources.arrays import ArrayTable, BlockStream, NpyFile, NpzFile
 from divscore.sources.arrow import IpcFile, ParquetFile, StreamedTable
 from divscore.sources.items import Items, PictureFiles, PictureFolder, TableItems, is_picture, names_pictures
 from divscore.sources.manifest import MANIFEST, Manifest, missing_beside, read_manifest, read_manifests
-from divscore.sources.places import Location, files_in, is_folder, is_pattern, locate_all
+from divscore.sources.places import Location, files_in, is_folder, is_pattern, locate
 from divscore.sources.table import ManyTable, Request, Table
 from divscore.sources.textfiles import DelimitedFile, JsonLinesFile, LinesFile
 from divscore.text import public, quoted
@@ -134,9 +134,7 @@ def _in_memory(thing: Any, request: Request) -> Table:
             f"cannot open a {type(thing).__name__}; expected a path, a NumPy array, a table (pandas, polars, pyarrow) "
             "or an iterable of arrays"
         )
-    table._open()
-    table._plan()
-    return table
+    return table.opened()
 
 
 # Files: those that make one collection, and those known from the start to be missing from it.
@@ -183,7 +181,7 @@ def open_file(location: Location, request: Request) -> Table:
     if format_ is None:
         suffix = f"the suffix '{location.suffix}'" if location.suffix else "no suffix"
         raise FileError(f"{location.label} has {suffix}; files of vectors end in {', '.join(VECTOR_FORMATS)}")
-    return format_.read(location, request)
+    return format_(location, request).opened()
 
 
 def files_of(text: str, form: str = "") -> Files | None:
@@ -196,7 +194,7 @@ def files_of(text: str, form: str = "") -> Files | None:
 
 def named_files(text: str, form: str = "") -> Files:
     """The files of a path or a pattern."""
-    locations = locate_all(text, form)
+    locations = locate(text, form)
     # A pattern finds the parts that `embed` wrote; their manifest says what is missing from them.
     several = is_pattern(text) and not os.path.exists(text)
     return Files(locations, missing_beside(locations) if several else ())

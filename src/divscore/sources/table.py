@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import PurePath
@@ -56,16 +57,10 @@ class Block:
     ids: Sequence[str] = ()  # names of encoded items
     numbers: Sequence[int] = ()
 
-    @classmethod
-    def without_vectors(
-        cls,
-        rows: int,
-        values: Mapping[str, Sequence[str]],
-        pictures: Sequence[bytes] = (),
-        numbers: Sequence[int] = (),
-    ) -> Block:
-        """Rows of a table of items that are still to be encoded."""
-        return cls(np.empty((rows, 0), dtype=np.float32), values, pictures, numbers=numbers)
+
+def no_vectors(rows: int) -> NDArray[Any]:
+    """The matrix of a block of items that are still to be encoded."""
+    return np.empty((rows, 0), dtype=np.float32)
 
 
 @dataclass(frozen=True)
@@ -107,24 +102,34 @@ class Request:
     peek: bool = True  # read the first cells of texts while the file is open
 
     def rows_within(self, dimension: int, itemsize: int = 8) -> int:
-        """Rows in a block that keeps memory small whatever the dimension."""
-        return max(1, min(self.batch_rows, (self.block_bytes or BLOCK_BYTES) // max(1, dimension * itemsize)))
+        """Rows in a block that keeps memory small whatever the dimension; a block has float32 at least."""
+        if not self.vectors:
+            return self.batch_rows
+        row_bytes = max(1, dimension * max(4, itemsize))
+        return max(1, min(self.batch_rows, (self.block_bytes or BLOCK_BYTES) // row_bytes))
+
+    def alone(self) -> Request:
+        """The same request to a table that has only the rows of the piece."""
+        piece = self.piece
+        return replace(self, piece=piece and replace(piece, start=0, stop=piece.stop - piece.start))
 
 
 class Table:
     """Vectors and columns of one file or object, read again at every iteration and never loaded whole.
 
-    `read` opens the file once. `select` then says what an iteration yields, and opens nothing: `columns` maps each
+    `opened` opens the file once. `select` then says what an iteration yields, and opens nothing: `columns` maps each
     column to its kind ("vector", "text", "number", "bool", …), `rows` is None where the format does not say.
     `unreadable` and `problems` describe the last iteration: how many rows were skipped, and the first messages.
     `missing` are files that could not be read, now or when `embed` wrote this one.
     """
 
     kind: Literal["vectors"] = "vectors"
+    many = False  # whether it has several files: a bad one among them is missing, and no error
 
     def __init__(self, location: Location, request: Request | None = None) -> None:
         self.location = location
         self.request = request or Request()
+        self.here_only = location.path == "-"  # whether other processes cannot read it
         self.name = location.name
         self.path = public(location.path)  # for messages; `location` says where it really is
         self.label = location.label
@@ -141,13 +146,11 @@ class Table:
         self._column = ""  # of vectors
         self._head: dict[str, list[str]] = {}
 
-    @classmethod
-    def read(cls, location: Location, request: Request) -> Self:
-        """Open a file, once, to see what is in it."""
-        table = cls(location, request)
-        table._open()
-        table._plan()
-        return table
+    def opened(self) -> Self:
+        """Open the file, once, to see what is in it."""
+        self._open()
+        self._plan()
+        return self
 
     def select(self, **changes: Any) -> Self:
         """The same table, with other fields of its `Request`; nothing is opened again."""
@@ -190,16 +193,6 @@ class Table:
     def locations(self) -> list[Location]:
         """Where its files are."""
         return [part.location for part in self.parts]
-
-    @property
-    def many(self) -> bool:
-        """Whether it has several files: a bad one among them is missing, and no error."""
-        return False
-
-    @property
-    def here_only(self) -> bool:
-        """Whether other processes cannot read it."""
-        return self.location.path == "-"
 
     def head(self, name: str) -> list[str]:
         """The first cells of a column of text."""
@@ -250,12 +243,11 @@ class Table:
         if self.request.vectors:
             self._find_vectors()
 
-    def _skip(self, rows: Iterable[int], reason: Callable[[int], str], unit: str = "row") -> None:
-        """Count rows without a usable vector; the first of them is an error when strict."""
-        numbers = list(rows)
-        self.unreadable += len(numbers)
-        for number in islice(numbers, PROBLEMS_KEPT - len(self.problems)):
-            problem = f"{self.label}, {unit} {number}: {reason(number)}"
+    def _skip(self, reasons: Mapping[int, str], unit: str = "row", more: int = 0) -> None:
+        """Count rows without a usable vector, and `more` without a reason; the first is an error when strict."""
+        self.unreadable += len(reasons) + more
+        for number, reason in islice(reasons.items(), PROBLEMS_KEPT - len(self.problems)):
+            problem = f"{self.label}, {unit} {number}: {reason}"
             if self.request.strict:
                 expected = f"expected {self.dimension} numbers; " if self.request.vectors else ""
                 raise FileError(f"{problem}; {expected}fix or remove the {unit}")
@@ -287,6 +279,11 @@ class Table:
             )
         return usual[0] if usual else vectors[0]
 
+    def _check_names(self, names: Sequence[str]) -> None:
+        twice = sorted(name for name, times in Counter(names).items() if times > 1)
+        if twice:
+            raise FileError(f"{self.label} has more than one column named {quoted(twice)}; rename them")
+
     def _check_shape(self) -> None:
         """Refuse files without rows, and vectors without numbers."""
         if self.rows == 0:
@@ -300,6 +297,8 @@ class ManyTable(Table):
 
     A file that cannot be read is `missing`; one without rows is simply not there. All bad, or strict: an error.
     """
+
+    many = True
 
     def __init__(
         self,
@@ -319,11 +318,6 @@ class ManyTable(Table):
     def parts(self) -> Sequence[Table]:
         """One table for each file that can be read."""
         return self._parts
-
-    @property
-    def many(self) -> bool:
-        """It has several files, or had before some were missing."""
-        return True
 
     def head(self, name: str) -> list[str]:
         """Those of the first file."""

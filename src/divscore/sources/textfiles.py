@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from divscore.errors import FileError
 from divscore.sources.cuts import BOM, check_records, mark_lines, mark_table, open_piece, pieces_of
 from divscore.sources.places import Location, NoRowsError
-from divscore.sources.table import HEAD, Block, Piece, Request, Table
-from divscore.text import quoted
+from divscore.sources.table import HEAD, Block, Piece, Request, Table, no_vectors
 
 READ_AT_ONCE = 8 << 20
 LINE = "text"  # the column of a file of plain lines
@@ -48,29 +47,21 @@ class _RecordFile(Table):
         raise NotImplementedError
 
     def _blocks(self) -> Iterator[Block]:
-        step = self.request.rows_within(self.dimension) if self.request.vectors else self.request.batch_rows
-        vectors: list[NDArray[Any]] = []
-        numbers: list[int] = []
-        values: dict[str, list[str]] = {name: [] for name in self._own}
+        step, rows = self.request.rows_within(self.dimension), self._rows()
+        while block := list(islice(rows, step)):
+            numbers, vectors, records = zip(*block, strict=True)
+            values = {name: [record[name] for record in records] for name in self._own}
+            matrix = np.stack(vectors, dtype=np.float64) if self.request.vectors else no_vectors(len(block))
+            yield Block(matrix, values, numbers=numbers)
+
+    def _rows(self) -> Iterator[tuple[int, NDArray[Any], dict[str, str]]]:
+        """Number, vector and requested columns of each record that can be read."""
         for line, number, text in self._records(self.request.piece):
             row = self._row(text)
             if isinstance(row, str):
-                self._skip([line], lambda _, why=row: why, "line")  # type: ignore[misc]
-                continue
-            vectors.append(row[0])
-            numbers.append(number)
-            for name, column in values.items():
-                column.append(row[1][name])
-            if len(vectors) == step:
-                yield self._block(vectors, values, numbers)
-                vectors, numbers, values = [], [], {name: [] for name in values}
-        if vectors:
-            yield self._block(vectors, values, numbers)
-
-    def _block(self, vectors: list[NDArray[Any]], values: dict[str, list[str]], numbers: list[int]) -> Block:
-        if not self.request.vectors:
-            return Block.without_vectors(len(vectors), values, numbers=numbers)
-        return Block(np.stack(vectors, dtype=np.float64), values, numbers=numbers)
+                self._skip({line: row}, "line")
+            else:
+                yield number, *row
 
     def _records(self, piece: Piece | None = None) -> Iterator[tuple[int, int, bytes]]:
         """Yield the number of a line, the number of its record, and its text."""
@@ -120,7 +111,8 @@ class JsonLinesFile(_RecordFile):
     def _open(self) -> None:
         first = [_parsed(text) for *_, text in islice(self._records(), HEAD)]
         if not first:
-            raise NoRowsError(f"{self.label} has 0 rows; expected at least one vector")
+            self.rows = 0
+            self._check_shape()
         sample = [record for record in first if isinstance(record, dict)]
         if not sample:
             raise FileError(
@@ -213,7 +205,7 @@ class DelimitedFile(Table):
                 self._delimiter = _delimiter(self.location)
             with self.location.open() as stream:
                 names = self._reader(stream, pc.ConvertOptions()).schema.names
-            _check_header(names, self.label)
+            self._check_header(names)
             for batch in self._batches(names, HEAD, None):
                 self._head = {name: batch.column(name).to_pylist() for name in names}
                 break
@@ -223,6 +215,15 @@ class DelimitedFile(Table):
         self._lengths = {
             n: _first_length(self._head[n]) for n, kind in self.columns.items() if kind == "vector"
         }
+
+    def _check_header(self, names: list[str]) -> None:
+        self._check_names(names)
+        counted = ([str(i) for i in range(len(names))], [str(i + 1) for i in range(len(names))])
+        if names not in counted and all(_number(name) is not None for name in names):
+            raise FileError(
+                f"{self.label} starts with a row of numbers ({', '.join(names[:3])}, …), expected a header line; "
+                "add one that names the columns"
+            )
 
     def _find_vectors(self) -> None:
         self.number_columns = []
@@ -241,37 +242,48 @@ class DelimitedFile(Table):
     def _blocks(self) -> Iterator[Block]:
         request, own = self.request, self._own
         columns = [*(self.number_columns or [self._column]), *own] if request.vectors else list(own)
-        step = request.rows_within(self.dimension) if request.vectors else request.batch_rows
         with self.location.reading("CSV"):
-            for numbers, batch in self._numbered(columns or list(self.columns)[:1], step):
+            # Without any column pyarrow would not say how many rows there are.
+            for numbers, batch in self._numbered(columns or list(self.columns)[:1]):
                 values = {name: batch.column(name).to_pylist() for name in own}
                 if not request.vectors:
-                    yield Block.without_vectors(batch.num_rows, values, numbers=numbers)
+                    yield Block(no_vectors(batch.num_rows), values, numbers=numbers)
                     continue
                 vectors, reasons = self._vectors(batch)
                 if reasons:
-                    bad = {numbers[row]: reasons[row] for row in sorted(reasons)}
-                    self._skip(bad, bad.__getitem__)
+                    self._skip({numbers[row]: reasons[row] for row in sorted(reasons)})
                     good = [row for row in range(batch.num_rows) if row not in reasons]
                     numbers = [numbers[row] for row in good]
                     values = {name: [texts[row] for row in good] for name, texts in values.items()}
                 if len(vectors):
                     yield Block(vectors, values, numbers=numbers)
 
-    def _numbered(self, columns: Sequence[str], step: int) -> Iterator[tuple[Sequence[int], Any]]:
+    def _numbered(self, columns: Sequence[str]) -> Iterator[tuple[Sequence[int], Any]]:
         """Rows of the file, some at a time, and their numbers."""
         piece = self.request.piece
         first = following = piece.first if piece else 0
         self._broken, self._dropped = {}, deque()
-        for batch in self._batches(columns, step, piece):
+        for batch in self._batches(columns, self.request.rows_within(self.dimension), piece):
             self._skip_broken()
             numbers: Sequence[int] = range(following, following + batch.num_rows)
             if self._dropped and self._dropped[0] <= numbers[-1]:
-                numbers = self._around_dropped(following, batch.num_rows)
+                # The reader left out rows among these: the numbers go around them.
+                numbers = []
+                while len(numbers) < batch.num_rows:
+                    if self._dropped and self._dropped[0] == following:
+                        self._dropped.popleft()
+                    else:
+                        numbers.append(following)
+                    following += 1
             following = numbers[-1] + 1
             yield numbers, batch
         self._skip_broken()
         check_records(self.location, piece, following + len(self._dropped) - first)
+
+    def _skip_broken(self) -> None:
+        cells, self._broken = self._broken, {}
+        header = len(self.columns)
+        self._skip({row: f"has {count} cells, the header has {header}" for row, count in cells.items()})
 
     def _vectors(self, batch: Any) -> tuple[NDArray[Any], dict[int, str]]:
         """Vectors of the batch's good rows, and what is wrong with the others."""
@@ -284,21 +296,6 @@ class DelimitedFile(Table):
             for row, cell in wrong.items():
                 reasons.setdefault(row, f"has {cell[:40]!r} in column '{name}', not a number")
         return (np.delete(vectors, list(reasons), axis=0) if reasons else vectors), reasons
-
-    def _around_dropped(self, row: int, count: int) -> list[int]:
-        """The next rows that the reader has not dropped."""
-        numbers: list[int] = []
-        while len(numbers) < count:
-            if self._dropped and self._dropped[0] == row:
-                self._dropped.popleft()
-            else:
-                numbers.append(row)
-            row += 1
-        return numbers
-
-    def _skip_broken(self) -> None:
-        cells, self._broken = self._broken, {}
-        self._skip(cells, lambda row: f"has {cells[row]} cells, the header has {len(self.columns)}")
 
     def _batches(self, columns: Sequence[str], step: int, piece: Piece | None) -> Iterator[Any]:
         """Read every cell as text: numbers that turn up late in a column of text then cannot fail."""
@@ -370,18 +367,6 @@ def _delimiter(location: Location) -> str:
     return "," if b"," in header else ";" if b";" in header else "\t" if b"\t" in header else ","
 
 
-def _check_header(names: list[str], label: str) -> None:
-    if len(set(names)) < len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise FileError(f"{label} has more than one column named {quoted(twice)}; rename them")
-    counted = ([str(i) for i in range(len(names))], [str(i + 1) for i in range(len(names))])
-    if names not in counted and all(_number(name) is not None for name in names):
-        raise FileError(
-            f"{label} starts with a row of numbers ({', '.join(names[:3])}, …), expected a header line; "
-            "add one that names the columns"
-        )
-
-
 # Cells of a delimited file: the kind of column they make, and the numbers in them.
 
 
@@ -433,6 +418,7 @@ def _from_numbers(column: Any) -> tuple[NDArray[Any], dict[int, str]]:
 
 def _from_lists(cells: list[str], dimension: int) -> tuple[NDArray[Any], dict[int, str]]:
     """Vectors of the cells that hold one, and what is wrong with the others."""
+    # Parsed all at once; cell by cell only to learn which are wrong.
     with contextlib.suppress(ValueError, RecursionError):
         matrix = np.array(json.loads(f"[{','.join(cells)}]"))
         if matrix.shape == (len(cells), dimension) and matrix.dtype.kind in "fiu":
@@ -440,8 +426,10 @@ def _from_lists(cells: list[str], dimension: int) -> tuple[NDArray[Any], dict[in
     good, reasons = [], {}
     for row, cell in enumerate(cells):
         value = _list(cell)
-        vector = "has no vector (an empty cell)" if not cell.strip() else _vector(value, dimension)
-        if value is None and cell.strip():
+        vector: NDArray[Any] | str = "has no vector (an empty cell)"
+        if value is not None:
+            vector = _vector(value, dimension)
+        elif cell.strip():
             vector = f"has {cell[:40]!r}, expected a JSON list of numbers"
         if isinstance(vector, str):
             reasons[row] = vector

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from divscore.errors import FileError
-from divscore.sources import pickles
-from divscore.sources.pickles import read_object_npy
+from divscore.paper import pickles
+from divscore.paper.pickles import read_object_npy
 
 SAMPLE: dict[str, Any] = {
     "matrix": np.arange(6.0).reshape(2, 3),

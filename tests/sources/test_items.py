@@ -57,7 +57,7 @@ def test_folder_is_read_recursively_in_order_and_without_what_is_no_picture(tmp_
         ".git/a.png",
         "e.bmp",
     )
-    source = PictureFolder(str(tmp_path), ["folder"])
+    source = PictureFolder(str(tmp_path)).select(["folder"])
     assert ids(source) == ["a.png", "b.JPG", "c.gif", "e.bmp", "z/y.webp", "z/a/x.tiff"]
     folders = [text for items in source for text in items.values["folder"]]
     assert folders == [tmp_path.name] * 4 + ["z", "z/a"]
@@ -177,7 +177,7 @@ def test_paths_of_pictures_are_taken_from_the_tables_folder(tmp_path: Path) -> N
     touch(tmp_path, "photos/a.png", "photos/b.png")
     path = tmp_path / "labels.csv"
     path.write_text(f"file,group\nphotos/a.png,x\n{tmp_path}/photos/b.png,y\n\n,x\n", encoding="utf-8")
-    source = items_of(path, taken=["group"])
+    source = items_of(path, exclude=["group"])
     assert source.kind == "image"
     assert contents(source)[:2] == [f"{tmp_path}/photos/a.png", f"{tmp_path}/photos/b.png"]
 
@@ -203,10 +203,10 @@ def test_pictures_inside_a_table(tmp_path: Path) -> None:
         ("text,embedding", 'Hello,"[1, 2]"', {}, None),
         ("text,embedding", 'Hello,"[1, 2]"', {"forced": True}, "text"),
         ("text,embedding", 'Hello,"[1, 2]"', {"column": "embedding"}, None),
-        ("bio,sex", "Hello,f", {"taken": ["sex"]}, "bio"),
+        ("bio,sex", "Hello,f", {"exclude": ["sex"]}, "bio"),
         ("x,y", "0.5,1", {}, None),
-        ("name,age,sex", "Anna,7,f", {"taken": ["sex"]}, "name"),
-        ("path,note", "a.docx,Hello", {"taken": ["note"]}, "path"),
+        ("name,age,sex", "Anna,7,f", {"exclude": ["sex"]}, "name"),
+        ("path,note", "a.docx,Hello", {"exclude": ["note"]}, "path"),
     ],
 )
 def test_which_column_holds_the_items(
@@ -296,7 +296,7 @@ def test_memory_file_system() -> None:
         assert [fsspec.open(address).open().read() for address in contents(source)] == [PIXEL, PIXEL]
         assert contents(items_of("memory://bucket/posts.csv")) == ["Hello"]
         assert len(ids(items_of("memory://bucket/photos/*.png"))) >= 1
-        addresses = contents(items_of("memory://bucket/labels.csv", taken=["group"]))
+        addresses = contents(items_of("memory://bucket/labels.csv", exclude=["group"]))
         assert [fsspec.open(address).open().read() for address in addresses] == [PIXEL, PIXEL]
     finally:
         memory.rm("/bucket", recursive=True)

@@ -398,7 +398,7 @@ def _stem(path: Any) -> str:
 
 def _read_sample(path: Any, control: ControlSet, encoding: Encoding, column: str | None) -> LabelledSample:
     names = [control.attribute, "group"]
-    source = open_collection(path, column=column, taken=names, strict=True, forced=encoding.forced)
+    source = open_collection(path, column=column, exclude=names, strict=True, forced=encoding.forced)
     name = next((each for each in names if each in source.columns), None)
     if name is None:
         raise FileError(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from divscore.errors import FileError
 from divscore.sources.places import Location, NoRowsError, folder_values
-from divscore.sources.table import KINDS, Block, Piece, Request, Table, as_float
+from divscore.sources.table import KINDS, Block, Piece, Request, Table, as_float, no_vectors
 from divscore.text import quoted
 
 PICKLE_START = b"\x80"
@@ -149,17 +149,19 @@ class NpzFile(Table):
                 )
 
     def _blocks(self) -> Iterator[Block]:
-        members = {name: self._members[name] for name in (self._column, *self._own)}
-        step = self.request.rows_within(self.dimension, members[self._column].dtype.itemsize)
+        request, vectors = self.request, self._column
+        names = (vectors, *self._own) if request.vectors else self._own
+        step = request.rows_within(self.dimension, self._members[vectors].dtype.itemsize if vectors else 4)
         # All members are streamed side by side, so only one block of each is in memory.
         with self._archive() as archive, contextlib.ExitStack() as streams:
-            rows = [
-                _member_rows(streams.enter_context(archive.open(f"{name}.npy")), header, step)
-                for name, header in members.items()
+            members = [
+                _member_rows(streams.enter_context(archive.open(f"{name}.npy")), self._members[name], step)
+                for name in names
             ]
-            for vectors, *columns in zip(*rows, strict=True):
-                values = {n: _texts(c) for n, c in zip(self._own, columns, strict=True)}
-                yield Block(as_float(vectors), values)
+            for arrays in zip(*members, strict=True):
+                rows = dict(zip(names, arrays, strict=True))
+                matrix = as_float(rows[vectors]) if request.vectors else no_vectors(len(arrays[0]))
+                yield Block(matrix, {name: _texts(rows[name]) for name in self._own})
 
 
 class ArrayTable(_Matrix):

@@ -67,7 +67,7 @@ class ArrowTable(Table):
             self.rows = self._count(file)
             vectors = [name for name, kind in self.columns.items() if kind == "vector"]
             self._dimensions = {name: getattr(types[name], "list_size", 0) for name in vectors}
-            # While the file is open, look at what will probably be asked next.
+            # While the file is open, read what will probably be needed next.
             if len(vectors) == 1:
                 self._peek(file, vectors[0])
             texts = [name for name, kind in self.columns.items() if kind == "text"]
@@ -303,8 +303,8 @@ class StreamedTable(ArrowTable):
 
     def _find_vectors(self) -> None:
         """A frame of plain numbers is a matrix: without a column of vectors, its numbers together are the vector."""
-        taken = {*self.request.extra, *(name for name in self.columns if name.lower() == "id")}
-        numbers = [name for name, kind in self.columns.items() if kind == "number" and name not in taken]
+        exclude = {*self.request.extra, *(name for name in self.columns if name.lower() == "id")}
+        numbers = [name for name, kind in self.columns.items() if kind == "number" and name not in exclude]
         if numbers and self.request.column is None and "vector" not in self.columns.values():
             import pyarrow as pa
 

@@ -29,7 +29,7 @@ class Marks:
     records: NDArray[np.intp]
 
 
-# Marks bytes that begin with a record; is told whether they are the file's first, and its last.
+# Marks a window that begins with a record; the flags say whether it has the file's first and its last bytes.
 Scan = Callable[[bytes, bool, bool], Marks]
 
 
@@ -100,7 +100,7 @@ def mark_table(window: bytes, first: bool, last: bool, delimiter: str) -> Marks:
     records = np.cumsum(stops > np.concatenate(([begin], breaks + 1)), dtype=np.intp)
     if first:
         if not len(breaks) or not records[-2]:
-            return Marks(breaks[:0], records[:0])  # the header is not to be seen
+            return Marks(breaks[:0], records[:0])  # the header does not end in this window
         records = np.maximum(records - 1, 0)
     # Readers take a lone carriage return for a line break, too; nothing is gained by dividing there.
     ends = np.flatnonzero(data[breaks] == NEWLINE)
@@ -189,7 +189,7 @@ def open_piece(location: Location, piece: Piece | None) -> BinaryIO:
     stream = location.open()
     if piece is None:
         return stream
-    # The byte before tells whether a line still begins here.
+    # The byte before shows whether a line still begins here.
     stream.seek(max(0, piece.start - 1))
     if piece.start and stream.read(1) != b"\n":
         stream.close()

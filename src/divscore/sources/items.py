@@ -15,8 +15,14 @@ from divscore.errors import FileError
 from divscore.sketch.missing import MissingPart
 from divscore.sources.pictures import IMAGE_SUFFIXES
 from divscore.sources.places import Location, files_in, folder_values, plain
-from divscore.sources.table import Block, Piece, Table
+from divscore.sources.table import Piece, Table
 from divscore.text import public, quoted
+
+RUN = 1024  # pictures in a batch
+RUN_OF_TABLE = 4096
+RUN_OF_PICTURES = 64  # in the table itself, so that few are in memory
+COLUMNS = {"file": "text", "folder": "text"}  # of pictures that are files
+IDENTITY = "id"
 
 
 @dataclass(frozen=True)
@@ -70,15 +76,12 @@ class Items:
 
     def select(self, extra: Sequence[str]) -> Self:
         """The same items with other columns; nothing is opened again."""
+        for name in extra:
+            if name not in self.columns:
+                raise FileError(f"{self.path} has no column '{name}'; it has {quoted(self.columns)}")
         other = copy(self)
-        other.extra = self._checked(extra)
+        other.extra = tuple(extra)
         return other
-
-    def _checked(self, extra: Sequence[str]) -> tuple[str, ...]:
-        unknown = [name for name in extra if name not in self.columns]
-        if unknown:
-            raise FileError(f"{self.path} has no column {quoted(unknown[:1])}; it has {quoted(self.columns)}")
-        return tuple(extra)
 
     def divided(self, rows: int) -> Iterator[Items]:
         """Runs of at most, or of a table about, `rows` items that a worker in another folder can read."""
@@ -108,20 +111,12 @@ class PictureRun(Items):
         label = f"{source.path}, {batch.ids[0]} to {batch.ids[-1]}"
         super().__init__(label, source.name, source.kind, source.columns)
         self.extra, self.rows = source.extra, len(batch)
-        self.batch = replace(batch, contents=[_absolute(each) for each in batch.contents])
+        here = (isinstance(each, str) and "://" not in each for each in batch.contents)
+        contents = [os.path.abspath(c) if local else c for c, local in zip(batch.contents, here, strict=True)]
+        self.batch = replace(batch, contents=contents)
 
     def __iter__(self) -> Iterator[ItemBatch]:
         yield self.batch
-
-
-def _absolute(content: str | bytes) -> str | bytes:
-    return os.path.abspath(content) if isinstance(content, str) and "://" not in content else content
-
-
-# Folders of pictures, and pictures named by a pattern.
-
-RUN = 1024
-COLUMNS = {"file": "text", "folder": "text"}
 
 
 def is_picture(name: str) -> bool:
@@ -132,11 +127,10 @@ def is_picture(name: str) -> bool:
 class PictureFiles(Items):
     """Pictures that were named one by one or by a pattern; ``folder`` is a column, and ``file`` the whole path."""
 
-    def __init__(self, pattern: str, locations: Sequence[Location], extra: Sequence[str] = ()) -> None:
+    def __init__(self, pattern: str, locations: Sequence[Location]) -> None:
         shown = public(pattern)
         super().__init__(shown, locations[0].name if len(locations) == 1 else shown, "image", COLUMNS)
         self.locations, self.rows = locations, len(locations)
-        self.extra = self._checked(extra)
 
     def __iter__(self) -> Iterator[ItemBatch]:
         files = self._files()
@@ -157,18 +151,18 @@ class PictureFolder(PictureFiles):
     The column ``folder`` is the sub-folder of a picture, ``file`` its path inside the folder.
     """
 
-    def __init__(self, path: str, extra: Sequence[str] = ()) -> None:
-        super().__init__(path, [Location(path, path)], extra)
+    def __init__(self, path: str) -> None:
+        super().__init__(path, [Location(path, path)])
         text = self.path.rstrip("/") if "://" in path else os.path.abspath(path)
         self.name = plain(os.path.basename(text)) or self.path
         self._root, self.locations = path, ()
         self.rows = sum(1 for _ in self._files())
         if not self.rows:
-            files = self.other.total()
-            seen = f"has {files:,} files, but no pictures" if files else "has no files"
+            other = self.other.total()
+            files = f"{other:,} files, but no pictures" if other else "no files"
             raise FileError(
-                f"{self.path} {seen}; expected files ending in {', '.join(sorted(IMAGE_SUFFIXES))}. For a table or a "
-                "file of vectors, name the file itself"
+                f"{self.path} has {files}; expected files ending in {', '.join(sorted(IMAGE_SUFFIXES))}. For a table "
+                "or a file of vectors, name the file itself"
             )
 
     def _files(self) -> Iterator[tuple[str, str]]:
@@ -179,13 +173,6 @@ class PictureFolder(PictureFiles):
                 yield address, inside
             else:
                 self.other[os.path.splitext(inside)[1].lower()] += 1
-
-
-# Tables of items.
-
-RUN_OF_TABLE = 4096
-RUN_OF_PICTURES = 64  # whose bytes are in the table
-IDENTITY = "id"
 
 
 class TableItems(Items):
@@ -210,9 +197,8 @@ class TableItems(Items):
         super().__init__(table.path, table.name, kind, table.columns)
         self.column = column
         self._inside = inside
-        self._identity = next(
-            (name for name in table.columns if name.lower() == IDENTITY and name != column), None
-        )
+        names = [name for name in table.columns if name.lower() == IDENTITY and name != column]
+        self._identity = names[:1]
         self._read(table, extra)
 
     def select(self, extra: Sequence[str]) -> Self:
@@ -236,12 +222,11 @@ class TableItems(Items):
 
     def _read(self, table: Table, extra: Sequence[str]) -> None:
         self.extra = tuple(dict.fromkeys(extra))
-        wanted = [*self.extra, *([] if self._inside else [self.column])]
-        wanted += [self._identity] if self._identity else []
+        columns = [*self.extra, *([] if self._inside else [self.column]), *self._identity]
         self.table = table.select(
             vectors=False,
             column=None,
-            extra=tuple(dict.fromkeys(wanted)),
+            extra=tuple(dict.fromkeys(columns)),
             batch_rows=RUN_OF_PICTURES if self._inside else RUN_OF_TABLE,
             pictures=self.column if self._inside else None,
         )
@@ -261,23 +246,21 @@ class TableItems(Items):
         for part in self.parts:
             first = part.request.piece.first if part.request.piece else 0
             count = 0
+            folder = _folder_of(part.location)
             for block in part:
                 start = first + count
                 count += len(block.vectors)
-                numbers = block.numbers or range(start, first + count)
-                yield self._batch(part.location, block, [str(before + number) for number in numbers])
+                ids = [str(before + number) for number in block.numbers or range(start, first + count)]
+                for name in self._identity:
+                    ids = [own or row for own, row in zip(block.values[name], ids, strict=True)]
+                contents: Sequence[str | bytes] = block.pictures or block.values[self.column]
+                if self.kind == "image" and not block.pictures:
+                    contents = [_address(folder, path) for path in block.values[self.column]]
+                yield ItemBatch(contents, ids, {name: block.values[name] for name in self.extra})
+            # Skipped rows count too, so a row keeps its number whatever else is readable.
             before += count + part.unreadable
             self.unreadable += part.unreadable
             self.problems += part.problems
-
-    def _batch(self, location: Location, block: Block, ids: Sequence[str]) -> ItemBatch:
-        contents: Sequence[str | bytes] = block.pictures or block.values[self.column]
-        if self.kind == "image" and not block.pictures:
-            base = _folder_of(location)
-            contents = [_address(base, str(path)) for path in contents]
-        if self._identity:
-            ids = [name or row for name, row in zip(block.values[self._identity], ids, strict=True)]
-        return ItemBatch(contents, ids, {name: block.values[name] for name in self.extra})
 
 
 def names_pictures(table: Table, column: str) -> bool:
@@ -289,7 +272,7 @@ def names_pictures(table: Table, column: str) -> bool:
 def _folder_of(location: Location) -> str:
     if location.path == "-" or location.in_memory:
         return ""
-    return str(location.url.rpartition("/")[0]) if location.remote else os.path.dirname(location.url)
+    return location.url.rpartition("/")[0] if location.remote else os.path.dirname(location.url)
 
 
 def _address(base: str, path: str) -> str:

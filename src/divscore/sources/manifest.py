@@ -120,14 +120,14 @@ class Manifest:
         return [f"{self.folder.rstrip('/')}/{name}" for name in self.parts]
 
 
-def read_manifest(folder: str, *, seen: bool = False) -> Manifest | None:
+def read_manifest(folder: str, *, listed: bool = False) -> Manifest | None:
     """The manifest of a folder; None where there is none, or one that `embed` did not write.
 
-    Where it was `seen` in a listing, the file system is not asked again whether it exists.
+    Where a listing already had it (`listed`), the file system is not asked again whether it exists.
     """
     place = f"{folder.rstrip('/')}/{MANIFEST}"
     location = Location(place, place)
-    if not seen and not location.exists():
+    if not listed and not location.exists():
         return None
     with location.reading("a manifest"), location.open() as stream:
         data = stream.read(LARGEST + 1)
@@ -147,11 +147,11 @@ def read_manifest(folder: str, *, seen: bool = False) -> Manifest | None:
     return Manifest(folder, names, _missing(note.missing, _named(folder)), note.finished)
 
 
-def read_manifests(folders: Sequence[str], *, seen: bool = False) -> list[Manifest]:
+def read_manifests(folders: Sequence[str], *, listed: bool = False) -> list[Manifest]:
     """The manifests that `embed` wrote among those of several folders."""
     remote = any("://" in each for each in folders)
     with ThreadPoolExecutor(READ_AT_ONCE if remote else 1) as pool:
-        manifests = pool.map(lambda each: read_manifest(each, seen=seen), folders)
+        manifests = pool.map(lambda each: read_manifest(each, listed=listed), folders)
         return [each for each in manifests if each is not None]
 
 

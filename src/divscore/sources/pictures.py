@@ -135,28 +135,25 @@ def _open(data: bytes, form: str, enough: int) -> ImageFile:
     from PIL import BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, TiffImagePlugin
     from PIL.WebPImagePlugin import WebPImageFile
 
+    readers: dict[str, type[ImageFile]] = {
+        "JPEG": JpegImagePlugin.JpegImageFile,
+        "PNG": PngImagePlugin.PngImageFile,
+        "WEBP": WebPImageFile,
+        "BMP": BmpImagePlugin.BmpImageFile,
+        "GIF": GifImagePlugin.GifImageFile,
+        "TIFF": TiffImagePlugin.TiffImageFile,
+    }
+    if form == "WEBP" and int.from_bytes(data[4:8], "little") + 8 > len(data):
+        raise UnreadablePicture("is cut off")
     stream = io.BytesIO(data)
+    picture = readers[form](stream)
     if form == "JPEG":
-        photo = JpegImagePlugin.JpegImageFile(stream)
-        _check(photo.size, MAX_JPEG_PIXELS if _in_one_pass(photo, data, stream.tell()) else MAX_PIXELS)
-        if enough:
-            photo.draft(None, (enough, enough))
-        _check(photo.size, MAX_PIXELS)
-        return photo
-    if form == "PNG":
-        picture: ImageFile = PngImagePlugin.PngImageFile(stream)
-    elif form == "WEBP":
-        if int.from_bytes(data[4:8], "little") + 8 > len(data):
-            raise UnreadablePicture("is cut off")
-        picture = WebPImageFile(stream)
-    elif form == "BMP":
-        picture = BmpImagePlugin.BmpImageFile(stream)
-    elif form == "GIF":
-        picture = GifImagePlugin.GifImageFile(stream)
-    else:
-        picture = page = TiffImagePlugin.TiffImageFile(stream)
-        tile = (page.tag_v2.get(TILE_WIDTH, 1), page.tag_v2.get(TILE_HEIGHT, 1))  # may exceed the picture
-        _check_pixels(tile, FEWER_PIXELS)
+        _check(picture.size, MAX_JPEG_PIXELS if _in_one_pass(picture, data, stream.tell()) else MAX_PIXELS)
+        if enough:  # decoded smaller, at a half, a quarter or an eighth of its sides
+            picture.draft(None, (enough, enough))
+    if isinstance(picture, TiffImagePlugin.TiffImageFile):
+        tile = (picture.tag_v2.get(TILE_WIDTH, 1), picture.tag_v2.get(TILE_HEIGHT, 1))
+        _check_pixels(tile, FEWER_PIXELS)  # a tile may exceed the picture
     _check(picture.size, FEWER_PIXELS if form in ("GIF", "TIFF") else MAX_PIXELS)
     return picture
 

@@ -63,7 +63,7 @@ class Location:
 
     path: str
     url: str
-    form: str = ""  # used instead of the suffix, where someone said what the file is
+    form: str = ""  # used instead of the suffix, where --format says what the file is
 
     @classmethod
     def in_memory_of(cls, thing: object) -> Location:

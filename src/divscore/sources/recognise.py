@@ -43,12 +43,12 @@ def open(
     *,
     column: str | None = None,
     extra: Sequence[str] = (),
-    taken: Sequence[str] = (),
+    exclude: Sequence[str] = (),
     form: str = "",
     strict: bool = False,
     forced: bool = False,
 ) -> Items | Table:
-    """Open a collection, once: what it has (`kind`, `columns`, `rows`, `missing`) is asked of what this returns.
+    """Open a collection, once: what it has (`kind`, `columns`, `rows`, `missing`) is known from what this returns.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def open(
         The column of texts, of paths of pictures or of vectors.
     extra : sequence of str
         Further columns to read, as text.
-    taken : sequence of str
+    exclude : sequence of str
         Columns that cannot be the items, such as the groups.
     form : str
         Read a file as if it had this suffix.
@@ -72,10 +72,10 @@ def open(
         text = os.fspath(thing)
         files = files_of(text, form)
         if files is None:
-            return PictureFolder(text, extra)
+            return PictureFolder(text).select(extra)
         pictures = [is_picture(each.url) and not form for each in files.locations]
         if all(pictures):
-            return PictureFiles(text, files.locations, extra)
+            return PictureFiles(text, files.locations).select(extra)
         if any(pictures):
             other = next(each for each, picture in zip(files.locations, pictures, strict=True) if not picture)
             raise FileError(
@@ -87,7 +87,16 @@ def open(
     extra = tuple(dict.fromkeys(extra))
     chosen = None
     if table.columns and table.location.suffix not in ARRAYS:
-        chosen = _item_column(table, column, (*taken, *extra), forced)
+        # Some of many files may be unlike the others, so the first ones are asked until one answers.
+        errors = []
+        for part in table.parts[:FIRST_FILES]:
+            try:
+                chosen = item_column(part, column, (*exclude, *extra), forced)
+                break
+            except FileError as error:
+                errors.append(error)
+        else:
+            raise errors[0]
     if chosen is None:
         return table.select(vectors=True, column=column, extra=extra)
     return TableItems(table, chosen, extra=extra)
@@ -95,7 +104,7 @@ def open(
 
 def open_pictures(folder: str | os.PathLike[str]) -> Items:
     """Open a folder of pictures with its sub-folders as a column, whatever else is in it."""
-    return PictureFolder(os.fspath(folder), ["folder"])
+    return PictureFolder(os.fspath(folder)).select(["folder"])
 
 
 def open_table(
@@ -156,7 +165,7 @@ def open_files(files: Files, pattern: str, request: Request) -> Table:
     if len(locations) == 1 and not missing:
         table = open_file(locations[0], request)
     else:
-        # Opened without vectors: what is asked of them is then asked of each in the same way.
+        # Opened without vectors; `ManyTable` then makes the same request to each.
         schema = Request(strict=request.strict, vectors=False, peek=False)
         with ThreadPoolExecutor(OPENED_AT_ONCE if locations[0].remote else 1) as pool:
             requests = [replace(schema, peek=True), *[schema] * (len(locations) - 1)]
@@ -209,7 +218,7 @@ def tables_in(folder: str) -> Files:
     own = read_manifest(folder)
     if own is not None:
         return _files_of([own], [])
-    names, marked = [], []
+    names, job_folders = [], []
     unlisted: list[str] = []
     for name, inside in files_in(folder, unlisted):
         if any(part.startswith("_") for part in inside.split("/")):
@@ -219,8 +228,8 @@ def tables_in(folder: str) -> Files:
         if os.path.splitext(name)[1].lower() in VECTOR_FORMATS:
             names.append(name)
         elif os.path.basename(name) == MANIFEST and os.path.dirname(name) != folder.rstrip("/"):
-            marked.append(os.path.dirname(name))
-    jobs = {each.folder: each for each in read_manifests(marked, seen=True)}
+            job_folders.append(os.path.dirname(name))
+    jobs = {each.folder: each for each in read_manifests(job_folders, listed=True)}
     outermost = [jobs[name] for name in sorted(jobs) if not _inside(os.path.dirname(name), jobs)]
     others = [name for name in names if not _inside(os.path.dirname(name), jobs)] if jobs else names
     files = _files_of(outermost, others, unlisted)
@@ -273,37 +282,24 @@ NAMES = ("name", "full_name", "first_name", "title", "headline", "description")
 # As many columns of numbers next to a path are features of the picture, not facts about it.
 FEATURES = 8
 WORDS = 4
-TRIED = 5
+FIRST_FILES = 5
 
 
-def _item_column(table: Table, column: str | None, taken: Sequence[str], forced: bool) -> str | None:
-    """Ask the first files, as some of many may be unlike the others."""
-    errors = []
-    for part in table.parts[:TRIED]:
-        try:
-            return item_column(part, column, taken, forced)
-        except FileError as error:
-            errors.append(error)
-    raise errors[0]
-
-
-def item_column(table: Table, column: str | None, taken: Sequence[str], forced: bool) -> str | None:
+def item_column(table: Table, column: str | None, exclude: Sequence[str], forced: bool) -> str | None:
     """Name the column of texts or pictures; None where the table has vectors.
 
-    `column` is the one the user named; `taken` are known to be something else, such as the groups; `forced` means
+    `column` is the one the user named; `exclude` are known to be something else, such as the groups; `forced` means
     that the user asked for an encoder, so vectors in the table do not count.
     """
     columns = table.columns
     if column is not None:
-        if column not in columns:
-            raise FileError(f"{table.label} has no column '{column}'; give --column one of {quoted(columns)}")
-        return column if columns[column] in {"text", "picture"} else None
+        return column if table.kind_of(column) in {"text", "picture"} else None
     if "vector" in columns.values() and not forced:
         return None
-    usual = _usual(table, {name: kind for name, kind in columns.items() if name not in taken}, forced)
+    usual = _usual(table, {name: kind for name, kind in columns.items() if name not in exclude}, forced)
     if usual is not None:
         return usual
-    texts = [name for name, kind in columns.items() if kind == "text" and name not in taken]
+    texts = [name for name, kind in columns.items() if kind == "text" and name not in exclude]
     # The column of running text, if there is just one: several words in most cells.
     wordy = [n for n in texts if 2 * sum(len(c.split()) >= WORDS for c in table.head(n)) > len(table.head(n))]
     if len(wordy) == 1 and _features(columns) < FEATURES:

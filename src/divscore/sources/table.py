@@ -29,7 +29,7 @@ from divscore.text import public, quoted
 # Larger blocks fall out of the processor's cache and are slower to fill; smaller ones cost calls.
 BLOCK_BYTES = 16 << 20
 PROBLEMS_KEPT = 20
-HEAD = 200  # rows from which the kind of a column is told
+HEAD = 200  # rows that decide the kind of a column
 PREFERRED = ("embedding", "embeddings", "vector", "vectors", "features")
 KINDS = {
     "vector": "vectors",
@@ -48,7 +48,7 @@ class Block:
     """Some vectors and, for each, the text of the requested columns (a missing value is an empty text).
 
     Without vectors, as in a table of items, the matrix has no columns; `pictures` are then the bytes of a column of
-    pictures. `numbers` are the row numbers in the file, given where rows before may have been skipped.
+    pictures. `numbers` are the row numbers in the file, set where rows before may have been skipped.
     """
 
     vectors: NDArray[Any]
@@ -103,8 +103,6 @@ class Request:
 
     def rows_within(self, dimension: int, itemsize: int = 8) -> int:
         """Rows in a block that keeps memory small whatever the dimension; a block has float32 at least."""
-        if not self.vectors:
-            return self.batch_rows
         row_bytes = max(1, dimension * max(4, itemsize))
         return max(1, min(self.batch_rows, (self.block_bytes or BLOCK_BYTES) // row_bytes))
 
@@ -201,6 +199,14 @@ class Table:
             self._head[name] = next((list(block.values[name]) for block in some), [])
         return self._head[name]
 
+    def kind_of(self, column: str) -> str:
+        """Kind of the column that a user named."""
+        if column not in self.columns:
+            raise FileError(
+                f"{self.label} has no column '{column}'; give --column one of {quoted(self.columns)}"
+            )
+        return self.columns[column]
+
     def pieces(self, rows: int | None = None) -> list[Piece]:
         """Runs of rows that can be read on their own, in order; none where the file is read from end to end.
 
@@ -258,9 +264,7 @@ class Table:
         label, column, columns = self.label, self.request.column, self.columns
         vectors = [name for name, kind in columns.items() if kind == "vector"]
         if column is not None:
-            if column not in columns:
-                raise FileError(f"{label} has no column '{column}'; give --column one of {quoted(columns)}")
-            if column not in vectors:
+            if self.kind_of(column) != "vector":
                 raise FileError(
                     f"{label}: column '{column}' has {KINDS[columns[column]]}, expected {expected}; "
                     f"give --column a column of vectors (here: {quoted(vectors)})"

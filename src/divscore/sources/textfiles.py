@@ -120,7 +120,7 @@ class JsonLinesFile(_RecordFile):
                 'such as {"id": "a", "embedding": [0.1, 0.2]}'
             )
         self._lengths = {}
-        for record in sample:  # the first record that fills a field tells its kind
+        for record in sample:  # the first record that fills a field decides its kind
             for name, value in record.items():
                 if self.columns.get(name, "other") == "other":
                     self.columns[name] = _json_kind(value)
@@ -193,7 +193,7 @@ class DelimitedFile(Table):
         super().__init__(location, request)
         self._delimiter = "\t"
         self._lengths: dict[str, int] = {}  # of the vectors in a column
-        # Rows with too few or too many cells: those not reported yet, and those that the next batches lack.
+        # Rows with too few or too many cells: those not reported yet, and those missing from the next batches.
         self._broken: dict[int, int] = {}
         self._dropped: deque[int] = deque()
 
@@ -228,9 +228,9 @@ class DelimitedFile(Table):
     def _find_vectors(self) -> None:
         self.number_columns = []
         if self.request.column is None and not self._lengths:
-            taken = {*self.request.extra, *(n for n in self.columns if n.lower() in NAMES_OF_ROWS)}
+            exclude = {*self.request.extra, *(n for n in self.columns if n.lower() in NAMES_OF_ROWS)}
             self.number_columns = [
-                n for n, kind in self.columns.items() if kind == "number" and n not in taken
+                n for n, kind in self.columns.items() if kind == "number" and n not in exclude
             ]
         self._column = "" if self.number_columns else self._choose(EXPECTED)
         self.dimension = len(self.number_columns) or self._lengths[self._column]
@@ -326,7 +326,7 @@ class DelimitedFile(Table):
         return pc.open_csv(
             # The reader takes a mark off the start of what it reads; any other, also after a cut, is text.
             _Utf8(stream, self.label, BOM if names else b""),
-            # Only the serial reader tells the numbers of broken rows.
+            # Only the serial reader reports the numbers of broken rows.
             read_options=pc.ReadOptions(block_size=READ_AT_ONCE, use_threads=False, column_names=names),
             parse_options=pc.ParseOptions(
                 delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=drop

@@ -161,7 +161,7 @@ def open_labelled(
             return pictures
         thing = inside
     names = [name.strip() for name in re.split("[×*]", attribute)] if attribute else [GROUP]
-    asked: dict[str, Any] = {"taken": names, "form": form, "forced": encoding.forced}
+    asked: dict[str, Any] = {"exclude": names, "form": form, "forced": encoding.forced}
     try:
         source = open_collection(thing, column=column or likely_column, **asked)
     except FileError:

@@ -303,9 +303,7 @@ class StreamedTable(ArrowTable):
 
     def _find_vectors(self) -> None:
         """A frame of plain numbers is a matrix: without a column of vectors, its numbers together are the vector."""
-        exclude = {*self.request.extra, *(name for name in self.columns if name.lower() == "id")}
-        numbers = [name for name, kind in self.columns.items() if kind == "number" and name not in exclude]
-        if numbers and self.request.column is None and "vector" not in self.columns.values():
+        if numbers := self._numbers({"id"}):
             import pyarrow as pa
 
             matrix = as_float(np.column_stack([self._data.column(name).to_numpy() for name in numbers]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import PurePath
@@ -282,6 +282,13 @@ class Table:
                 f"{label} has {len(vectors)} columns of vectors, {quoted(vectors)}; choose one with --column"
             )
         return usual[0] if usual else vectors[0]
+
+    def _numbers(self, row_names: Container[str]) -> list[str]:
+        """Columns of numbers that together are the vector, where there is no column of vectors."""
+        if self.request.column is not None or "vector" in self.columns.values():
+            return []
+        extra, kinds = self.request.extra, self.columns.items()
+        return [n for n, kind in kinds if kind == "number" and n not in extra and n.lower() not in row_names]
 
     def _check_names(self, names: Sequence[str]) -> None:
         twice = sorted(name for name, times in Counter(names).items() if times > 1)

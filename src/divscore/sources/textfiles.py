@@ -202,7 +202,10 @@ class DelimitedFile(Table):
 
         with self.location.reading("CSV"):
             if self.location.suffix != ".tsv":
-                self._delimiter = _delimiter(self.location)
+                with self.location.open() as stream:
+                    header = stream.readline(READ_AT_ONCE).decode("utf-8", "replace")
+                # Spreadsheets often write semicolons.
+                self._delimiter = next((mark for mark in (",", ";", "\t") if mark in header), ",")
             with self.location.open() as stream:
                 names = self._reader(stream, pc.ConvertOptions()).schema.names
             self._check_header(names)
@@ -226,12 +229,7 @@ class DelimitedFile(Table):
             )
 
     def _find_vectors(self) -> None:
-        self.number_columns = []
-        if self.request.column is None and not self._lengths:
-            exclude = {*self.request.extra, *(n for n in self.columns if n.lower() in NAMES_OF_ROWS)}
-            self.number_columns = [
-                n for n, kind in self.columns.items() if kind == "number" and n not in exclude
-            ]
+        self.number_columns = self._numbers(NAMES_OF_ROWS)
         self._column = "" if self.number_columns else self._choose(EXPECTED)
         self.dimension = len(self.number_columns) or self._lengths[self._column]
 
@@ -243,7 +241,7 @@ class DelimitedFile(Table):
         request, own = self.request, self._own
         columns = [*(self.number_columns or [self._column]), *own] if request.vectors else list(own)
         with self.location.reading("CSV"):
-            # Without any column pyarrow would not say how many rows there are.
+            # For pyarrow no columns would mean all of them.
             for numbers, batch in self._numbered(columns or list(self.columns)[:1]):
                 values = {name: batch.column(name).to_pylist() for name in own}
                 if not request.vectors:
@@ -358,13 +356,6 @@ class _Utf8(io.BufferedIOBase):
         except UnicodeDecodeError as error:
             raise FileError(f"{self._label} is not UTF-8 text ({error.reason}); save it as UTF-8") from error
         return data
-
-
-def _delimiter(location: Location) -> str:
-    """The comma, unless the header has none and is divided by semicolons (as spreadsheets often do) or tabs."""
-    with location.open() as stream:
-        header = stream.readline(READ_AT_ONCE)
-    return "," if b"," in header else ";" if b";" in header else "\t" if b"\t" in header else ","
 
 
 # Cells of a delimited file: the kind of column they make, and the numbers in them.

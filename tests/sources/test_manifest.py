@@ -15,7 +15,7 @@ import pytest
 from commands import audited, invoke, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_sketching import matrix, write
+from vectorfiles import matrix, write
 
 from divscore import ControlSet, sources
 from divscore.errors import FileError

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from buckets import Counting, pointed_to
 from click.testing import CliRunner
-from test_sketching import FORMATS, fingerprints, letters, matrix, opened, write
+from vectorfiles import FORMATS, fingerprints, letters, matrix, opened, write
 
 from divscore import ControlSet
 from divscore.cli import main

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_sketching import matrix, write
+from vectorfiles import matrix, write
 
 from divscore import ControlSet, sources
 from divscore.errors import FileError, InputError

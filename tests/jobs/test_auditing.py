@@ -224,11 +224,11 @@ def test_python_warns_and_speaks_of_arguments(place: Path, control: ControlSet) 
     rows = [f"{'sea' if at % 2 else 'hill'} {at},{'a' if at % 2 else 'b'}" for at in range(30)]
     Path("labelled.csv").write_text("\n".join(["text,group", *rows]) + "\n")
     with pytest.warns(
-        UserWarning, match=r"1 of 2 items encoded; 1 had nothing to encode \(verbose= lists them\)"
+        UserWarning, match=r"1 of 2 items encoded; 1 had nothing to encode \(verbose=True lists them\)"
     ):
         result = divscore.audit("posts.csv", "labelled.csv")
     assert result.skipped["empty"] == 1
-    with pytest.raises(FileError, match=r"is empty; .*strict="):
+    with pytest.raises(FileError, match=r"is empty; .*strict=True"):
         divscore.audit("posts.csv", "labelled.csv", strict=True)
 
 
@@ -299,3 +299,36 @@ def test_errors_of_the_library_are_of_one_tree(place: Path, control: ControlSet)
         for wrong in ("absent.npy", "absent/*.npy"):
             with pytest.raises(DivscoreError, match="absent"):
                 divscore.audit(wrong, control)
+
+
+def test_a_damaged_sketch_in_a_folder_is_an_error(place: Path, control: ControlSet) -> None:
+    sketch = Sketch(control)
+    sketch.add(letters(3, 30, 20))
+    Path("week").mkdir()
+    for day in ("monday", "tuesday"):
+        sketch.save(f"week/{day}.sketch")
+    whole = Path("week/tuesday.sketch").read_bytes()
+    Path("week/tuesday.sketch").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(FileError, match=r"tuesday\.sketch .*damaged"):
+        audit_source("week", control)
+    with pytest.raises(FileError, match="does not exist"):
+        sketch.save("absent/monday.sketch")
+
+
+def test_a_control_set_in_memory_obeys_the_options(feed: pa.Table, control: ControlSet) -> None:
+    first, second = (divscore.audit(feed, control, groups=order) for order in (("a", "b"), ("b", "a")))
+    assert first.disparity == -second.disparity > 0
+    with pytest.raises(MismatchError, match="letter"):
+        divscore.audit(feed, control, attribute="colour")
+    with pytest.raises(InputError, match="1 items have no usable vector"):
+        divscore.audit(np.vstack([letters(2, 20, 20), np.zeros(D)]), control, strict=True)
+
+
+def test_nothing_to_audit(control: ControlSet) -> None:
+    with pytest.raises(InputError, match="list is empty"):
+        divscore.audit([], control)
+    none = Audits(())
+    assert "0 collections" in none._repr_html_()
+    for ask in (none.to_dict, none.to_html, lambda: none.worst):
+        with pytest.raises(InputError, match="no audits"):
+            ask()

@@ -36,6 +36,14 @@ from divscore.sketch.sketch import Sketch
 from divscore.text import joined, printable
 
 FEW_LABELLED = 10  # with fewer labelled items of the collection, their disparity says nothing
+# Options whose argument in Python has another name.
+IN_PYTHON = {
+    "format": "form=",
+    "labelled-sample": "sample=",
+    "no-cache": "cache=False",
+    "strict": "strict=True",
+    "verbose": "verbose=True",
+}
 ESTIMATORS = ("likelihood", "divscore", "rectified", "iid", "self-training")
 
 
@@ -153,8 +161,12 @@ def audit(
 
 def _in_python(text: str) -> str:
     """A message in the words of Python: ``--max-change`` becomes ``max_change=``, but not inside a command."""
-    option = r"'divscore [^']*'|--([a-z]+(?:-[a-z]+)*)"
-    return re.sub(option, lambda found: f"{found[1].replace('-', '_')}=" if found[1] else found[0], text)
+
+    def argument(match: re.Match[str]) -> str:
+        option = match[1]
+        return IN_PYTHON.get(option, f"{option.replace('-', '_')}=") if option else match[0]
+
+    return re.sub(r"'divscore [^']*'|--([a-z]+(?:-[a-z]+)*)", argument, text)
 
 
 def audit_vectors(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, overload
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 from divscore.audit.document import document
 from divscore.audit.result import Audit
 from divscore.control.controlset import ControlSet
-from divscore.errors import MissingExtraError
+from divscore.errors import InputError, MissingExtraError
 from divscore.sketch.missing import Missing
 
 if TYPE_CHECKING:
@@ -43,15 +44,15 @@ class Audits(Sequence[Audit]):
     def __getitem__(self, key: int | str | slice) -> Audit | Audits:
         if isinstance(key, slice):
             return Audits(self.audits[key], self.missing)
-        if isinstance(key, int):
-            return self.audits[key]
+        if not isinstance(key, str):
+            return self.audits[operator.index(key)]
         for each in self.audits:
             if each.name == key:
                 return each
         raise KeyError(key)
 
     def __repr__(self) -> str:
-        return f"Audits of {len(self):,} collections"
+        return f"Audits of {len(self):,} collection{'s' if len(self) != 1 else ''}"
 
     @property
     def names(self) -> list[str]:
@@ -61,16 +62,16 @@ class Audits(Sequence[Audit]):
     @property
     def control(self) -> ControlSet:
         """The control set of all of them."""
-        return self.audits[0].control
+        return self._some()[0].control
 
     @property
     def worst(self) -> Audit:
         """The collection that is most certainly uneven: its interval is farthest from an even split."""
-        return max(self.audits, key=lambda each: max(each.interval.low, -each.interval.high))
+        return max(self._some(), key=lambda each: max(each.interval.low, -each.interval.high))
 
     def to_dict(self, *, replicates: bool = False) -> dict[str, Any]:
         """Return the JSON document `divscore.audit/1`; with `replicates`, `divscore diff` gives narrower intervals."""
-        return document(self.audits, replicates=replicates, missing=self.missing)
+        return document(self._some(), replicates=replicates, missing=self.missing)
 
     def to_frame(self) -> DataFrame:
         """One row for each collection, indexed by name; needs pandas."""
@@ -99,15 +100,20 @@ class Audits(Sequence[Audit]):
         from divscore.report.page import render_html
         from divscore.report.summary import Context
 
-        return render_html(self.audits, Context(missing=self.missing))
+        return render_html(self._some(), Context(missing=self.missing))
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw all disparities with their intervals on matplotlib axes, new ones by default."""
         from divscore.report.picture import forest
 
-        return forest(self.audits, ax)
+        return forest(self._some(), ax)
 
     def _repr_html_(self) -> str:
         from divscore.report.page import fragment
 
-        return fragment(self.audits)
+        return fragment(self.audits) if self.audits else repr(self)
+
+    def _some(self) -> tuple[Audit, ...]:
+        if not self.audits:
+            raise InputError("there are no audits: no collection was audited")
+        return self.audits

@@ -33,7 +33,7 @@ from divscore.sources import open as open_collection
 from divscore.sources.items import is_picture
 from divscore.sources.manifest import ENCODER_KEY
 from divscore.sources.places import Location, folder_values
-from divscore.text import named
+from divscore.text import named, printable
 
 PATH = (str, os.PathLike)
 MANY = 100  # collections: their audits take a second or more, so progress is shown
@@ -106,6 +106,8 @@ def audit_source(
     """
     several = isinstance(collection, (list, tuple)) and all(isinstance(each, PATH) for each in collection)
     things = _expand(collection if several else [collection], control)
+    if not things:
+        raise InputError("no collection was given: the list is empty")
     if sample is not None and (by or len(things) > 1):
         raise InputError("a labelled sample belongs to one collection; audit one at a time with it")
     with ExitStack() as stack:
@@ -119,6 +121,11 @@ def audit_source(
         # Opened before the labelled examples are encoded, which may take minutes: a wrong name is an error at once.
         opened = [job.open(thing, column, form) for thing in things]
         if isinstance(control, ControlSet):
+            if attribute not in (None, control.attribute):
+                raise MismatchError(
+                    f"the control set has the attribute '{printable(control.attribute)}', not '{attribute}'"
+                )
+            control = control if groups is None else control.with_order(groups)
             encoder.expect(control.encoder)
         else:
             items = opened[0] if isinstance(opened[0], Items) and encoder.pca is not None else None
@@ -150,6 +157,8 @@ def audit_source(
                 found.append(_Audited(path, *job.audit_sketches(path, control, how)))
             else:
                 only = audit_vectors(thing, control, name="collection", seed=seed, workers=workers, **how)
+                if strict and any(only.skipped.values()):
+                    raise InputError(f"{sum(only.skipped.values())} items have no usable vector (strict)")
                 found.append(_Audited(path, [only], Missing()))
     if len(found) == len(found[0].audits) == 1:
         (only,) = found[0].audits

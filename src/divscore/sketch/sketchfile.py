@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from divscore.control.controlset import ControlSet
 from divscore.errors import FileError, InputError, MismatchError
-from divscore.files import PathLike, atomic_file, read_json, refuse_url, unreadable
+from divscore.files import PathLike, atomic_file, check_writable, read_json, refuse_url, unreadable
 from divscore.sketch.many import Sketches
 from divscore.sketch.missing import Missing, MissingPart
 from divscore.sketch.sample import ITEM, TOP, Sample
@@ -87,6 +87,8 @@ def is_sketch(path: PathLike) -> bool:
     """Whether a file looks like a sketch of this or an earlier version; a quick look, without reading it."""
     if not Path(path).is_file() or Path(path).suffix.lower() in TABLES:
         return False
+    if Path(path).suffix.lower() == ".sketch":
+        return True  # so that a damaged one in a folder is refused, not skipped
     try:
         with open(path, "rb") as file:
             start = file.read(len(MAGIC_2))
@@ -212,6 +214,7 @@ def _write(path: PathLike, sketches: Sketches, missing: Missing) -> None:
     refuse_url(path, "the sketch")
     if Path(path).suffix.lower() in TABLES:
         raise InputError(f"{path} would be taken for a table of vectors; name it {Path(path).stem}.sketch")
+    check_writable(path, "sketch")
     table, names = sketches.table, list(sketches.names)
     joint = 0 if table.joint is None else table.joint.k
     header = _Header(FORMAT, table.origin, table.sample.k, joint, SKIPS, missing)

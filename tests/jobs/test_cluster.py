@@ -367,7 +367,7 @@ def test_pictures_are_encoded_on_the_cluster(cluster: LoopbackCluster, pictures:
 
 def test_a_picture_that_a_worker_does_not_see_is_named(engine: ClusterEngine, pictures: Path) -> None:
     encoding = Encoding("onnx", model="tiny.onnx")
-    encoding.use(engine)
+    encoding.engines.cluster = engine
     hidden = "/proc/self/fd/987"  # open here and under this number, and not for others
     with open(next((pictures / "photos").rglob("*.png")), "rb") as stream:
         os.dup2(stream.fileno(), 987)
@@ -460,16 +460,16 @@ def test_nothing_large_travels(engine: ClusterEngine, wide_control: ControlSet, 
     import pickle
     from functools import partial
 
-    from divscore.jobs.sketching import Assignment, sketch_partition
+    from divscore.jobs.sketching import sketch_partition
     from divscore.sketch.scorer import scorer_for
     from divscore.sources.table import partitions_of
 
     for at in range(2):
         rng = np.random.default_rng(at)
         np.save(tmp_path / f"{at}.npy", rng.standard_normal((FEW, DIMENSION), dtype=np.float32))
-    assignment = Assignment(scorer_for(wide_control), "x")
+    work = partial(sketch_partition, scorer_for(wide_control), "x", None, False, False)
     parts = list(partitions_of(open_table(str(tmp_path / "*.npy"))))
-    results = [found for _, found in engine.map(partial(sketch_partition, assignment), parts)]
+    results = [found for _, found in engine.map(work, parts)]
     vectors = FEW * DIMENSION * 4
-    assert len(pickle.dumps(assignment)) < vectors / 10
+    assert len(pickle.dumps(work)) < vectors / 10
     assert all(len(pickle.dumps(each)) < vectors / 10 for each in results)

@@ -54,10 +54,10 @@ class Deadly(Engine):
         return super()._wait(work, task, future)
 
 
-def test_an_item_that_crashes_its_worker_is_skipped_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_item_that_crashes_its_worker_is_skipped_alone() -> None:
     def encoded(*deadly: str) -> list[encode.ItemVectors]:
         with Encoding("ngrams") as encoding, Deadly(*deadly) as engine:
-            monkeypatch.setattr(encoding, "_engine", lambda spec: engine)
+            encoding.engines.cluster = engine
             return [each for _, results in encoding.run(texts(1000), "text") for each in results]
 
     results = encoded("text 3", "text 4", "text 700")

@@ -205,7 +205,7 @@ def test_bad_files_are_named_and_the_rest_survives(
     found = sketch_source(
         open_table(str(damaged / "*.parquet")),
         control,
-        on_failure=lambda failure: told.append(failure.reason),
+        on_missing=lambda failure: told.append(failure.reason),
         **options,
     )
     assert [each.part for each in found.missing] == [

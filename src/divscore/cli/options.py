@@ -11,7 +11,6 @@ import click
 
 from divscore.encoders.registry import ENCODERS
 from divscore.errors import InputError
-from divscore.jobs.cache import default_cache
 from divscore.jobs.encode import Encoding
 from divscore.sources.places import FORMS
 
@@ -138,7 +137,7 @@ def encoding_options(command: F) -> F:
         size = int(pca) if pca is not None and pca.lstrip("+-").isdigit() else pca
         if isinstance(size, int) and size < 1:
             raise InputError(f"--pca {pca}: expected a number of at least 1, or a file")
-        folder = None if no_cache else (cache or default_cache())
+        folder = False if no_cache else (cache or True)
         workers = int(kwargs.get("workers") or WORKERS)
         with Encoding(
             encoder, model=model, options=options, pca=size, cache=folder, workers=workers

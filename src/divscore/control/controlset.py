@@ -121,9 +121,10 @@ class ControlSet:
         encoder, **options :
             What turns texts and images into vectors, with its `model`, `options`, `pca`, `cache` and `workers`.
         """
-        from divscore.jobs.pool import make_encoding, read_control
+        from divscore.jobs.encode import Encoding
+        from divscore.jobs.pool import read_control
 
-        with make_encoding(encoder, **options) as encoding:
+        with Encoding(encoder, **{"cache": True, **options}) as encoding:
             return read_control(source, encoding, attribute=attribute, column=column, order=order, form=form)
 
     def __len__(self) -> int:

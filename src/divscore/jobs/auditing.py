@@ -19,10 +19,11 @@ from divscore.audit.audits import Audits
 from divscore.audit.result import Audit
 from divscore.control.controlset import ControlSet, LabelledSample
 from divscore.errors import FileError, InputError, MismatchError
+from divscore.jobs.cluster import Engines
 from divscore.jobs.encode import SEVERAL, EncodedSource, Encoding
 from divscore.jobs.engine import Engine
-from divscore.jobs.pool import Progress, Warn, make_encoding, no_progress, no_warning, read_control
-from divscore.jobs.sketching import Engines, Run, Sketched, check_sendable
+from divscore.jobs.pool import Progress, Warn, no_progress, no_warning, read_control
+from divscore.jobs.sketching import PATH, Run, Sketched, check_sendable
 from divscore.sketch.many import Sketches
 from divscore.sketch.missing import Missing, MissingPart
 from divscore.sketch.scorer import Scorer, scorer_for, shared_scorer
@@ -31,14 +32,11 @@ from divscore.sketch.sketchfile import is_sketch, open_sketches
 from divscore.sources import Items, Table
 from divscore.sources import open as open_collection
 from divscore.sources.items import is_picture
-from divscore.sources.manifest import ENCODER_KEY
 from divscore.sources.places import Location, folder_values
 from divscore.text import named, printable
 
-PATH = (str, os.PathLike)
 MANY = 100  # collections: their audits take a second or more, so progress is shown
 WORTH_PROCESSES = 1_000  # collections: their audits take longer than starting processes
-FEW_NUMBERS = 8
 
 
 def audit_source(
@@ -112,14 +110,12 @@ def audit_source(
         raise InputError("a labelled sample belongs to one collection; audit one at a time with it")
     with ExitStack() as stack:
         if not isinstance(encoder, Encoding):
-            encoder = stack.enter_context(
-                make_encoding(encoder, model=model, options=options, pca=pca, cache=cache, workers=workers)
-            )
+            encoder = Encoding(encoder, model=model, options=options, pca=pca, cache=cache, workers=workers)
+            stack.enter_context(encoder)
         engines = stack.enter_context(Engines(workers, cluster, warn))
-        reading: dict[str, Any] = {"by": by, "seed": seed, "strict": strict, "verbose": verbose}
-        job = _Job(encoding=encoder, engines=engines, progress=progress, warn=warn, **reading)
+        run = Run(encoder, engines, by, seed, strict, verbose, progress, warn)
         # Opened before the labelled examples are encoded, which may take minutes: a wrong name is an error at once.
-        opened = [job.open(thing, column, form) for thing in things]
+        sources = [run.open(thing, column, form) for thing in things]
         if isinstance(control, ControlSet):
             if attribute not in (None, control.attribute):
                 raise MismatchError(
@@ -128,42 +124,41 @@ def audit_source(
             control = control if groups is None else control.with_order(groups)
             encoder.expect(control.encoder)
         else:
-            items = opened[0] if isinstance(opened[0], Items) and encoder.pca is not None else None
+            first = sources[0]
             control = read_control(
                 control,
                 encoder,
                 attribute=attribute,
                 order=groups,
                 likely_column=column,
-                fit_with=() if items is None else (items,),
+                fit_with=(first,) if isinstance(first, Items) else (),
                 progress=progress,
                 warn=warn,
             )
-        engines.lend(encoder)
+        encoder.engines.cluster = engines.cluster
         if isinstance(sample, PATH):
             sample = _read_sample(sample, control, encoder, column)
-        how: dict[str, Any] = {
-            "estimator": estimator,
-            "confidence": confidence,
-            "target": target,
-            "sample": sample,
-        }
-        found = []
-        for thing, source in zip(things, opened, strict=True):
+        settings: dict[str, Any] = {"estimator": estimator, "confidence": confidence}
+        settings |= {"target": target, "sample": sample}
+        pairs: list[tuple[str, Audit]] = []  # each audit with its path
+        missing = Missing()
+        for thing, source in zip(things, sources, strict=True):
             path = os.fspath(thing) if isinstance(thing, PATH) else ""
             if source is not None:
-                found.append(_Audited(path, *job.audit(source, control, how)))
+                audits, absent = _audit_table(run, source, control, settings)
             elif path:
-                found.append(_Audited(path, *job.audit_sketches(path, control, how)))
+                audits, absent = _audit_sketch_file(run, path, control, settings)
             else:
-                only = audit_vectors(thing, control, name="collection", seed=seed, workers=workers, **how)
-                if strict and any(only.skipped.values()):
-                    raise InputError(f"{sum(only.skipped.values())} items have no usable vector (strict)")
-                found.append(_Audited(path, [only], Missing()))
-    if len(found) == len(found[0].audits) == 1:
-        (only,) = found[0].audits
-        return Audits((only if name is None or by else replace(only, name=name),), found[0].missing)
-    return Audits(_distinct_names(found), sum((each.missing for each in found), Missing()))
+                audit = audit_vectors(thing, control, seed=seed, workers=workers, **settings)
+                if strict and any(audit.skipped.values()):
+                    raise InputError(f"{sum(audit.skipped.values())} items have no usable vector (strict)")
+                audits, absent = [audit], Missing()
+            pairs += [(path, audit) for audit in audits]
+            missing += absent
+    if len(things) == len(pairs) == 1:
+        audit = pairs[0][1]
+        return Audits((audit if name is None or by else replace(audit, name=name),), missing)
+    return Audits(_distinct_names(pairs), missing)
 
 
 def sketch_collection(
@@ -185,143 +180,84 @@ def sketch_collection(
 ) -> Sketched:
     """Sketch a collection, or one for each value of the column `by`; the parameters are those of `audit_source`."""
     with Engines(workers, cluster, warn) as engines:
-        reading: dict[str, Any] = {"by": by, "seed": seed, "strict": strict, "verbose": verbose}
-        job = _Job(encoding=encoding, engines=engines, progress=progress, warn=warn, **reading)
-        source = job.open(collection, column, form)
+        run = Run(encoding, engines, by, seed, strict, verbose, progress, warn)
+        source = run.open(collection, column, form)
         if source is None:
             raise InputError(f"{collection} is a sketch already")
         labelled = read_control(control, encoding, attribute=attribute, progress=progress, warn=warn)
-        engines.lend(encoding)
-        return job.sketch(job.comparable(source, labelled), labelled)
+        encoding.engines.cluster = engines.cluster
+        return run.sketch(run.vectors_of(source, labelled), labelled)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Job(Run):
-    """A run with an encoder for items."""
-
-    encoding: Encoding
-
-    def open(self, thing: Any, column: str | None, form: str) -> Items | Table | None:
-        """Open a path or a table; items are not encoded yet. None for sketches, and vectors in memory."""
-        if not hasattr(thing, "__arrow_c_stream__") and (not isinstance(thing, PATH) or is_sketch(thing)):
-            if self.by and isinstance(thing, PATH):
-                raise InputError(
-                    f"{thing} is a sketch and has no columns; create it with 'divscore sketch --by {self.by}'"
-                )
-            if self.by:
-                raise InputError("--by needs a table or a file with columns; vectors alone have none")
-            return None
-        extra = [self.by] if self.by else []
-        forced = self.encoding.forced
-        return open_collection(
-            thing, column=column, extra=extra, form=form, strict=self.strict, forced=forced
-        )
-
-    def comparable(self, source: Items | Table, control: ControlSet) -> Table:
-        """The vectors of a collection, if they can be compared with the control set's."""
-        if isinstance(source, Items):
-            if control.encoder is None and not self.encoding.forced:
-                raise MismatchError(
-                    f"{source.path} has to be encoded, but the control set does not say which encoder made its "
-                    "vectors; name it with --encoder, or use labelled examples instead of vectors"
-                )
-            self.encoding.fit(source)
-            source = EncodedSource(source, self.encoding, strict=self.strict)
-        elif self.encoding.shortens:
-            raise FileError(f"{source.path} has vectors already; --pca shortens only what is encoded")
-        if 0 < len(source.number_columns) < FEW_NUMBERS:
-            names = ", ".join(source.number_columns)
-            self.warn(f"{source.path}: the columns {names} are used as vectors (--column names another)")
-        for part in source.parts:
-            encoder = part.metadata.get(ENCODER_KEY)
-            if encoder is None and control.encoder and os.path.exists(part.location.url):
-                self.warn(
-                    f"{part.path} does not say which encoder made it; assuming the control set's, {control.encoder}"
-                )
-            if encoder and control.encoder and encoder != control.encoder:
-                raise MismatchError(
-                    f"{part.path} was encoded by '{encoder}', the control set by '{control.encoder}'; use the same "
-                    "encoder for both"
-                )
-        if source.dimension != control.dimension:
-            raise MismatchError(
-                f"{source.path} has vectors of {source.dimension} numbers, the control set of {control.dimension}; "
-                "both must come from the same encoder"
-            )
-        return source
-
-    def audit(
-        self, opened: Items | Table, control: ControlSet, how: dict[str, Any]
-    ) -> tuple[list[Audit], Missing]:
-        """Audit a collection, or many by the values of a column; with all that is missing from the source."""
-        source, by = self.comparable(opened, control), self.by
-        noun = "items"  # vectors do not say what they were made from
-        if isinstance(source, EncodedSource):
-            noun = "pictures" if source.items.kind == "image" else "texts"
-            noun = "faces" if SEVERAL in self.encoding.options else noun
-        if how["estimator"] == "self-training":
-            if by:
-                raise InputError("'self-training' audits one collection at a time; leave out --by")
-            vectors, skipped, parts = self.read_vectors(source)
-            only = audit_vectors(vectors, control, name=source.name, seed=self.seed, **how)
-            only = replace(only, skipped={**only.skipped, **skipped}, noun=noun)
-            return [_with_missing(only, Missing.of(parts))], Missing.of(parts)
-        done = self.sketch(source, control)
-        sketches = {name: sketch for name, sketch in done.sketches.items() if sketch.count}
-        if not sketches and len(done.sketches) > 1:
-            raise FileError(f"{source.path} has no item with a usable vector")
-        for name in done.sketches if sketches else ():
-            if name not in sketches:
-                self.warn(f"{named(name)}: skipped, as none of its items has a usable vector")
-        audits = [
-            replace(each, noun=noun) for each in self.audit_each(sketches or done.sketches, control, how)
-        ]
-        if not done.missing:
-            return audits, Missing()
-        # Folders name the collections only if they do so for all files: a file with the column has anybody's rows.
-        tables = source.items.parts if isinstance(source, EncodedSource) else source.parts
-        folders = bool(tables) and all(by in table.folder_values for table in tables)
-        missing = MissingByCollection(done.missing, by if folders else None)
-        for name in sorted(missing.known - set(done.sketches)):
-            self.warn(f"{named(name)}: skipped, as none of its files could be read")
-        return [_with_missing(each, missing.of(each.name)) for each in audits], Missing.of(done.missing)
-
-    def audit_sketches(
-        self, path: str, control: ControlSet, how: dict[str, Any]
-    ) -> tuple[list[Audit], Missing]:
-        """Audit every collection of a file of sketches."""
-        file = open_sketches(path, control)
-        sketches = file.sketches
-        if list(sketches) == [""]:  # made without --by
-            sketches = {_stem(path): sketches[""]}
-        audits = self.audit_each(sketches, control, how)
-        return [_with_missing(each, file.missing) for each in audits], file.missing
-
-    def audit_each(
-        self, sketches: Mapping[str, Sketch], control: ControlSet, how: dict[str, Any]
-    ) -> Iterator[Audit]:
-        """Audit sketches one by one; where they are many, with progress and in several processes."""
-        if len(sketches) < MANY or how["sample"] is not None or how["target"] != "collection":
-            yield from (audit_vectors(sketch, control, name=name, **how) for name, sketch in sketches.items())
-            return
-        engine = self.engines.start(processes=True) if len(sketches) >= WORTH_PROCESSES else Engine(1)
-        options = {key: how[key] for key in ("estimator", "confidence")}
-        with self.progress("collections", len(sketches)) as advance:
-            for each in audit_many(sketches, control, engine=engine, **options):
-                yield each
-                advance(1)
+def _audit_table(
+    run: Run, opened: Items | Table, control: ControlSet, options: dict[str, Any]
+) -> tuple[list[Audit], Missing]:
+    """Audit a collection, or many by the values of a column; with all that is missing from the source."""
+    source, by = run.vectors_of(opened, control), run.by
+    noun = "items"  # vectors do not say what they were made from
+    if isinstance(source, EncodedSource):
+        noun = "pictures" if source.items.kind == "image" else "texts"
+        noun = "faces" if SEVERAL in run.encoding.options else noun
+    if options["estimator"] == "self-training":
+        if by:
+            raise InputError("'self-training' audits one collection at a time; leave out --by")
+        vectors, skipped, parts = run.read_vectors(source)
+        audit = audit_vectors(vectors, control, name=source.name, seed=run.seed, **options)
+        audit = replace(audit, skipped={**audit.skipped, **skipped}, noun=noun)
+        return [_with_missing(audit, Missing.of(parts))], Missing.of(parts)
+    done = run.sketch(source, control)
+    sketches = {name: sketch for name, sketch in done.sketches.items() if sketch.count}
+    if not sketches and len(done.sketches) > 1:
+        raise FileError(f"{source.path} has no item with a usable vector")
+    for name in done.sketches if sketches else ():
+        if name not in sketches:
+            run.warn(f"{named(name)}: skipped, as none of its items has a usable vector")
+    audits = [
+        replace(audit, noun=noun)
+        for audit in _audit_sketches(run, sketches or done.sketches, control, options)
+    ]
+    if not done.missing:
+        return audits, Missing()
+    # Folders name the collections only if they do so for all files: any row may be in a file with the column.
+    tables = source.items.parts if isinstance(source, EncodedSource) else source.parts
+    folders = bool(tables) and all(by in table.folder_values for table in tables)
+    missing = MissingByCollection(done.missing, by if folders else None)
+    for name in sorted(missing.known - set(done.sketches)):
+        run.warn(f"{named(name)}: skipped, as none of its files could be read")
+    return [_with_missing(audit, missing.of(audit.name)) for audit in audits], Missing.of(done.missing)
 
 
-# What was named: paths, and sketches that stand for many collections.
+def _audit_sketch_file(
+    run: Run, path: str, control: ControlSet, options: dict[str, Any]
+) -> tuple[list[Audit], Missing]:
+    """Audit every collection of a file of sketches."""
+    file = open_sketches(path, control)
+    sketches = file.sketches
+    if list(sketches) == [""]:  # made without --by
+        sketches = {_stem(path): sketches[""]}
+    audits = _audit_sketches(run, sketches, control, options)
+    return [_with_missing(audit, file.missing) for audit in audits], file.missing
 
 
-@dataclass(frozen=True)
-class _Audited:
-    """A path, its audits, and all that is missing from its source."""
-
-    path: str
-    audits: Sequence[Audit]
-    missing: Missing
+def _audit_sketches(
+    run: Run, sketches: Mapping[str, Sketch], control: ControlSet, options: dict[str, Any]
+) -> Iterator[Audit]:
+    """Audit sketches one by one; where they are many, with progress and in several processes."""
+    if len(sketches) < MANY or options["sample"] is not None or options["target"] != "collection":
+        for name, sketch in sketches.items():
+            yield audit_vectors(sketch, control, name=name, **options)
+        return
+    engine = run.engines.start(processes=True) if len(sketches) >= WORTH_PROCESSES else Engine(1)
+    with run.progress("collections", len(sketches)) as advance:
+        for audit in audit_many(
+            sketches,
+            control,
+            engine=engine,
+            estimator=options["estimator"],
+            confidence=options["confidence"],
+        ):
+            yield audit
+            advance(1)
 
 
 def sketch_files(path: str, *, output: str | None = None, warn: Warn = no_warning) -> list[str]:
@@ -373,14 +309,13 @@ def _same_file(path: str, other: Any) -> bool:
     return exist and os.path.samefile(path, other)
 
 
-def _distinct_names(found: Sequence[_Audited]) -> tuple[Audit, ...]:
+def _distinct_names(pairs: Sequence[tuple[str, Audit]]) -> tuple[Audit, ...]:
     """Give each audit a name of its own: of two files with the same name, the paths become the names.
 
     A sketch is named after its source. Where that is the same for several, such as one feed on several days, all that
     contain one collection are named after their files. Values of a column, which other files have too, stay in the
     names.
     """
-    pairs = [(each.path, audit) for each in found for audit in each.audits]
     of_path = Counter(path for path, _ in pairs)
     among_many = {audit.name for path, audit in pairs if of_path[path] > 1}
     single = {
@@ -465,23 +400,6 @@ def _with_missing(audit: Audit, missing: Missing) -> Audit:
 BATCH = 100  # sketches that a worker is given at a time
 
 
-@dataclass(frozen=True)
-class _Order:
-    """What is the same for all sketches."""
-
-    scorer: Scorer
-    estimator: str
-    confidence: float
-
-
-@dataclass(frozen=True)
-class _Batch:
-    sketches: Sketches
-
-    def __str__(self) -> str:
-        return f"the audits of {len(self.sketches)} collections"
-
-
 def audit_many(
     sketches: Mapping[str, Sketch],
     control: ControlSet,
@@ -499,37 +417,43 @@ def audit_many(
     if first is None:
         return
     for name, sketch in sketches.items():
-        _check_alike(name, sketch, first, control)
-    if not engine.local and not engine.inline:
+        if sketch.control.digest != control.digest:
+            raise MismatchError(
+                f"the sketch of {named(name)} was made with another control set; audit it with that one, or create "
+                "it again"
+            )
+        if sketch.seed != first.seed:
+            raise MismatchError(
+                f"the sketch of {named(name)} has another seed than the first; audit sketches of one seed together"
+            )
+    if not engine.local:
         check_sendable(control)
     scorer = scorer_for(control, first.seed)
     _ = scorer.replicates  # fitted here, once, and sent to all workers
-    order = _Order(scorer, estimator, confidence)
-    for _, found in engine.map(partial(_audit_batch, order), _batches(sketches)):
-        for each in found:
-            yield replace(each, control=control)
+    work = partial(_audit_batch, scorer, estimator, confidence)
+    for _, audits in engine.map(work, _batches(sketches)):
+        for audit in audits:
+            # An audit comes back with the worker's copy of the control set.
+            yield replace(audit, control=control)
 
 
-def _check_alike(name: str, sketch: Sketch, first: Sketch, control: ControlSet) -> None:
-    if sketch.control.digest != control.digest:
-        raise MismatchError(
-            f"the sketch of {named(name)} was made with another control set; audit it with that one, or create it "
-            "again"
-        )
-    if sketch.seed != first.seed:
-        raise MismatchError(
-            f"the sketch of {named(name)} has another seed than the first; audit sketches of one seed together"
-        )
+@dataclass(frozen=True)
+class _Batch:
+    sketches: Sketches
+
+    def __str__(self) -> str:
+        return f"the audits of {len(self.sketches)} collections"
 
 
 def _batches(sketches: Mapping[str, Sketch]) -> Iterator[_Batch]:
     rest = iter(sketches.items())
-    while some := dict(islice(rest, BATCH)):
-        yield _Batch(Sketches.of(some))
+    while batch := dict(islice(rest, BATCH)):
+        yield _Batch(Sketches.of(batch))
 
 
-def _audit_batch(order: _Order, batch: _Batch) -> list[Audit]:
-    scorer = shared_scorer(order.scorer)  # the first that reaches a process stays, with what follows from it
-    how: dict[str, Any] = {"estimator": order.estimator, "confidence": order.confidence}
+def _audit_batch(scorer: Scorer, estimator: str, confidence: float, batch: _Batch) -> list[Audit]:
+    # The first scorer that reaches a process is kept for all batches, with everything computed from it.
+    scorer = shared_scorer(scorer)
+    options: dict[str, Any] = {"estimator": estimator, "confidence": confidence}
     sketches = batch.sketches.sketches(scorer.control, scorer)
-    return [audit_vectors(sketch, scorer.control, name=name, **how) for name, sketch in sketches.items()]
+    return [audit_vectors(sketch, scorer.control, name=name, **options) for name, sketch in sketches.items()]

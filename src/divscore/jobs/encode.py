@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,8 +24,9 @@ from numpy.typing import NDArray
 
 from divscore.encoders.registry import DEFAULTS, ENCODERS, Encoder, EncoderSpec, Kind
 from divscore.errors import DivscoreError, FileError, InputError, MismatchError, check_cancelled
-from divscore.jobs.cache import EMPTY, UNREADABLE, Cache, ItemVectors, stack_vectors
-from divscore.jobs.engine import Engine
+from divscore.jobs.cache import EMPTY, UNREADABLE, Cache, ItemVectors, default_cache, stack_vectors
+from divscore.jobs.cluster import Engines
+from divscore.jobs.engine import MEMORY_HINT, Engine
 from divscore.jobs.projection import Projection
 from divscore.sources import open as open_collection
 from divscore.sources.items import ItemBatch, Items
@@ -159,8 +159,8 @@ class Encoding:
         The encoder's own settings.
     pca : int or path, optional
         Shorten vectors: to so many numbers, fitted on a sample, or with a saved projection.
-    cache : path, optional
-        Folder for vectors of items encoded before; None keeps none.
+    cache : path or bool
+        Folder for vectors of items encoded before; True is the user's cache folder; by default none are kept.
     workers : int
         Number of parallel workers.
     """
@@ -172,7 +172,7 @@ class Encoding:
         model: str | os.PathLike[str] | None = None,
         options: dict[str, str] | None = None,
         pca: int | str | os.PathLike[str] | None = None,
-        cache: str | os.PathLike[str] | None = None,
+        cache: str | os.PathLike[str] | bool | None = None,
         workers: int = 1,
     ) -> None:
         if name is not None and name not in ENCODERS:
@@ -183,38 +183,21 @@ class Encoding:
         self.pca = pca if isinstance(pca, int) else None
         self.projection = None if pca is None or isinstance(pca, int) else Projection.load(pca)
         self.shortens = pca is not None
-        self.cache = None if cache is None else os.fspath(cache)
-        self.workers = workers
+        self.cache = default_cache() if cache is True else cache
+        self.engines = Engines(workers)
         self.followed: str | None = None  # the control set's encoder, unless the user chose one
-        self._cluster: Engine | None = None
-        self._engines: dict[bool, Engine] = {}  # threads, processes
         self._caches: dict[EncoderSpec, Cache | None] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """For a worker on another machine, which encodes in its own thread and without a cache."""
-        apart = {"model": anywhere(self.model), "cache": None, "workers": 1}
-        return self.__dict__ | apart | {"_cluster": None, "_engines": {}, "_caches": {}}
+        apart = {"model": anywhere(self.model), "cache": None, "_caches": {}, "engines": Engines()}
+        return self.__dict__ | apart
 
     def __enter__(self) -> Encoding:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close(at_once=kind is not None)
-
-    def use(self, engine: Engine) -> None:
-        """Encode on the workers of an engine from now on."""
-        self.close()
-        self._cluster, self.workers = engine, engine.workers
-
-    def close(self, at_once: bool = False) -> None:
-        """Stop the workers: after their work, or `at_once`."""
-        for engine in self._engines.values():
-            if at_once:
-                engine.abandon()
-            engine.close()
-        self._engines.clear()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.engines.close(at_once=kind is not None)
 
     def open(self, thing: Any, *, strict: bool = False, **options: Any) -> Table:
         """Open a collection as vectors; items are encoded while they are read."""
@@ -292,7 +275,8 @@ class Encoding:
         `rows` is the number of items, if it is known: a few are encoded in this thread.
         """
         spec = self.spec(kind, single)
-        engine = Engine(1) if rows is not None and rows <= INLINE else self._engine(spec)
+        few = rows is not None and rows <= INLINE
+        engine = Engine(1) if few else self.engines.start(processes=spec.info.processes)
         cache = self._cache(spec)
         # Another machine has another cache or none: what this one knows is looked up here.
         sent = spec if engine.own else replace(spec, model=anywhere(spec.model))
@@ -327,8 +311,7 @@ class Encoding:
             crashes += 1
             if crashes >= MOST_CRASHES:
                 raise DivscoreError(
-                    f"the workers died on {crashes} items in a row, the last of them {chunk}. Is there enough memory? "
-                    "Try --workers 1 to see what happens"
+                    f"the workers died on {crashes} items in a row, the last of them {chunk}. {MEMORY_HINT}"
                 )
             return [ItemVectors.none(UNREADABLE, CRASHED)]
 
@@ -373,16 +356,10 @@ class Encoding:
         results = [each for _, some in self.run(sample(), source.kind, rows=len(chosen)) for each in some]
         return stack_vectors(results, self.encoder(source.kind).dimension)
 
-    def _engine(self, spec: EncoderSpec) -> Engine:
-        if self._cluster is not None:
-            return self._cluster
-        processes = spec.info.processes
-        return self._engines.setdefault(processes, Engine(self.workers, processes=processes))
-
     def _cache(self, spec: EncoderSpec) -> Cache | None:
         if spec not in self._caches:
             self._caches[spec] = None
-            if self.cache is not None and spec.info.costly:
+            if self.cache and spec.info.costly:
                 encoder = load_encoder(spec)
                 self._caches[spec] = Cache(
                     self.cache, f"{encoder.identity} {encoder.variant}", encoder.dimension

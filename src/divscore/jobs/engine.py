@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from divscore.errors import Cancel, DivscoreError
@@ -18,6 +17,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 FIRST = 8  # tasks in flight until the size of a large result is known
 RESULT_BYTES = 1 << 30  # of large results that wait for their turn
+MEMORY_HINT = "Is there enough memory? Try --workers 1 to see what happens"
 
 
 class DeadlyTaskError(DivscoreError):
@@ -53,7 +53,7 @@ class Engine:
     ) -> None:
         self.workers = max(1, workers)
         self.processes = processes
-        self._given = executor
+        self._executor = executor
         self._own: ThreadPoolExecutor | ProcessPool | None = None
         self._cancel = Cancel()
         if executor is not None and self.workers == 1:
@@ -62,9 +62,7 @@ class Engine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             self.abandon()
         self.close()
@@ -79,24 +77,24 @@ class Engine:
         """Stop this engine's own workers at once: kill processes, cancel threads at their next `check_cancelled`."""
         if isinstance(self._own, ProcessPool):
             self._own.kill()
-        self._cancel.request()
+        self._cancel.request()  # a thread cannot be killed
         Engine.close(self)
         self._cancel = Cancel()
 
     @property
     def inline(self) -> bool:
         """Whether all work is done in this thread."""
-        return self.workers == 1 and self._given is None
+        return self.workers == 1 and self._executor is None
 
     @property
     def local(self) -> bool:
-        """Whether all work is done by threads of this process."""
-        return self._given is None and not self.processes
+        """Whether all work is done in this process."""
+        return self.inline or (self._executor is None and not self.processes)
 
     @property
     def own(self) -> bool:
         """Whether the workers belong to this engine and end with it."""
-        return self._given is None
+        return self._executor is None
 
     def map(
         self,
@@ -141,7 +139,10 @@ class Engine:
             while True:
                 for task in islice(source, max(0, window - len(in_flight))):
                     result = known(task)
-                    in_flight.append((task, self._submit(work, task) if result is None else _done(result)))
+                    future: Future[R] = Future() if result is not None else self._submit(work, task)
+                    if result is not None:
+                        future.set_result(result)
+                    in_flight.append((task, future))
                 if not in_flight:
                     return
                 result = self._first(work, in_flight, killed)
@@ -157,7 +158,6 @@ class Engine:
     ) -> R:
         """Wait for the result of the first task; try it again if its worker died."""
         task, future = in_flight[0]
-        died: Exception
         for attempt in range(1, self.attempts + 1):
             try:
                 return self._wait(work, task, future)
@@ -172,14 +172,14 @@ class Engine:
             if attempt == self.attempts:
                 break
             if attempt + 1 == self.attempts:
+                # Alone, so that no other task can be what kills the worker.
                 for other, waiting in islice(in_flight, 1, None):
                     with suppress(*DIED):
                         self._wait(work, other, waiting)
             future = self._submit(work, task)
         if not isinstance(died, DeadlyTaskError):
             died = DeadlyTaskError(
-                f"{task}: {self.attempts} workers died on it, one after the other ({died}). Is there enough memory? "
-                "Try --workers 1 to see what happens"
+                f"{task}: {self.attempts} workers died on it, one after the other ({died}). {MEMORY_HINT}"
             )
         if killed is None:
             raise died
@@ -190,9 +190,9 @@ class Engine:
         return function
 
     def _submit(self, work: Any, task: T) -> Future[Any]:
-        if self._given is not None:
+        if self._executor is not None:
             try:
-                return self._given.submit(work, task)
+                return self._executor.submit(work, task)
             except BrokenExecutor as error:
                 raise self._broken(task) from error
         if self._own is None:
@@ -205,12 +205,4 @@ class Engine:
         return future.result()
 
     def _broken(self, task: object) -> DivscoreError:
-        return DivscoreError(
-            f"the workers died, the last of them on {task}. Is there enough memory? Try --workers 1 to see what happens"
-        )
-
-
-def _done(result: R) -> Future[R]:
-    future: Future[R] = Future()
-    future.set_result(result)
-    return future
+        return DivscoreError(f"the workers died, the last of them on {task}. {MEMORY_HINT}")

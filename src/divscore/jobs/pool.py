@@ -15,7 +15,6 @@ import numpy as np
 from divscore.control.controlfile import is_control, load_control
 from divscore.control.controlset import CROSS, MAX_GROUPS, ControlSet
 from divscore.errors import ControlError, FileError, MismatchError
-from divscore.jobs.cache import default_cache
 from divscore.jobs.encode import EncodedSource, Encoding
 from divscore.jobs.projection import Projection
 from divscore.sources import Items, Table, open_pictures
@@ -40,20 +39,6 @@ def no_progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]
 
 def no_warning(text: str) -> None:
     """Say nothing."""
-
-
-def make_encoding(
-    encoder: str | None = None,
-    *,
-    model: str | os.PathLike[str] | None = None,
-    options: dict[str, str] | None = None,
-    pca: int | str | os.PathLike[str] | None = None,
-    cache: str | os.PathLike[str] | bool = True,
-    workers: int = 1,
-) -> Encoding:
-    """An `Encoding` that keeps vectors in the user's cache folder, in `cache`, or, if that is False, nowhere."""
-    folder = default_cache() if cache is True else None if cache is False else cache
-    return Encoding(encoder, model=model, options=options, pca=pca, cache=folder, workers=workers)
 
 
 def read_control(

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from divscore.control.controlset import ControlSet
-from divscore.errors import DivscoreError, FileError, InputError
-from divscore.jobs.cluster import ClusterEngine
+from divscore.errors import DivscoreError, FileError, InputError, MismatchError
+from divscore.jobs.cluster import Engines
 from divscore.jobs.encode import SEVERAL, EncodedSource, Encoding
 from divscore.jobs.engine import Engine
 from divscore.jobs.pool import Progress, Warn, no_progress, no_warning
@@ -25,146 +25,28 @@ from divscore.sketch.many import Coded, Sketches, sketch_blocks
 from divscore.sketch.missing import MissingPart
 from divscore.sketch.scorer import Scorer, scorer_for, shared_scorer
 from divscore.sketch.sketch import Origin, Sketch
+from divscore.sketch.sketchfile import is_sketch
+from divscore.sources import Items
+from divscore.sources import open as open_collection
 from divscore.sources.cuts import divisible
+from divscore.sources.manifest import ENCODER_KEY
 from divscore.sources.places import WHOLE, Location, UnseenError
 from divscore.sources.table import PROBLEMS_KEPT, Partition, Table, Texts, partitions_of
 from divscore.text import named
 
-# Partial: what one partition gives, small enough to be sent home.
-
+PATH = (str, os.PathLike)
 LARGE_BLOCK = 80 << 20  # with many collections: a block should have several rows of each
 MOST_PART_ROWS = 1 << 18  # of a partition that is kept as it was scanned until it is merged
-TRIES = 3  # of a remote file, which may fail for a moment
+ATTEMPTS = 3  # to read a remote file, which may fail for a moment
 WAIT_SECONDS = 0.5
+WORTH_PARSING = 64 << 20  # bytes of text: parsing them takes longer than starting processes
+SLOW_TO_DIVIDE = 1 << 30  # bytes of text: looking for record boundaries takes seconds
+THREADS = 4  # next to an encoder, which is slower than any sketch
+FEW_NUMBERS = 8
+LISTED = 20  # skipped items that are named with `verbose`
+SKIPPED = {"unreadable": "could not be read", "empty": "had nothing to encode"}
 
-Read = TypeVar("Read")
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """What is the same for all partitions of a pass."""
-
-    scorer: Scorer
-    name: str
-    by: str | None = None
-    strict: bool = False
-    verbose: bool = False
-    seen: int = 0  # rows of the whole source, where that is known: decides how sums are rounded
-
-
-@dataclass(frozen=True)
-class Partial:
-    """The sketches of the collections that a partition has rows of, and what could not be read.
-
-    A partition that failed has a reason and no sketches; where it is `fatal` the whole pass is wrongly set up.
-    """
-
-    sketches: Sketches | None = None
-    rows: int = 0
-    unreadable: int = 0
-    problems: tuple[str, ...] = ()
-    failed: str | None = None
-    fatal: bool = False
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that it takes on its way home."""
-        return 0 if self.sketches is None else self.sketches.nbytes
-
-
-def sketch_partition(
-    assignment: Assignment,
-    partition: Partition,
-    *,
-    part_of: Sketches | None = None,
-    workers: int = 1,
-    progress: Callable[[int], None] | None = None,
-) -> Partial:
-    """Read one partition, in whichever process or machine; what is wrong with it is noted, not raised."""
-    if (partition.rows or MOST_PART_ROWS) >= MOST_PART_ROWS:
-        part_of = None
-    try:
-        return tried(partition, lambda: _sketched(assignment, partition, part_of, workers, progress))
-    except DivscoreError as error:
-        return Partial(failed=str(error), fatal=isinstance(error, UnseenError))
-
-
-def tried(partition: Partition, read: Callable[[], Read]) -> Read:
-    """What is read from a partition; a remote one is tried again, and no copy of it is left behind."""
-    for attempt in range(TRIES):
-        try:
-            return read()
-        except DivscoreError as error:
-            lasting = isinstance(error, UnseenError) or not partition.location.remote
-            if lasting or attempt + 1 == TRIES:
-                raise
-            time.sleep(WAIT_SECONDS * 2**attempt)
-        finally:
-            partition.location.release()
-    raise AssertionError
-
-
-def _sketched(
-    assignment: Assignment,
-    partition: Partition,
-    part_of: Sketches | None,
-    workers: int,
-    progress: Callable[[int], None] | None,
-) -> Partial:
-    # The first that reaches a process stays, with what follows from it.
-    scorer = shared_scorer(assignment.scorer)
-    source = partition.open(LARGE_BLOCK if assignment.by is not None else 0)
-    watch = RowWatch(source, assignment.strict, assignment.verbose)
-    sketches = sketch_blocks(
-        watch.blocks(assignment.by),
-        scorer.control,
-        scorer,
-        name=assignment.name,
-        workers=workers,
-        seen=assignment.seen,
-        part_of=part_of,
-        progress=progress,
-    )
-    problems = tuple([*source.problems, *watch.problems][:PROBLEMS_KEPT])
-    return Partial(sketches, watch.rows, source.unreadable, problems)
-
-
-def coded(values: Sequence[str]) -> Coded:
-    """Names and codes of a column of text."""
-    texts = values if isinstance(values, Texts) else Texts.of(values)
-    return texts.names, texts.codes
-
-
-class RowWatch:
-    """Passes blocks on and, if strict or verbose, notes the rows that will be skipped."""
-
-    def __init__(self, source: Table, strict: bool, verbose: bool) -> None:
-        self.source = source
-        self.strict = strict
-        self.verbose = verbose
-        self.rows = 0
-        self.problems: list[str] = []
-
-    def blocks(self, by: str | None) -> Iterator[tuple[Any, Coded | None]]:
-        """Vectors of each block, and whose they are."""
-        piece = self.source.request.piece
-        first = piece.first if piece else 0
-        for block in self.source:
-            if self.strict or self.verbose:
-                start = first + self.rows
-                self._inspect(block.vectors, block.numbers or range(start, start + len(block.vectors)))
-            self.rows += len(block.vectors)
-            yield block.vectors, coded(block.values[by]) if by else None
-
-    def _inspect(self, vectors: Any, numbers: Sequence[int]) -> None:
-        finite = np.isfinite(vectors).all(axis=1)
-        for at in np.flatnonzero(~finite | ~vectors.any(axis=1)).tolist():
-            kind = "only zeros" if finite[at] else "NaN or infinite numbers"
-            message = f"{self.source.path}, row {numbers[at]}: the vector has {kind}"
-            if self.strict:
-                raise FileError(f"{message}; fix or remove it, or leave out --strict to skip such rows")
-            if len(self.problems) < PROBLEMS_KEPT:
-                self.problems.append(message)
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -191,7 +73,7 @@ def sketch_source(
     strict: bool = False,
     verbose: bool = False,
     progress: Callable[[int], None] = lambda rows: None,
-    on_failure: Callable[[MissingPart], None] = lambda missing: None,
+    on_missing: Callable[[MissingPart], None] = lambda part: None,
 ) -> Sketched:
     """Sketch files in one pass: one collection, or one for each value of the column `by`.
 
@@ -204,9 +86,9 @@ def sketch_source(
     control : ControlSet
         What the collection is compared with; fitted here, once.
     by : str, optional
-        Column whose values are collections of their own; it must have been asked for when the source was opened.
+        Column with the names of collections; it must have been asked for when the source was opened.
     workers : int
-        Number of threads; of the executor's workers, if it does not tell.
+        Number of threads; of the executor's workers, if it does not say.
     executor : concurrent.futures.Executor, optional
         Other workers: a process pool, or ``client.get_executor(pure=False)`` of a Dask client.
     engine : Engine, optional
@@ -215,50 +97,176 @@ def sketch_source(
         Make the first bad row, and the first bad file of several, an error.
     progress : callable
         Called with numbers of rows as they are finished.
-    on_failure : callable
+    on_missing : callable
         Called with each missing file or part, as soon as it is known.
     """
     scorer, partitions = scorer_for(control, seed), list(partitions_of(source))
-    known = sum(part.rows or 0 for part in source.parts)
-    assignment = Assignment(scorer, source.name, by, strict, verbose, known)
-    reduction = _Reduction(source, control, scorer, strict, on_failure)
-    used = nullcontext(engine) if engine is not None else Engine(workers, executor=executor)
-    with used as at_work:
-        if not at_work.local:
+    sketches = Sketches(Origin.of(control, seed))
+    rows = unreadable = 0
+    problems: list[str] = []
+    missing = list(source.missing)
+    for part in missing:
+        on_missing(part)
+    with nullcontext(engine) if engine is not None else Engine(workers, executor=executor) as used:
+        if not used.local:
             check_sendable(control)
-        part_of = reduction.sketches if at_work.local else None
-        for partition, found in _partials(source, at_work, assignment, part_of, partitions, progress):
-            reduction.take(partition, found)
-    return reduction.result()
-
-
-def _partials(
-    source: Table,
-    engine: Engine,
-    assignment: Assignment,
-    part_of: Sketches | None,
-    partitions: list[Partition],
-    progress: Callable[[int], None],
-) -> Iterator[tuple[Partition, Partial]]:
-    if (engine.own and len(partitions) == 1) or engine.inline or source.here_only:
-        # Blocks of a single partition are shared among threads, which does not change the result.
-        threads = engine.workers if engine.own else 1
-        for each in partitions:
-            yield (
-                each,
-                sketch_partition(assignment, each, part_of=part_of, workers=threads, progress=progress),
+        known_rows = sum(part.rows or 0 for part in source.parts)
+        part_of = sketches if used.local else None
+        work = partial(
+            sketch_partition, scorer, source.name, by, strict, verbose, seen=known_rows, part_of=part_of
+        )
+        results: Iterable[tuple[Partition, Partial]]
+        here = used.inline or source.here_only or (used.own and len(partitions) == 1)
+        if here:
+            # Blocks of a single partition are shared among threads, which does not change the result.
+            threads = used.workers if used.own else 1
+            results = (
+                (partition, work(partition, workers=threads, progress=progress)) for partition in partitions
             )
-        return
-    # With many collections a part's result may take as many bytes as its vectors.
-    task = partial(sketch_partition, assignment, part_of=part_of)
-    at_work = engine.map(task, partitions, large=assignment.by is not None, killed=_killed)
-    for partition, found in at_work:
-        progress(found.rows)
-        yield partition, found
+        else:
+            # With many collections a result may take as many bytes as the vectors it was made from.
+            results = used.map(
+                work, partitions, large=by is not None, killed=lambda _, reason: Partial(failed=reason)
+            )
+        # In the order of the source, whoever finishes first: sums of floats depend on their order.
+        for partition, result in results:
+            if not here:
+                progress(result.rows)
+            if result.failed is not None:
+                if strict or result.fatal or not source.many:
+                    raise FileError(result.failed)
+                missing.append(MissingPart(partition.label, result.failed, partition.rows))
+                on_missing(missing[-1])
+                continue
+            rows += result.rows
+            unreadable += result.unreadable
+            problems = [*problems, *result.problems][:PROBLEMS_KEPT]
+            if result.sketches is not None:
+                sketches.merge(result.sketches)
+    if missing and not rows and not unreadable:
+        raise FileError(f"nothing of {source.path} could be read; {missing[0].reason}")
+    by_name = sketches.sketches(control, scorer)
+    return Sketched(by_name, len(partitions), rows, unreadable, tuple(problems), tuple(missing))
 
 
-def _killed(partition: Partition, reason: str) -> Partial:
-    return Partial(failed=reason)
+@dataclass(frozen=True)
+class Partial:
+    """The result of one partition, small enough to be sent: sketches of its collections, and what was not read.
+
+    A partition that failed has a reason and no sketches; if it is `fatal`, all others would fail too.
+    """
+
+    sketches: Sketches | None = None
+    rows: int = 0
+    unreadable: int = 0
+    problems: tuple[str, ...] = ()
+    failed: str | None = None
+    fatal: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes to send."""
+        return 0 if self.sketches is None else self.sketches.nbytes
+
+
+def sketch_partition(
+    scorer: Scorer,
+    name: str,
+    by: str | None,
+    strict: bool,
+    verbose: bool,
+    partition: Partition,
+    *,
+    seen: int = 0,
+    part_of: Sketches | None = None,
+    workers: int = 1,
+    progress: Callable[[int], None] | None = None,
+) -> Partial:
+    """Read one partition, in whichever process or machine; an error becomes a part of the result.
+
+    `seen` is the number of rows of the whole source, if it is known: it decides how sums are rounded.
+    """
+    if (partition.rows or MOST_PART_ROWS) >= MOST_PART_ROWS:
+        part_of = None
+
+    def read(partition: Partition) -> Partial:
+        # The first scorer that reaches a process is kept for all tasks, with everything computed from it.
+        shared = shared_scorer(scorer)
+        reader = VectorReader(partition.open(LARGE_BLOCK if by is not None else 0), strict, verbose)
+        sketches = sketch_blocks(
+            reader.blocks(by),
+            shared.control,
+            shared,
+            name=name,
+            workers=workers,
+            seen=seen,
+            part_of=part_of,
+            progress=progress,
+        )
+        return Partial(
+            sketches, reader.rows, reader.source.unreadable, tuple(reader.problems[:PROBLEMS_KEPT])
+        )
+
+    try:
+        return retry(partition, read)
+    except DivscoreError as error:
+        return Partial(failed=str(error), fatal=isinstance(error, UnseenError))
+
+
+def retry(partition: Partition, read: Callable[[Partition], R]) -> R:
+    """Read a partition; a remote one is tried again after an error, and its local copy is removed."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return read(partition)
+        except DivscoreError as error:
+            lasting = isinstance(error, UnseenError) or not partition.location.remote
+            if lasting or attempt + 1 == ATTEMPTS:
+                raise
+            time.sleep(WAIT_SECONDS * 2**attempt)
+        finally:
+            partition.location.release()
+    raise AssertionError
+
+
+class VectorReader:
+    """Reads the blocks of a table and, if strict or verbose, looks for rows that will be skipped."""
+
+    def __init__(self, source: Table, strict: bool, verbose: bool) -> None:
+        self.source = source
+        self.strict, self.verbose = strict, verbose
+        self.rows = 0
+        self._unusable: list[str] = []
+
+    @property
+    def problems(self) -> list[str]:
+        """Messages about rows that could not be read or used."""
+        return [*self.source.problems, *self._unusable]
+
+    def blocks(self, by: str | None) -> Iterator[tuple[Any, Coded | None]]:
+        """Vectors of each block, and the names and codes of their collections."""
+        piece = self.source.request.piece
+        first = piece.first if piece else 0
+        for block in self.source:
+            if self.strict or self.verbose:
+                start = first + self.rows
+                numbers = block.numbers or range(start, start + len(block.vectors))
+                finite = np.isfinite(block.vectors).all(axis=1)
+                for at in np.flatnonzero(~finite | ~block.vectors.any(axis=1)).tolist():
+                    kind = "only zeros" if finite[at] else "NaN or infinite numbers"
+                    message = f"{self.source.path}, row {numbers[at]}: the vector has {kind}"
+                    if self.strict:
+                        raise FileError(
+                            f"{message}; fix or remove it, or leave out --strict to skip such rows"
+                        )
+                    if len(self._unusable) < PROBLEMS_KEPT:
+                        self._unusable.append(message)
+            self.rows += len(block.vectors)
+            if by is None:
+                yield block.vectors, None
+            else:
+                values = block.values[by]
+                texts = values if isinstance(values, Texts) else Texts.of(values)
+                yield block.vectors, (texts.names, texts.codes)
 
 
 def check_sendable(control: ControlSet) -> None:
@@ -274,99 +282,6 @@ def check_sendable(control: ControlSet) -> None:
         )
 
 
-class _Reduction:
-    """Takes partials in their order; bad ones are missing, or raised if strict or alone."""
-
-    def __init__(
-        self,
-        source: Table,
-        control: ControlSet,
-        scorer: Scorer,
-        strict: bool,
-        on_failure: Callable[[MissingPart], None],
-    ) -> None:
-        self.source, self.control, self.scorer, self.strict = source, control, scorer, strict
-        self.sketches = Sketches(Origin.of(control, scorer.seed))
-        self.on_failure = on_failure
-        self.partitions = self.rows = self.unreadable = 0
-        self.problems: list[str] = []
-        self.missing: list[MissingPart] = []
-        for each in source.missing:
-            self._note(each)
-
-    def take(self, partition: Partition, found: Partial) -> None:
-        self.partitions += 1
-        if found.failed is not None:
-            if self.strict or found.fatal or not self.source.many:
-                raise FileError(found.failed)
-            self._note(MissingPart(partition.label, found.failed, partition.rows))
-            return
-        self.rows += found.rows
-        self.unreadable += found.unreadable
-        self.problems = [*self.problems, *found.problems][:PROBLEMS_KEPT]
-        if found.sketches is not None:
-            self.sketches.merge(found.sketches)
-
-    def result(self) -> Sketched:
-        if self.missing and not self.rows and not self.unreadable:
-            raise FileError(f"nothing of {self.source.path} could be read; {self.missing[0].reason}")
-        return Sketched(
-            self.sketches.sketches(self.control, self.scorer),
-            self.partitions,
-            self.rows,
-            self.unreadable,
-            tuple(self.problems),
-            tuple(self.missing),
-        )
-
-    def _note(self, missing: MissingPart) -> None:
-        self.missing.append(missing)
-        self.on_failure(missing)
-
-
-# Run: sketches of whatever was opened, with progress, messages and a count of what was skipped.
-
-WORTH_PARSING = 64 << 20  # bytes of text: parsing them takes longer than starting processes
-SLOW_TO_DIVIDE = 1 << 30  # bytes of text: looking for record boundaries takes seconds
-THREADS = 4  # next to an encoder, which is slower than any sketch
-LISTED = 20  # skipped items that are named with `verbose`
-SKIPPED = {"unreadable": "could not be read", "empty": "had nothing to encode"}
-
-
-class Engines:
-    """The workers of one call, started when first needed: a cluster, or threads, or processes."""
-
-    def __init__(self, workers: int, cluster: str | None, warn: Warn = no_warning) -> None:
-        # Connects at once: a wrong address is an error before anything else is done.
-        self._cluster = ClusterEngine(cluster, notify=warn) if cluster is not None else None
-        self.workers = workers if self._cluster is None else self._cluster.workers
-        self._started: dict[bool, Engine] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for engine in (self._cluster, *self._started.values()):
-            if engine is not None:
-                engine.__exit__(kind, error, trace)
-
-    def lend(self, encoding: Encoding) -> None:
-        """Encode items on the cluster too, where there is one."""
-        if self._cluster is not None:
-            encoding.use(self._cluster)
-
-    def start(self, *, processes: bool) -> Engine:
-        """The cluster, or else processes for work that holds Python's lock, or threads."""
-        if self._cluster is not None:
-            return self._cluster
-        processes = processes and self.workers > 1
-        if processes not in self._started:
-            self._started[processes] = Engine(self.workers, processes=processes)
-        return self._started[processes]
-
-
 def much_text(source: Table) -> bool:
     """Whether parsing is worth processes: it holds Python's lock."""
     files = source.locations
@@ -375,10 +290,18 @@ def much_text(source: Table) -> bool:
     return sum(each.size() for each in files) >= WORTH_PARSING
 
 
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """How the collections of one call are read: who works, and who is told about progress and problems."""
+def warn_of_dividing(what: str, files: Iterable[Location], warn: Warn) -> None:
+    """Say that large files of text are scanned first, to find where they can be divided."""
+    size = sum(each.size() for each in files if divisible(each))
+    if size >= SLOW_TO_DIVIDE:
+        warn(f"{what}: finding where to divide {size / 1e9:,.1f} GB of text")
 
+
+@dataclass(frozen=True)
+class Run:
+    """How the collections of one call are read: encoder, workers, options, and where progress and warnings go."""
+
+    encoding: Encoding
     engines: Engines
     by: str | None = None
     seed: int = 0
@@ -387,22 +310,69 @@ class Run:
     progress: Progress = no_progress
     warn: Warn = no_warning
 
+    def open(self, thing: Any, column: str | None, form: str) -> Items | Table | None:
+        """Open a path or a table; items are not encoded yet. None for sketches, and vectors in memory."""
+        if not hasattr(thing, "__arrow_c_stream__") and (not isinstance(thing, PATH) or is_sketch(thing)):
+            if self.by and isinstance(thing, PATH):
+                raise InputError(
+                    f"{thing} is a sketch and has no columns; create it with 'divscore sketch --by {self.by}'"
+                )
+            if self.by:
+                raise InputError("--by needs a table or a file with columns; vectors alone have none")
+            return None
+        extra, forced = [self.by] if self.by else [], self.encoding.forced
+        return open_collection(
+            thing, column=column, extra=extra, form=form, strict=self.strict, forced=forced
+        )
+
+    def vectors_of(self, source: Items | Table, control: ControlSet) -> Table:
+        """The vectors of a collection; they must come from the control set's encoder."""
+        if isinstance(source, Items):
+            if control.encoder is None and not self.encoding.forced:
+                raise MismatchError(
+                    f"{source.path} has to be encoded, but the control set does not say which encoder made its "
+                    "vectors; name it with --encoder, or use labelled examples instead of vectors"
+                )
+            self.encoding.fit(source)
+            source = EncodedSource(source, self.encoding, strict=self.strict)
+        elif self.encoding.shortens:
+            raise FileError(f"{source.path} has vectors already; --pca shortens only what is encoded")
+        if 0 < len(source.number_columns) < FEW_NUMBERS:
+            names = ", ".join(source.number_columns)
+            self.warn(f"{source.path}: the columns {names} are used as vectors (--column names another)")
+        for part in source.parts:
+            encoder = part.metadata.get(ENCODER_KEY)
+            if encoder is None and control.encoder and os.path.exists(part.location.url):
+                self.warn(
+                    f"{part.path} does not say which encoder made it; assuming the control set's, {control.encoder}"
+                )
+            if encoder and control.encoder and encoder != control.encoder:
+                raise MismatchError(
+                    f"{part.path} was encoded by '{encoder}', the control set by '{control.encoder}'; use the same "
+                    "encoder for both"
+                )
+        if source.dimension != control.dimension:
+            raise MismatchError(
+                f"{source.path} has vectors of {source.dimension} numbers, the control set of {control.dimension}; "
+                "both must come from the same encoder"
+            )
+        return source
+
     def sketch(self, source: Table, control: ControlSet) -> Sketched:
         """Sketch a source in one pass, and count what was skipped."""
         with self._watched(source) as advance:
             if isinstance(source, EncodedSource):
-                for each in source.missing:
-                    self._warn_of_missing(each)
+                for part in source.missing:
+                    self._warn_of_missing(part)
                 # Items are encoded while they are read, by the encoding's own workers.
-                rows = RowWatch(source, self.strict, self.verbose)
+                reader = VectorReader(source, self.strict, self.verbose)
                 threads = min(self.engines.workers, THREADS)
                 scorer = scorer_for(control, self.seed)
-                table = sketch_blocks(
-                    rows.blocks(self.by), control, scorer, name=source.name, workers=threads
-                )
-                problems = (*source.problems, *rows.problems)[:LISTED]
-                sketches = table.sketches(control, scorer)
-                done = Sketched(sketches, 1, rows.rows, source.unreadable, problems, source.missing)
+                sketches = sketch_blocks(
+                    reader.blocks(self.by), control, scorer, name=source.name, workers=threads
+                ).sketches(control, scorer)
+                problems = tuple(reader.problems[:LISTED])
+                done = Sketched(sketches, 1, reader.rows, source.unreadable, problems, source.missing)
             else:
                 done = sketch_source(
                     source,
@@ -413,13 +383,13 @@ class Run:
                     strict=self.strict,
                     verbose=self.verbose,
                     progress=advance,
-                    on_failure=self._warn_of_missing,
+                    on_missing=self._warn_of_missing,
                 )
         if not done.sketches:
             raise FileError(f"{source.path} has no item with a usable vector")
         known, unknown = _skipped(source, done.unreadable, self.by)
         if not self.by:
-            known[source.name]["unreadable"] += sum(each.rows or 0 for each in done.missing)
+            known[source.name]["unreadable"] += sum(part.rows or 0 for part in done.missing)
         for name, kinds in known.items():
             if name in done.sketches:
                 for kind, number in kinds.items():
@@ -437,43 +407,37 @@ class Run:
         missing = list(source.missing)
         for each in missing:
             self._warn_of_missing(each)
-        blocks: list[Any] = []
+        vectors: list[Any] = []
         problems: list[str] = []
         unreadable = 0
+
+        def read(part: Table | Partition) -> tuple[VectorReader, list[Any]]:
+            table = part.open() if isinstance(part, Partition) else part
+            reader = VectorReader(table, self.strict, self.verbose)
+            return reader, [block for block, _ in reader.blocks(None)]
+
         with self._watched(source) as advance:
-
-            def read(part: Table | Partition) -> tuple[RowWatch, list[Any]]:
-                rows = RowWatch(
-                    part.open() if isinstance(part, Partition) else part, self.strict, self.verbose
-                )
-                vectors = []
-                for block, _ in rows.blocks(None):
-                    vectors.append(block)
-                    advance(len(block))
-                return rows, vectors
-
             for part in [source] if isinstance(source, EncodedSource) else partitions_of(source):
                 try:
-                    rows, vectors = (
-                        tried(part, partial(read, part)) if isinstance(part, Partition) else read(part)
-                    )
+                    reader, blocks = retry(part, read) if isinstance(part, Partition) else read(part)
                 except DivscoreError as error:
                     if self.strict or isinstance(error, UnseenError) or not source.many:
                         raise
                     missing.append(MissingPart(part.label, str(error), part.rows))
                     self._warn_of_missing(missing[-1])
                     continue
-                blocks += vectors
-                problems += [*rows.source.problems, *rows.problems]
-                unreadable += rows.source.unreadable
+                advance(reader.rows)
+                vectors += blocks
+                problems += reader.problems
+                unreadable += reader.source.unreadable
         for problem in problems[:LISTED] if self.verbose else ():
             self.warn(problem)
-        if not blocks:
-            why = f"; {missing[0].reason}" if missing else ""
-            raise FileError(f"{source.path} has no row with a usable vector{why}")
+        if not vectors:
+            reason = f"; {missing[0].reason}" if missing else ""
+            raise FileError(f"{source.path} has no row with a usable vector{reason}")
         skipped = _skipped(source, unreadable, None)[0][source.name]
         skipped["unreadable"] += sum(each.rows or 0 for each in missing)
-        return np.concatenate(blocks), dict(skipped), missing
+        return np.concatenate(vectors), dict(skipped), missing
 
     @contextmanager
     def _watched(self, source: Table) -> Iterator[Callable[[int], None]]:
@@ -524,22 +488,15 @@ def _skipped(source: Table, unreadable: int, by: str | None) -> tuple[dict[str, 
             known.setdefault(values[0] if by else source.name, Counter())[kind] += number
         unreadable = source.items.unreadable
     else:
-        noted = [part.embedded for part in source.parts if part.embedded]
-        for each in noted:
-            kinds_of = each.skipped_by.get(by, {}) if by else {source.name: each.skipped}
-            if each.skipped_items != sum(sum(kinds.values()) for kinds in kinds_of.values()):
+        notes = [part.embedded for part in source.parts if part.embedded]
+        for note in notes:
+            by_name = note.skipped_by.get(by, {}) if by else {source.name: note.skipped}
+            if note.skipped_items != sum(sum(kinds.values()) for kinds in by_name.values()):
                 # Some are not attributed, so the counts of all collections would be too low.
-                return {}, unreadable + sum(each.skipped_items for each in noted)
-            for name, kinds in kinds_of.items():
+                return {}, unreadable + sum(note.skipped_items for note in notes)
+            for name, kinds in by_name.items():
                 known.setdefault(name, Counter()).update(kinds)
     if by:
         return known, unreadable
     known[source.name]["unreadable"] += unreadable
     return known, 0
-
-
-def warn_of_dividing(what: str, files: Iterable[Location], warn: Warn) -> None:
-    """Say that large files of text are scanned first, to find where they can be divided."""
-    size = sum(each.size() for each in files if divisible(each))
-    if size >= SLOW_TO_DIVIDE:
-        warn(f"{what}: finding where to divide {size / 1e9:,.1f} GB of text")

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from divscore.control.controlset import ControlSet
 from divscore.errors import FileError, InputError
-from divscore.jobs.cache import default_cache
 from divscore.jobs.encode import EncodedSource, Encoding
 from divscore.sources.items import ItemBatch, Items
 from divscore.text import quoted
@@ -133,7 +132,7 @@ def encode(
     items: Items, encoding: Encoding | None = None, progress: Progress = None, *, stand_in: bool = False
 ) -> LabelledData:
     """Encode items; without an encoding by the default encoder and the user's cache."""
-    with nullcontext(encoding) if encoding is not None else Encoding(cache=default_cache()) as used:
+    with nullcontext(encoding) if encoding is not None else Encoding(cache=True) as used:
         used.fit(items)
         source = EncodedSource(items, used, single=True)
         source.on_items = progress or source.on_items

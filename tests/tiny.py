@@ -8,6 +8,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from divscore import sources
+from divscore.jobs.encode import EncodedSource, Encoding
+
 SIDE = 16
 DIMENSION = 8
 COLOURS = {"red": (200, 60, 60), "blue": (60, 60, 200)}
@@ -60,3 +63,11 @@ def folder(root: Path, counts: dict[str, int], seed: int, sub_folders: bool = Tr
             name = f"{number:04}.png" if sub_folders else f"{rng.integers(1 << 40):012}.png"
             (inside / name).write_bytes(png(picture(rng, group)))
     return root
+
+
+def encoded(source: Path | str, encoding: Encoding, *, strict: bool = False) -> EncodedSource:
+    """The vectors of a folder of pictures."""
+    items = sources.open(source, strict=strict)
+    assert isinstance(items, sources.Items)
+    encoding.fit(items)
+    return EncodedSource(items, encoding, strict=strict)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tiny
 
 from divscore.errors import FileError
 from divscore.jobs.cache import Cache, ItemVectors
@@ -28,7 +29,7 @@ def test_cache_by_content_and_encoder(tmp_path: Path, photos: Path, model: Path,
     for expected in (200, 0):
         encoded.clear()
         for some in first_time():
-            blocks = list(some.open(photos))
+            blocks = list(tiny.encoded(photos, some))
         assert sum(encoded) == expected
     moved = tmp_path / "moved"
     moved.mkdir()
@@ -36,12 +37,12 @@ def test_cache_by_content_and_encoder(tmp_path: Path, photos: Path, model: Path,
         (moved / f"{number}.png").write_bytes(path.read_bytes())
     encoded.clear()
     for some in first_time():
-        again = list(some.open(moved))
+        again = list(tiny.encoded(moved, some))
     assert sum(encoded) == 0
     assert {tuple(v) for b in again for v in b.vectors} == {tuple(v) for b in blocks for v in b.vectors}
     assert len(list(folder.glob("onnx-*.sqlite"))) == 1
     with Encoding("onnx", model=model, cache=folder, options={"normalise": "none"}) as other:
-        list(other.open(photos))
+        list(tiny.encoded(photos, other))
     assert len(list(folder.glob("onnx-*.sqlite"))) == 2
 
 
@@ -80,9 +81,9 @@ def test_a_cache_that_cannot_be_used_says_so(tmp_path: Path, photos: Path, model
         Encoding("onnx", model=model, cache=tmp_path / "file") as some,
         pytest.raises(FileError, match="--no-cache"),
     ):
-        list(some.open(photos))
+        list(tiny.encoded(photos, some))
     with Encoding("onnx", model=model, cache=tmp_path) as some:
-        list(some.open(photos))
+        list(tiny.encoded(photos, some))
     next(tmp_path.glob("onnx-*.sqlite")).write_bytes(b"no database" * 1000)
     for rest in (*tmp_path.glob("*-wal"), *tmp_path.glob("*-shm")):
         rest.unlink()
@@ -90,19 +91,19 @@ def test_a_cache_that_cannot_be_used_says_so(tmp_path: Path, photos: Path, model
         Encoding("onnx", model=model, cache=tmp_path) as some,
         pytest.raises(FileError, match="cannot be used"),
     ):
-        list(some.open(photos))
+        list(tiny.encoded(photos, some))
 
 
 def test_a_cache_that_breaks_does_not_stop_the_work(tmp_path: Path, photos: Path, model: Path) -> None:
     with Encoding("onnx", model=model, cache=tmp_path) as some:
-        whole = np.concatenate([block.vectors for block in some.open(photos)])
+        whole = np.concatenate([block.vectors for block in tiny.encoded(photos, some)])
         file = next(tmp_path.glob("onnx-*.sqlite"))
         data = file.read_bytes()
     file.write_bytes(data[:4096] + bytes(len(data) - 4096))
     for rest in (*tmp_path.glob("*-wal"), *tmp_path.glob("*-shm")):
         rest.unlink()
     with Encoding("onnx", model=model, cache=tmp_path) as some:
-        again = np.concatenate([block.vectors for block in some.open(photos)])
+        again = np.concatenate([block.vectors for block in tiny.encoded(photos, some)])
         assert "is no longer used" in some.troubles()[0]
     np.testing.assert_allclose(again, whole, atol=1e-6)
 
@@ -112,7 +113,7 @@ def test_what_could_not_be_read_is_not_remembered(tmp_path: Path, model: Path) -
     bad.parent.mkdir()
     bad.write_bytes(b"no picture")
     with Encoding("onnx", model=model, cache=tmp_path / "cache") as some:
-        list(some.open(bad.parent))
+        list(tiny.encoded(bad.parent, some))
         cache = Cache(tmp_path / "cache", "", 8)
         cache.path = next((tmp_path / "cache").glob("*.sqlite"))
         assert not cache.lookup([fingerprint(b"no picture")])

@@ -83,10 +83,10 @@ def test_pictures_in_memory_reach_the_workers(tmp_path: Path, model: Path, cache
         memory.pipe(f"/shelf/{number:02}.png", tiny.png(tiny.picture(rng, "red")))
     try:
         with Encoding("onnx", model=model, workers=2, cache=tmp_path if cached else None) as some:
-            blocks = list(some.open("memory://shelf"))
+            blocks = list(tiny.encoded("memory://shelf", some))
         assert sum(len(block.vectors) for block in blocks) == 40
         with Encoding("faces", workers=2, cache=tmp_path if cached else None) as faces:  # processes
-            source = faces.open("memory://shelf")
+            source = tiny.encoded("memory://shelf", faces)
             assert not list(source)
         assert source.skipped() == {"unreadable": 0, "empty": 40}  # read, and no face in it
     finally:
@@ -107,7 +107,7 @@ def test_an_encoder_that_fails_on_one_item_spares_the_others(
             return encode(self, items)
 
         monkeypatch.setattr(kind, "encode", failing)
-        source = some.open(photos)
+        source = tiny.encoded(photos, some)
         assert sum(len(block.vectors) for block in source) == 199
     assert "made the encoder fail (MemoryError: too much)" in source.problems[0]
 
@@ -129,4 +129,4 @@ def test_a_folder_that_cannot_be_listed_is_no_small_matter(
         ):
             read_control(labelled, some)
         with pytest.raises(FileError, match="red cannot be listed"):
-            list(some.open(labelled, strict=True))
+            list(tiny.encoded(labelled, some, strict=True))

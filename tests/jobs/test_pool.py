@@ -148,7 +148,7 @@ def test_a_folder_of_pictures_is_audited_from_sub_folders(photos: Path, labelled
         assert control.attribute == "colour"
         assert control.encoder.startswith("onnx/1 ")
         assert control.ids[0] == "blue/0000.png"
-        result = audit((block.vectors for block in some.open(photos)), control)
+        result = audit((block.vectors for block in tiny.encoded(photos, some)), control)
     assert result.count == 200
     assert 0.4 in result.interval  # 140 blue, 60 red
     assert abs(result.disparity - 0.4) < 0.1

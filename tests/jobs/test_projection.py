@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny
 
 from divscore.audit.audit import audit
 from divscore.errors import FileError, InputError, MismatchError
@@ -22,7 +23,7 @@ def test_projection_is_shared_by_control_set_and_collection(
         assert control.dimension == 4
         assert some.projection is not None
         some.projection.save(tmp_path / "p.npz")
-        source = some.open(photos)
+        source = tiny.encoded(photos, some)
         assert source.metadata["divscore.encoder"] == control.encoder
         result = audit((block.vectors for block in source), control)
     assert 0.4 in result.interval

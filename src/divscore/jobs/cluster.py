@@ -10,7 +10,7 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
@@ -53,9 +53,27 @@ class ClusterEngine(Engine):
         with _notified(notify, f"connecting to {address}"):
             self._client = _connect(address)
         try:
+            deadline = time.monotonic() + patience
             with _notified(notify, f"waiting for the first worker of {address} (up to {patience:.0f} s)"):
-                threads = self._wait_for_workers()
-            self._check_versions()
+                while not (threads := self._threads()):
+                    if time.monotonic() > deadline:
+                        option = "--scheduler-file " if os.path.isfile(address) else ""
+                        raise InputError(
+                            f"the cluster at {address} has no workers; start some with 'dask worker "
+                            f"{option}{shlex.quote(address)}'"
+                        )
+                    time.sleep(0.2)
+            expected = _version()
+            for worker, version in self._client.run(_version, on_error="return").items():
+                if isinstance(version, Exception):
+                    raise InputError(
+                        f"the worker at {worker} cannot load divscore ({version}); install divscore {expected} there"
+                    )
+                if version != expected:
+                    raise InputError(
+                        f"the worker at {worker} has divscore {version}, this machine has {expected}; install the "
+                        "same version everywhere"
+                    )
         except BaseException:
             self.close()
             raise
@@ -63,9 +81,18 @@ class ClusterEngine(Engine):
         self.workers = threads
 
     def close(self) -> None:
-        """Disconnect; the cluster goes on for others."""
-        with _quiet_disconnect():
+        """Disconnect; the cluster keeps running for others."""
+
+        def wanted(record: logging.LogRecord) -> bool:
+            # The client logs a traceback for every result that is in flight when it disconnects.
+            return "CommClosedError" not in record.getMessage()
+
+        log = logging.getLogger("tornado.application")
+        log.addFilter(wanted)
+        try:
             self._client.close(timeout=CLOSE_SECONDS)
+        finally:
+            log.removeFilter(wanted)
 
     def _prepare(self, function: Callable[[T], R]) -> Any:
         """Make the function a task on which the others depend: workers get it, and its data, once.
@@ -103,11 +130,6 @@ class ClusterEngine(Engine):
                 raise DeadlyTaskError(
                     f"{task}: several workers died on it, one after the other. Do they have enough memory?"
                 ) from error
-            except CancelledError as error:
-                raise DivscoreError(
-                    f"the cluster at {self.address} dropped {task}: was it stopped? Start it, then run the command "
-                    "again"
-                ) from error
             now = time.monotonic()
             empty_since = None if self._threads() else empty_since or now
             if empty_since is not None and now - empty_since > self.patience:
@@ -122,32 +144,6 @@ class ClusterEngine(Engine):
             return sum(self._client.nthreads().values())
         except Exception:  # the client raises a dozen different errors while it is being disconnected
             return 0
-
-    def _wait_for_workers(self) -> int:
-        deadline = time.monotonic() + self.patience
-        while not (threads := self._threads()):
-            if time.monotonic() > deadline:
-                scheduler = shlex.quote(self.address)
-                if os.path.isfile(self.address):
-                    scheduler = f"--scheduler-file {scheduler}"
-                raise InputError(
-                    f"the cluster at {self.address} has no workers; start some with 'dask worker {scheduler}'"
-                )
-            time.sleep(0.2)
-        return threads
-
-    def _check_versions(self) -> None:
-        expected = _version()
-        for worker, version in self._client.run(_version, on_error="return").items():
-            if isinstance(version, Exception):
-                raise InputError(
-                    f"the worker at {worker} cannot load divscore ({version}); install divscore {expected} there"
-                )
-            if version != expected:
-                raise InputError(
-                    f"the worker at {worker} has divscore {version}, this machine has {expected}; install the same "
-                    "version everywhere"
-                )
 
 
 class Engines:
@@ -257,21 +253,6 @@ async def _ask_kind(dask: Any, address: str) -> str:
         return await asyncio.wait_for(ask(), CONNECT_SECONDS)
     except TimeoutError as error:
         raise TimeoutError("no answer, or the answer of another program than Dask") from error
-
-
-@contextmanager
-def _quiet_disconnect() -> Iterator[None]:
-    """Dask's client logs a traceback for every result that is in flight when it disconnects."""
-
-    def wanted(record: logging.LogRecord) -> bool:
-        return "CommClosedError" not in record.getMessage()
-
-    log = logging.getLogger("tornado.application")
-    log.addFilter(wanted)
-    try:
-        yield
-    finally:
-        log.removeFilter(wanted)
 
 
 @contextmanager

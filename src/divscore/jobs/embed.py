@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -113,7 +113,18 @@ def embed(
     folder = PartsFolder(out)
     folder.check(source)
     projection, fitted = _fit(encoding, source, folder)
-    maker = _maker(source, encoding, folder, strict)
+    encoder = encoding.encoder(source.kind)
+    maker = PartMaker(
+        folder=os.fspath(folder.path.absolute()),
+        source=source.name,
+        origin=_origin(source),
+        kind=source.kind,
+        encoder=encoding.identity(source.kind),
+        variant=encoder.variant,
+        columns=tuple(name for name in source.extra if name.lower() != IDENTITY),
+        dimension=encoding.dimension(source.kind),
+        strict=strict,
+    )
     if not overwrite:
         folder.check_same(maker)
     if fitted and encoding.projection is not None:
@@ -135,7 +146,18 @@ def embed(
                 progress(items)
             if not parts or not parts[-1].last:
                 waiting.append(replace(partition, done=len(parts), done_items=items))
-        for partition, made in _make(maker, waiting, encoding, engine, progress):
+        results: Iterable[tuple[ItemPartition, Made]]
+        if engine is None:
+            results = ((partition, maker.make(encoding, partition, progress)) for partition in waiting)
+        elif any(location.path == "-" for location in source.locations):
+            raise FileError("a cluster cannot read standard input; save it as a file first")
+        else:
+            results = engine.map(
+                partial(maker.make, encoding), waiting, killed=lambda _, reason: Made(0, reason)
+            )
+        for partition, made in results:
+            if engine is not None:
+                progress(made.items)
             if made.unreadable:
                 if strict or made.fatal or len(partitions) == 1:
                     raise FileError(made.unreadable)
@@ -151,7 +173,8 @@ def _fit(encoding: Encoding, source: Items, folder: PartsFolder) -> tuple[Path, 
     path = folder.out.with_name(f"{folder.out.name}.pca.npz")
     if encoding.pca is None or encoding.projection is not None:
         return path, False
-    if path.is_file() and folder.begun_for(source):
+    begun = folder.manifest() or {}
+    if path.is_file() and (begun.get("source"), begun.get("origin")) == (source.name, _origin(source)):
         saved = Projection.load(path)
         if saved.size == encoding.pca and saved.encoder == encoding.encoder(source.kind).identity:
             encoding.projection = saved
@@ -160,49 +183,11 @@ def _fit(encoding: Encoding, source: Items, folder: PartsFolder) -> tuple[Path, 
     return path, True
 
 
-def _maker(source: Items, encoding: Encoding, folder: PartsFolder, strict: bool) -> PartMaker:
-    return PartMaker(
-        os.fspath(folder.path.absolute()),
-        source.name,
-        _origin(source),
-        source.kind,
-        encoding.identity(source.kind),
-        encoding.encoder(source.kind).variant,
-        tuple(name for name in source.extra if name.lower() != IDENTITY),
-        encoding.dimension(source.kind),
-        strict,
-    )
-
-
 def _origin(source: Items) -> str:
-    """Tells sources of the same name apart without saying where they are."""
+    """Tells sources of the same name apart without saying where they are: files are shared, paths are private."""
     local = "://" not in source.path and source.path != "-"
     place = os.path.abspath(source.path) if local else source.path
     return hashlib.blake2b(place.encode("utf-8", "surrogateescape"), digest_size=KEY_BYTES).hexdigest()
-
-
-def _make(
-    maker: PartMaker,
-    partitions: Sequence[ItemPartition],
-    encoding: Encoding,
-    engine: Engine | None,
-    progress: Callable[[int], None],
-) -> Iterator[tuple[ItemPartition, Made]]:
-    if engine is None:
-        for partition in partitions:
-            yield partition, maker.make(partition, encoding, progress)
-        return
-    if any(location.path == "-" for each in partitions for location in each.items.locations):
-        raise FileError("a cluster cannot read standard input; save it as a file first")
-    work = partial(_make_there, maker, encoding)
-    for partition, made in engine.map(work, partitions, killed=lambda _, reason: Made(0, reason)):
-        progress(made.items)
-        yield partition, made
-
-
-def _make_there(maker: PartMaker, encoding: Encoding, partition: ItemPartition) -> Made:
-    """On another machine: encode in this thread; the encoder is loaded once a process."""
-    return maker.make(partition, encoding, lambda items: None)
 
 
 class PartsFolder:
@@ -243,7 +228,7 @@ class PartsFolder:
                     f"{self.out} is inside the source {source.path}, and its files would become part of it; choose "
                     "another folder"
                 )
-        own = {MANIFEST, *self._own_files()} if self._manifest() else set()
+        own = {MANIFEST, *self._own_files()} if self.manifest() else set()
         foreign = sorted(name for name in self._names() if name not in own and not name.startswith("."))
         if foreign:
             more = f" and {len(foreign) - 1} more" if foreign[1:] else ""
@@ -257,17 +242,12 @@ class PartsFolder:
         parts = [name for name in self._own_files() if name.endswith(".arrow")]
         if parts:
             what = f"{self.path} has {count(len(parts), 'parts')} with vectors"
-            _check_same(maker, self._manifest() or {}, what)
+            _check_same(maker, self.manifest() or {}, what)
         if self.single and self.out.is_file() and self.out.stat().st_size:
             facts = read_facts(self.out)
             if facts is None:
                 raise FileError(f"{self.out} was not written by 'divscore embed'; {OTHER} it")
             _check_same(maker, facts.header, f"{self.out} has vectors")
-
-    def begun_for(self, source: Items) -> bool:
-        """Whether a job for this source began here."""
-        manifest = self._manifest() or {}
-        return (manifest.get("source"), manifest.get("origin")) == (source.name, _origin(source))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -281,7 +261,7 @@ class PartsFolder:
                     names = self._names()
                     for name in filter(TEMPORARY.fullmatch, names):  # of workers that were killed
                         (self.path / name).unlink(missing_ok=True)
-                    if self._manifest() and not self._own_files():
+                    if self.manifest() and not self._own_files():
                         (self.path / MANIFEST).unlink(missing_ok=True)
         finally:
             with suppress(OSError):
@@ -289,7 +269,7 @@ class PartsFolder:
 
     def begin(self, maker: PartMaker, partitions: Sequence[ItemPartition]) -> bool:
         """Write which parts will be here; return whether there were parts of another source or encoder."""
-        earlier = self._manifest()
+        earlier = self.manifest()
         old = self._own_files()
         parts = [{"file": each.file(0), "of": str(each)} for each in partitions]
         self._write(maker, parts, finished=False, earlier=old)
@@ -363,7 +343,7 @@ class PartsFolder:
 
     def _own_files(self) -> list[str]:
         """Parts in the folder that the manifest lists, and the listings of their skipped items."""
-        manifest = self._manifest() or {"parts": []}
+        manifest = self.manifest() or {"parts": []}
         listed = {*(part["file"] for part in manifest["parts"]), *manifest.get("earlier", [])}
         own = []
         for name in sorted(self._names()):
@@ -372,7 +352,7 @@ class PartsFolder:
                 own.append(name)
         return own
 
-    def _manifest(self) -> dict[str, Any] | None:
+    def manifest(self) -> dict[str, Any] | None:
         """The manifest, if `embed` wrote it."""
         try:
             manifest = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))

@@ -28,7 +28,6 @@ from divscore.jobs.cache import EMPTY, UNREADABLE, Cache, ItemVectors, default_c
 from divscore.jobs.cluster import Engines
 from divscore.jobs.engine import MEMORY_HINT, Engine
 from divscore.jobs.projection import Projection
-from divscore.sources import open as open_collection
 from divscore.sources.items import ItemBatch, Items
 from divscore.sources.manifest import ENCODER_KEY
 from divscore.sources.pictures import decode, read_picture
@@ -39,16 +38,12 @@ KEY_BYTES = 16
 FETCHES = 8  # remote pictures that are fetched at the same time
 # Items that a worker takes at a time. Fixed, because the batch size can change the last bits of a vector.
 CHUNK = {"image": 8, "text": 512}
-CRASHED = "crashed its worker"
 MOST_CRASHES = 3  # items in a row that may crash their worker
 FITTED_ON = 4096  # items of a sample
 INLINE = 24  # items for which it is not worth starting workers
 BLOCK = 4096  # items of a block of vectors
 SEVERAL = ("faces", "all")  # the option that gives an item more than one vector
 SKIP_HINT = "fix or remove it, or leave out --strict to skip such items"
-
-
-# One chunk of items, in whichever thread, process or machine.
 
 
 @dataclass(frozen=True)
@@ -70,12 +65,10 @@ def encode_chunk(spec: EncoderSpec, chunk: Chunk) -> list[ItemVectors]:
             raise UnseenError(unseen(path))
     encoder = load_encoder(spec)
     results: dict[int, ItemVectors] = {}
-    inputs: dict[int, Any] = {}
-    for at, content in enumerate(chunk.contents):
+    inputs: dict[int, Any] = dict(enumerate(chunk.contents))
+    for at, content in enumerate(chunk.contents if spec.kind == "image" else ()):
         try:
-            inputs[at] = content
-            if spec.kind == "image":
-                inputs[at] = decode(read_picture(content), enough=encoder.resolution)
+            inputs[at] = decode(read_picture(content), enough=encoder.resolution)
         except FileError as error:
             del inputs[at]
             results[at] = ItemVectors.none(UNREADABLE, str(error))
@@ -104,20 +97,16 @@ def _encode(encoder: Encoder, inputs: list[Any]) -> list[ItemVectors]:
     ]
 
 
-_LOADING = threading.Lock()
+_LOADING = threading.Lock()  # threads that need the same encoder wait for the first of them
+_load = lru_cache(maxsize=4)(EncoderSpec.load)
 
 
 def load_encoder(spec: EncoderSpec) -> Encoder:
     """Load an encoder, once a process. It has one thread, so that vectors do not depend on the number of cores."""
     with _LOADING:
-        return _load(spec)
-
-
-@lru_cache(maxsize=4)
-def _load(spec: EncoderSpec) -> Encoder:
-    if multiprocessing.parent_process() is not None:
-        warnings.filterwarnings("ignore", module="PIL")  # about odd metadata of pictures
-    return spec.load(threads=1)
+        if multiprocessing.parent_process() is not None:
+            warnings.filterwarnings("ignore", module="PIL")  # about odd metadata of pictures
+        return _load(spec, threads=1)
 
 
 def _try_read(content: str | bytes) -> bytes | FileError:
@@ -131,9 +120,6 @@ def fingerprint(content: str | bytes) -> bytes:
     """Digest of a text or a picture; the key of the cache."""
     data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
     return hashlib.blake2b(data, digest_size=KEY_BYTES).digest()
-
-
-# All items, in this process.
 
 
 class _Pending(NamedTuple):
@@ -199,16 +185,6 @@ class Encoding:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.engines.close(at_once=kind is not None)
 
-    def open(self, thing: Any, *, strict: bool = False, **options: Any) -> Table:
-        """Open a collection as vectors; items are encoded while they are read."""
-        source = open_collection(
-            thing, strict=strict, forced=self.forced and self.followed is None, **options
-        )
-        if isinstance(source, Table):
-            return source
-        self.fit(source)
-        return EncodedSource(source, self, strict=strict)
-
     def troubles(self) -> list[str]:
         """What went wrong with caches; it does not stop the work."""
         caches = [cache for cache in self._caches.values() if cache and cache.trouble]
@@ -236,7 +212,7 @@ class Encoding:
 
     def spec(self, kind: Kind, single: bool = False) -> EncoderSpec:
         """Encoder for items of a kind; `single` for one vector an item, as a labelled example has."""
-        options = tuple(each for each in self.options if not (single and each == SEVERAL))
+        options = tuple(option for option in self.options if not (single and option == SEVERAL))
         return EncoderSpec(self.name or DEFAULTS[kind], kind, self.model, options)
 
     def encoder(self, kind: Kind) -> Encoder:
@@ -294,26 +270,21 @@ class Encoding:
 
         def one_by_one(chunk: Chunk, reason: str) -> list[ItemVectors]:
             """A chunk killed its worker: find out which of its items did."""
-            first = in_flight[0]
-            ones = [
-                replace(chunk, label=first.batch.ids[at], contents=[content])
-                for at, content in zip(first.unknown, chunk.contents, strict=True)
+            nonlocal crashes
+            pending, results = in_flight[0], []
+            single = [
+                replace(chunk, label=pending.batch.ids[at], contents=[content])
+                for at, content in zip(pending.unknown, chunk.contents, strict=True)
             ]
-            nonlocal crashes
-            results = []
-            for _, (result,) in engine.map(work, ones, killed=crashed):
+            skip = ItemVectors.none(UNREADABLE, "crashed its worker")
+            for item, (result,) in engine.map(work, single, killed=lambda item, reason: [skip]):
                 results.append(result)
-                crashes = crashes if result.reason == CRASHED else 0
+                crashes = crashes + 1 if result is skip else 0
+                if crashes >= MOST_CRASHES:  # the machine is the reason, not the items
+                    raise DivscoreError(
+                        f"the workers died on {crashes} items in a row, the last of them {item}. {MEMORY_HINT}"
+                    )
             return results
-
-        def crashed(chunk: Chunk, reason: str) -> list[ItemVectors]:
-            nonlocal crashes
-            crashes += 1
-            if crashes >= MOST_CRASHES:
-                raise DivscoreError(
-                    f"the workers died on {crashes} items in a row, the last of them {chunk}. {MEMORY_HINT}"
-                )
-            return [ItemVectors.none(UNREADABLE, CRASHED)]
 
         try:
             for _, fresh in engine.map(
@@ -323,8 +294,8 @@ class Encoding:
                 results = pending.known | dict(zip(pending.unknown, fresh, strict=True))
                 if cache is not None:
                     # What cannot be read now may be readable another time.
-                    new = {pending.keys[at]: results[at] for at in pending.unknown}
-                    cache.add({key: each for key, each in new.items() if each.kind != UNREADABLE})
+                    readable = [at for at in pending.unknown if results[at].kind != UNREADABLE]
+                    cache.add({pending.keys[at]: results[at] for at in readable})
                 yield pending.batch, [results[at] for at in range(len(pending.batch))]
         finally:
             if cache is not None:
@@ -353,7 +324,8 @@ class Encoding:
                     yield ItemBatch([batch.contents[at] for at in keep], [batch.ids[at] for at in keep])
                 position += len(batch)
 
-        results = [each for _, some in self.run(sample(), source.kind, rows=len(chosen)) for each in some]
+        encoded = self.run(sample(), source.kind, rows=len(chosen))
+        results = [result for _, batch in encoded for result in batch]
         return stack_vectors(results, self.encoder(source.kind).dimension)
 
     def _cache(self, spec: EncoderSpec) -> Cache | None:
@@ -361,9 +333,8 @@ class Encoding:
             self._caches[spec] = None
             if self.cache and spec.info.costly:
                 encoder = load_encoder(spec)
-                self._caches[spec] = Cache(
-                    self.cache, f"{encoder.identity} {encoder.variant}", encoder.dimension
-                )
+                identity = f"{encoder.identity} {encoder.variant}"
+                self._caches[spec] = Cache(self.cache, identity, encoder.dimension)
         return self._caches[spec]
 
 
@@ -460,12 +431,9 @@ class EncodedSource(Table):
         if len(self.problems) < PROBLEMS_KEPT:
             self.problems.append(problem)
 
-    def skipped(self, value: str | None = None) -> dict[str, int]:
-        """Count the skipped items by kind: those with one value of the first extra column, or all."""
-        kinds = dict.fromkeys((UNREADABLE, EMPTY), 0)
-        for (kind, values), count in self.skips.items():
-            if value is None or values[0] == value:
-                kinds[kind] += count
-        if value is None:
-            kinds[UNREADABLE] += self.items.unreadable
+    def skipped(self) -> dict[str, int]:
+        """Count the skipped items by kind."""
+        kinds = {UNREADABLE: self.items.unreadable, EMPTY: 0}
+        for (kind, _), number in self.skips.items():
+            kinds[kind] += number
         return kinds

@@ -145,10 +145,14 @@ class Engine:
                     in_flight.append((task, future))
                 if not in_flight:
                     return
+                task = in_flight[0][0]
                 result = self._first(work, in_flight, killed)
                 if large:
                     window = max(2, min(most, RESULT_BYTES // max(1, int(getattr(result, "nbytes", 0)))))
-                yield in_flight.popleft()[0], result
+                in_flight.popleft()
+                yield task, result
+        except BrokenExecutor as error:
+            raise DivscoreError(f"the workers died, the last of them on {task}. {MEMORY_HINT}") from error
         finally:
             for _, future in in_flight:
                 future.cancel()
@@ -167,8 +171,6 @@ class Engine:
                 raise DivscoreError(
                     f"the workers dropped {task}: were they stopped? Start them, then run the command again"
                 ) from error
-            except BrokenExecutor as error:
-                raise self._broken(task) from error
             if attempt == self.attempts:
                 break
             if attempt + 1 == self.attempts:
@@ -191,10 +193,7 @@ class Engine:
 
     def _submit(self, work: Any, task: T) -> Future[Any]:
         if self._executor is not None:
-            try:
-                return self._executor.submit(work, task)
-            except BrokenExecutor as error:
-                raise self._broken(task) from error
+            return self._executor.submit(work, task)
         if self._own is None:
             self._own = (ProcessPool if self.processes else ThreadPoolExecutor)(self.workers)
         if self.processes:
@@ -203,6 +202,3 @@ class Engine:
 
     def _wait(self, work: Any, task: object, future: Future[R]) -> R:
         return future.result()
-
-    def _broken(self, task: object) -> DivscoreError:
-        return DivscoreError(f"the workers died, the last of them on {task}. {MEMORY_HINT}")

@@ -137,7 +137,12 @@ class PartMaker:
         """Tells whether a part is the one that this job would make."""
         return _digest(self.header, partition.signature, part)
 
-    def make(self, partition: ItemPartition, encoding: Encoding, progress: Callable[[int], None]) -> Made:
+    def make(
+        self,
+        encoding: Encoding,
+        partition: ItemPartition,
+        progress: Callable[[int], None] = lambda items: None,
+    ) -> Made:
         """Make the parts of a partition that do not exist yet."""
         number, items = partition.done, 0
         part = _Part(self, encoding)

@@ -75,7 +75,13 @@ def read_control(
         Further items on which a projection (``pca``) is fitted.
     """
     if isinstance(thing, (str, os.PathLike)) and is_control(thing):
-        control = _load(thing, attribute, order)
+        control = load_control(thing)
+        if attribute is not None and re.sub(r"\s*[×*]\s*", CROSS, attribute) != control.attribute:
+            raise MismatchError(
+                f"{os.fspath(thing)} is a control set for '{control.attribute}', not for '{attribute}'; leave out "
+                "--attribute"
+            )
+        control = control if order is None else control.with_order(order)
         saved = Path(thing) / PROJECTION
         encoding.expect(control.encoder, Projection.load(saved) if saved.is_file() else None)
         return control
@@ -145,14 +151,14 @@ def open_labelled(
                 _sub_folders(pictures.path, run.ids, pictures.name)
             return pictures
         thing = inside
-    names = [name.strip() for name in re.split("[×*]", attribute)] if attribute else [GROUP]
-    asked: dict[str, Any] = {"exclude": names, "form": form, "forced": encoding.forced}
+    names = _factors(attribute) if attribute else [GROUP]
+    options: dict[str, Any] = {"exclude": names, "form": form, "forced": encoding.forced}
     try:
-        source = open_collection(thing, column=column or likely_column, **asked)
+        source = open_collection(thing, column=column or likely_column, **options)
     except FileError:
         if column or not likely_column:
             raise
-        source = open_collection(thing, **asked)  # the examples name their column differently
+        source = open_collection(thing, **options)  # the examples name their column differently
     if isinstance(source, Items) and source.table is None:
         raise ControlError(
             f"{source.path} names images without their groups; name the folder with one sub-folder for each group, or "
@@ -161,14 +167,9 @@ def open_labelled(
     return source
 
 
-def _load(path: str | os.PathLike[str], attribute: str | None, order: Sequence[str] | None) -> ControlSet:
-    control = load_control(path)
-    if attribute is not None and re.sub(r"\s*[×*]\s*", CROSS, attribute) != control.attribute:
-        raise MismatchError(
-            f"{os.fspath(path)} is a control set for '{control.attribute}', not for '{attribute}'; leave out "
-            "--attribute"
-        )
-    return control if order is None else control.with_order(order)
+def _factors(attribute: str) -> list[str]:
+    """The columns of an attribute: "gender×tone" has two."""
+    return [name.strip() for name in re.split("[×*]", attribute)]
 
 
 def _attributes(table: Table, attribute: str | None, source: Items | Table) -> list[str]:
@@ -179,9 +180,7 @@ def _attributes(table: Table, attribute: str | None, source: Items | Table) -> l
             "Parquet, Arrow, CSV or JSON lines"
         )
     if attribute is not None:
-        names = (
-            [attribute] if attribute in table.columns else [n.strip() for n in re.split("[×*]", attribute)]
-        )
+        names = [attribute] if attribute in table.columns else _factors(attribute)
         unknown = [name for name in names if name not in table.columns]
         if unknown:
             raise FileError(

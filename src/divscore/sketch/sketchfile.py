@@ -52,7 +52,7 @@ class SketchFile:
 
 
 @dataclass(frozen=True)
-class _Header:
+class _SketchHeader:
     """What all collections of a file have in common, as JSON."""
 
     format: str
@@ -217,7 +217,7 @@ def _write(path: PathLike, sketches: Sketches, missing: Missing) -> None:
     check_writable(path, "sketch")
     table, names = sketches.table, list(sketches.names)
     joint = 0 if table.joint is None else table.joint.k
-    header = _Header(FORMAT, table.origin, table.sample.k, joint, SKIPS, missing)
+    header = _SketchHeader(FORMAT, table.origin, table.sample.k, joint, SKIPS, missing)
     state = hashlib.blake2b(header.json)
     at = np.fromiter(sketches.names.values(), dtype=np.intp, count=len(names))
     size = max(1, GROUP // (table.sample.k * table.origin.dimension))
@@ -300,7 +300,7 @@ def _read(path: PathLike) -> _Stored:
     return _opened(path, _stored)
 
 
-def _opened(path: PathLike, read: Callable[[Any, _Header], T]) -> T:
+def _opened(path: PathLike, read: Callable[[Any, _SketchHeader], T]) -> T:
     """Open a file and check its header; whatever is wrong with its content becomes one kind of error."""
     import pyarrow.parquet as pq
 
@@ -317,7 +317,7 @@ def _opened(path: PathLike, read: Callable[[Any, _Header], T]) -> T:
                 raise FileError(
                     f"{path} has format {version[:40]!r}; this version reads {FORMAT}. Sketch the collection again"
                 )
-            return read(file, read_json(_Header, header, where))
+            return read(file, read_json(_SketchHeader, header, where))
     except OSError as error:
         if error.errno is None:  # raised by Arrow: the content is wrong
             raise _damaged(path, error) from error
@@ -328,7 +328,7 @@ def _opened(path: PathLike, read: Callable[[Any, _Header], T]) -> T:
         raise _damaged(path, error) from error
 
 
-def _stored(file: Any, header: _Header) -> _Stored:
+def _stored(file: Any, header: _SketchHeader) -> _Stored:
     state = hashlib.blake2b(replace(header, checksum="").json)
     parts: list[Columns] = []
     for group in range(file.num_row_groups):
@@ -371,7 +371,7 @@ def _decoded(values: NDArray[Any], sizes: NDArray[np.int64]) -> list[str]:
     ]
 
 
-def _table(columns: Columns, header: _Header) -> SketchTable:
+def _table(columns: Columns, header: _SketchHeader) -> SketchTable:
     """Put sketches together again. A checksum only shows that a file is as somebody wrote it: check the numbers too."""
     origin, n = header.origin, len(columns["count"][1])
     _demand(origin.seed < 1 << 64, "its seed is too large")

@@ -10,7 +10,7 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
@@ -129,6 +129,11 @@ class ClusterEngine(Engine):
                     ) from error
                 raise DeadlyTaskError(
                     f"{task}: several workers died on it, one after the other. Do they have enough memory?"
+                ) from error
+            except CancelledError as error:
+                raise DivscoreError(
+                    f"the cluster at {self.address} dropped {task}: was it stopped? Start it, then run the command "
+                    "again"
                 ) from error
             now = time.monotonic()
             empty_since = None if self._threads() else empty_since or now

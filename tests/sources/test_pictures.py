@@ -187,6 +187,16 @@ def test_damaged_orientation_leaves_the_picture() -> None:
     np.testing.assert_array_equal(decode(data), np.asarray(blocks()))
 
 
+@pytest.mark.parametrize("form", ["JPEG", "PNG"])
+@pytest.mark.parametrize(("kind", "cut"), [(2, 0), (2, 6), (99, 0)])
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's, about the metadata
+def test_a_photo_with_damaged_metadata_is_still_turned(form: str, kind: int, cut: int) -> None:
+    tags = [struct.pack("<HHII", 274, 3, 1, 6), struct.pack("<HHII", 305, kind, 400, 60_000)]
+    exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, len(tags)) + b"".join(tags) + bytes(4)
+    data = stored(Image.new("RGB", (64, 40)), form, exif=exif[: len(exif) - cut])
+    assert decode(data).shape == (64, 40, 3)
+
+
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP"])
 def test_enough_keeps_the_shorter_side(form: str) -> None:
     picture = Image.new("RGB", (1300, 900), "#336699")

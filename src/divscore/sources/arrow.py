@@ -144,6 +144,7 @@ class ParquetFile(ArrowTable):
 
     def pieces(self, rows: int | None = None) -> list[Piece]:
         """Consecutive row groups, gathered until they have `PIECE_ROWS` rows."""
+        # A reader can begin only where a row group does; small ones are joined, as each piece opens the file.
         pieces: list[Piece] = []
         start = first = count = 0
         for group in range(self._footer.num_row_groups):
@@ -170,6 +171,7 @@ class ParquetFile(ArrowTable):
         import pyarrow.parquet as pq
 
         source = self.location.open() if self.location.remote else self.location.url
+        # The footer is read once: it is megabytes long in a file of many columns or row groups.
         options = {"pre_buffer": False, "buffer_size": READ_AT_ONCE, "metadata": self._footer}
         with pq.ParquetFile(source, **options) as file:
             yield file

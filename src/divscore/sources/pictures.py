@@ -224,6 +224,8 @@ def _rgb(picture: Image) -> Image:
 
 
 def _upright(picture: Image, stored: ImageFile) -> Image:
+    # Not ImageOps.exif_transpose: a converted picture has lost the tags of its TIFF file, and the stored one would be
+    # turned at full size, before it is reduced, which takes memory and gives other pixels.
     from PIL import Image
 
     try:

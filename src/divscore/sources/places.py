@@ -28,18 +28,8 @@ WILDCARDS = frozenset("*?[")
 EXTRAS = {"s3": "s3", "s3a": "s3"}
 READ_AHEAD = 4 << 20
 COPY = "simplecache::"  # before an address: fsspec then reads a local copy
-# RuntimeError and NotImplementedError are what zipfile raises for encrypted and unknown members.
-DAMAGE = (
-    OSError,
-    ValueError,
-    EOFError,
-    KeyError,
-    NotImplementedError,
-    RuntimeError,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
-)
+# What readers raise for damaged files; zipfile raises RuntimeError for encrypted and unknown members.
+DAMAGE = (OSError, ValueError, EOFError, KeyError, RuntimeError, struct.error, zipfile.BadZipFile, zlib.error)
 WHOLE = frozenset({".csv", ".tsv", ".jsonl", ".ndjson", ".txt", ".text", ".lst"})
 # What stores say about the content or time of a file, the most reliable first.
 MARKS = (
@@ -155,12 +145,10 @@ class Location:
 
     def check(self) -> None:
         """Refuse a file that does not exist, a folder, and an empty file."""
-        if self.remote and not self.exists():
-            raise FileError(f"{self.label} does not exist; check the address and your access to it")
-        if not self.remote and not os.path.exists(self.url):
-            raise FileError(
-                f"{self.label} does not exist; check the path (quote a pattern such as 'data/*.npy')"
-            )
+        if not (self.exists() if self.remote else os.path.exists(self.url)):
+            path = "check the path (quote a pattern such as 'data/*.npy')"
+            fix = "check the address and your access to it" if self.remote else path
+            raise FileError(f"{self.label} does not exist; {fix}")
         if not self.remote and os.path.isdir(self.url):
             raise FileError(f"{self.label} is a folder, expected a file of vectors; name a file in it")
         if (self.remote or os.path.isfile(self.url)) and self.size() == 0:

@@ -26,15 +26,11 @@ VECTOR_FORMATS: dict[str, type[Table]] = {
     ".npy": NpyFile,
     ".npz": NpzFile,
     ".parquet": ParquetFile,
-    ".arrow": IpcFile,
-    ".feather": IpcFile,
-    ".ipc": IpcFile,
-    ".csv": DelimitedFile,
-    ".tsv": DelimitedFile,
-    ".jsonl": JsonLinesFile,
-    ".ndjson": JsonLinesFile,
+    **dict.fromkeys((".arrow", ".feather", ".ipc"), IpcFile),
+    **dict.fromkeys((".csv", ".tsv"), DelimitedFile),
+    **dict.fromkeys((".jsonl", ".ndjson"), JsonLinesFile),
 }
-FORMATS: dict[str, type[Table]] = {**VECTOR_FORMATS, ".txt": LinesFile, ".text": LinesFile, ".lst": LinesFile}
+FORMATS: dict[str, type[Table]] = {**VECTOR_FORMATS, **dict.fromkeys((".txt", ".text", ".lst"), LinesFile)}
 OPENED_AT_ONCE = 16  # remote files, which answer slowly
 
 

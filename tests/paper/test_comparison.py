@@ -28,10 +28,10 @@ from divscore.control.selection import select_adaptive, select_dpp, select_rando
 from divscore.control.similarity import COSINE, Similarity
 from divscore.errors import ControlError, InputError, MissingExtraError
 from divscore.paper.comparison import (
-    FEW_HELD,
     FEW_HELD_OUT,
     FEW_ITEMS,
     FEW_LABELS,
+    FEW_REST,
     FEW_SPLITS,
     QUAPY,
     Compared,
@@ -61,7 +61,7 @@ def write(path: Path, pool: ControlSet) -> Path:
 
 @pytest.fixture(scope="module")
 def found() -> Comparison:
-    return compare(pool_of([120, 120]), Setup((30, 60), repetitions=2, collection=60))
+    return compare(pool_of([120, 120]), Setup((30, 60), repetitions=2, collection_size=60))
 
 
 def test_every_method_is_asked_with_every_number_of_labels(found: Comparison) -> None:
@@ -148,7 +148,7 @@ def test_likelihood_does_well_where_groups_are_apart(found: Comparison) -> None:
 
 @pytest.mark.slow
 def test_the_outcome_does_not_depend_on_the_number_of_workers() -> None:
-    pool, setup = pool_of([60, 60]), Setup((30,), repetitions=2, collection=40)
+    pool, setup = pool_of([60, 60]), Setup((30,), repetitions=2, collection_size=40)
     one, two = (compare(pool, setup, workers=workers) for workers in (1, 2))
     bare = [[repr(replace(a, prepared=0.0, seconds=0.0)) for a in c.answers] for c in (one, two)]
     assert bare[0] == bare[1]
@@ -156,7 +156,7 @@ def test_the_outcome_does_not_depend_on_the_number_of_workers() -> None:
 
 @pytest.mark.slow
 def test_three_groups() -> None:
-    found = compare(pool_of([60, 60, 60], gap=4.0), Setup((60,), repetitions=2, collection=60))
+    found = compare(pool_of([60, 60, 60], gap=4.0), Setup((60,), repetitions=2, collection_size=60))
     assert "self-training" not in [row.title for row in found.rows]
     assert all(0 <= a.truth <= 1 for a in found.answers)
     error = {row.method: row.summary.mae for row in found.rows}
@@ -182,7 +182,7 @@ def test_the_usual_numbers_of_labels_as_far_as_the_pool_allows(
 
 
 def test_a_pool_that_is_too_small_says_how_many_are_needed() -> None:
-    with pytest.raises(ControlError, match=f"only 7 of 'b' in the pool; .* at least {FEW_LABELS + FEW_HELD}"):
+    with pytest.raises(ControlError, match=f"only 7 of 'b' in the pool; .* at least {FEW_LABELS + FEW_REST}"):
         usable_labels(pool_of([40, 7]), None)
     with pytest.raises(
         InputError, match=r"--labels 100: .* of the 100 labelled .* label about 16 more"
@@ -240,7 +240,7 @@ def comparison(*told: tuple[Compared, list[Answer]], pool: int = 400, collection
     rows = tuple(row for row, _ in told)
     answers = tuple(replace(a, items=min(a.items, collection)) for _, some in told for a in some)
     splits = len({a.repetition for a in answers})
-    setup = Setup(tuple(sorted({row.labels for row in rows})), repetitions=splits, collection=collection)
+    setup = Setup(tuple(sorted({row.labels for row in rows})), repetitions=splits, collection_size=collection)
     return Comparison("letter", ("a", "b"), pool, setup, rows, answers)
 
 
@@ -458,7 +458,7 @@ def test_a_run_that_is_stopped_leaves_no_processes_and_no_files(tmp_path: Path, 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("quapy") is None, reason="QuaPy is not installed")
 def test_quapy_takes_part() -> None:
-    setup = Setup((40,), repetitions=2, collection=40, quapy=True, only=QUAPY)
+    setup = Setup((40,), repetitions=2, collection_size=40, quapy=True, only=QUAPY)
     found, again = (compare(pool_of([60, 60]), setup) for _ in range(2))
     assert [row.title for row in found.rows] == [f"QuaPy {name}" for name in QUAPY]
     assert all(row.summary.mae < 0.4 for row in found.rows)

@@ -14,13 +14,6 @@ def data(count: int = 8) -> LabelledData:
     return LabelledData("some", vectors, {"gender": gender}, ids, "faces/1")
 
 
-def test_take_keeps_rows_in_their_order() -> None:
-    women = data().take(np.array([4, 0, 2]))
-    assert women.ids == ("4.jpg", "0.jpg", "2.jpg")
-    assert set(women.columns["gender"]) == {"female"}
-    assert np.array_equal(women.vectors, data().vectors[[4, 0, 2]])
-
-
 def test_control_set_of_some_rows() -> None:
     control = data().control(np.array([5, 0, 2, 1]), "gender", ("male", "female"))
     assert control.groups == ("male", "female")

@@ -97,17 +97,17 @@ class FaceEncoder:
         """Faces of an image by size, from the first search that finds any."""
         if min(picture.shape[:2]) < SMALLEST:
             return []
-        for how in SEARCHES[self.variant]:
-            if faces := self.search(picture, how):
+        for way in SEARCHES[self.variant]:
+            if faces := self.search(picture, way):
                 return sorted(faces, key=lambda face: face.rank)
         return []
 
-    def search(self, picture: Picture, how: Search) -> list[Face]:
+    def search(self, picture: Picture, way: Search) -> list[Face]:
         """Faces that one search finds."""
         height, width = picture.shape[:2]
-        scale = min(how.zoom, math.sqrt(how.pixels / (height * width)))
+        scale = min(way.zoom, math.sqrt(way.pixels / (height * width)))
         view = _scaled(picture, scale)
-        border = round(how.margin * min(view.shape[:2]))
+        border = round(way.margin * min(view.shape[:2]))
         if border:
             view = np.pad(view, ((border, border), (border, border), (0, 0)), mode="edge")
         boxes, scores, _ = self._detector.run(view, 0)

@@ -303,14 +303,14 @@ class ImageConfig:
         return size
 
     def _normalisation(self) -> Normalisation:
-        given = {"mean", "std"} & self.options.keys()
+        stated = {"mean", "std"} & self.options.keys()
         if "normalise" in self.options:
-            if given:
+            if stated:
                 raise InputError("normalise and mean or std were both given; pass one or the other")
             return NORMALISATIONS[self.options["normalise"]]
-        if not given and (stated := self.settings.normalisation()):
-            return stated
-        texts = self.options if given else self.metadata
+        if not stated and (configured := self.settings.normalisation()):
+            return configured
+        texts = self.options if stated else self.metadata
         if not {"mean", "std"} & texts.keys():
             raise InputError(
                 f"{self.name} does not say how its images are normalised: there is no {IMAGE_CONFIG} next to it and no "

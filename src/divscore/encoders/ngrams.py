@@ -75,7 +75,7 @@ class NgramEncoder:
         )
         if len(points) <= 2 * LETTERS:  # a very long text is counted in parts, to save memory
             places = iter([np.concatenate(list(places))])
-        signed = sum(np.bincount(each, minlength=nowhere + 1) for each in places)
+        signed = sum(np.bincount(part, minlength=nowhere + 1) for part in places)
         signed = np.asarray(signed)[:nowhere].reshape(len(marked), 2, self.dimension)
         counts = signed[:, 0] - signed[:, 1]
         norm = np.sqrt(np.vecdot(counts, counts).astype(np.float64))

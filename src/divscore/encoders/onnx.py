@@ -65,8 +65,8 @@ class Session:
             self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's errors have no base class of their own
             raise FileError(f"{self.name} is not a valid ONNX model ({_first_line(error)})") from error
-        self.inputs = tuple(_port(each) for each in self._session.get_inputs())
-        self.outputs = tuple(_port(each) for each in self._session.get_outputs())
+        self.inputs = tuple(_port(node) for node in self._session.get_inputs())
+        self.outputs = tuple(_port(node) for node in self._session.get_outputs())
         self.metadata: Mapping[str, str] = dict(self._session.get_modelmeta().custom_metadata_map)
 
     @property
@@ -160,8 +160,8 @@ def choose_output(
         port = usable[name]
     else:
         ranks: dict[int, list[Port]] = {2: [], 3: [], 4: []}
-        for each in usable.values():
-            ranks[each.rank].append(each)
+        for candidate in usable.values():
+            ranks[candidate.rank].append(candidate)
         likely = [usable[name] for name in preferred if name in usable]
         likely += ranks[2] if len(ranks[2]) == 1 else ranks[3] or ([] if ranks[2] else ranks[4])
         if not likely:

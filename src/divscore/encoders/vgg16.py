@@ -119,16 +119,16 @@ def _open_tensors(path: Path) -> Iterator[tuple[dict[str, _Tensor], bool]]:
 def read_weights(path: Path) -> tuple[Style, Weights]:
     """Read and check a file, in torchvision's layout; the last layer, of 1,000 classes, is not read."""
     with _open_tensors(path) as (tensors, is_hdf5):
-        some = listed(sorted(tensors), 4) or "no tensors"
+        known_names = listed(sorted(tensors), 4) or "no tensors"
         style: Style = "timm" if "pre_logits.fc1.weight" in tensors else "torchvision"
         if is_hdf5:
-            style, names = "keras", _keras_names(path, tensors, some)
+            style, names = "keras", _keras_names(path, tensors, known_names)
         elif f"{DENSE[style][0]}.weight" in tensors:
             names = _torch_names(path, tensors, style)
         else:
             raise FileError(
                 f"{path} has neither classifier.0.weight (torchvision's name) nor pre_logits.fc1.weight (timm's); "
-                f"expected the weights of a whole VGG-16. It has {some}"
+                f"expected the weights of a whole VGG-16. It has {known_names}"
             )
 
         def read(name: str, shape: tuple[int, ...]) -> Array:
@@ -151,7 +151,7 @@ def read_weights(path: Path) -> tuple[Style, Weights]:
         for layer, (weight, bias) in zip(LAYERS, names, strict=True):
             for name in (weight, bias):
                 if name not in tensors:
-                    raise FileError(f"{path} has no tensor {name}, which VGG-16 has; it has {some}")
+                    raise FileError(f"{path} has no tensor {name}, which VGG-16 has; it has {known_names}")
             out = math.prod(tensors[bias].shape)
             is_dense = layer.startswith("fc")
             side = {"fc1": SIDE, "fc2": 1}.get(layer, 3)
@@ -180,7 +180,7 @@ def _torch_names(path: Path, tensors: Mapping[str, _Tensor], style: Style) -> li
     return names
 
 
-def _keras_names(path: Path, tensors: Mapping[str, _Tensor], some: str) -> list[tuple[str, str]]:
+def _keras_names(path: Path, tensors: Mapping[str, _Tensor], known_names: str) -> list[tuple[str, str]]:
     """Each layer's kernel and bias, in whatever groups a version of Keras put them."""
     by_layer: dict[str, list[str]] = {layer: [] for layer in LAYERS}
     for name in sorted(tensors):
@@ -191,17 +191,17 @@ def _keras_names(path: Path, tensors: Mapping[str, _Tensor], some: str) -> list[
             if re.fullmatch(r"block\d+_conv\d+", group):
                 raise FileError(f"{path} has the layer {group} of a VGG of another depth; expected VGG-16")
     names = []
-    for layer, found in by_layer.items():
-        if not found:
+    for layer, members in by_layer.items():
+        if not members:
             hint = ", which files called notop do not have" if layer.startswith("fc") else ""
             raise FileError(
-                f"{path} has no layer {layer}{hint}; expected Keras' VGG16 with its top. It has {some}"
+                f"{path} has no layer {layer}{hint}; expected Keras' VGG16 with its top. It has {known_names}"
             )
-        kernels = [name for name in found if len(tensors[name].shape) > 1]
-        biases = [name for name in found if len(tensors[name].shape) == 1]
+        kernels = [name for name in members if len(tensors[name].shape) > 1]
+        biases = [name for name in members if len(tensors[name].shape) == 1]
         if len(kernels) != 1 or len(biases) != 1:
             raise FileError(
-                f"{path}: the layer {layer} has {', '.join(found)}; expected one kernel and one bias"
+                f"{path}: the layer {layer} has {', '.join(members)}; expected one kernel and one bias"
             )
         names.append((kernels[0], biases[0]))
     return names

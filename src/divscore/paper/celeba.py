@@ -50,7 +50,7 @@ PARTITIONS = ("train", "validation", "test")
 MALE = "Male"
 GENDER = Attribute("gender", "gender", ("female", "male"))
 FEWEST, LEAST_WOMEN = 50, 0.1  # the authors' rule
-NOT_ASKED = ("Attractive", "Blurry", "Pale_Skin")
+NOT_ASKED = (GENDER.column, MALE, "Attractive", "Blurry", "Pale_Skin")
 FORM = "expected the number of pictures, a line of attribute names, then '000001.jpg -1 1 …' for each picture"
 
 
@@ -109,9 +109,9 @@ def _stored(
     kept: list[NDArray[Any]] = []
     order: list[int] = []
     for block in opened:
-        of = block.values[column] if column else [next(names) for _ in block.vectors]
+        block_ids = block.values[column] if column else [next(names) for _ in block.vectors]
         # Of several faces of one picture the first, which is the largest, counts.
-        places = [position.pop(PurePosixPath(name).name, -1) for name in of]
+        places = [position.pop(PurePosixPath(name).name, -1) for name in block_ids]
         inside = [at for at, place in enumerate(places) if place >= 0]
         kept.append(block.vectors[inside])
         order += [places[at] for at in inside]
@@ -191,17 +191,11 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise unreadable(path, error) from error
 
 
-def attribute_names(
-    data: LabelledData, names: Sequence[str] = (), *, women: float = LEAST_WOMEN, fewest: int = FEWEST
-) -> tuple[str, ...]:
-    """Attributes whose pictures make a collection by the authors' rule (see above), of all or of `names`.
-
-    The test partition gives the paper's 29.
-    """
+def attribute_names(data: LabelledData) -> list[str]:
+    """Attributes that make a collection by the authors' rule (see above): 29 in the test partition."""
     female = data.column(GENDER.column) == "female"
-    asked = names or [n for n in data.columns if n not in (GENDER.column, MALE, *NOT_ASKED)]
-    masks = {name: data.column(name) == "yes" for name in asked}
-    return tuple(n for n, mask in masks.items() if mask.sum() >= fewest and female[mask].mean() >= women)
+    masks = {name: column == "yes" for name, column in data.columns.items() if name not in NOT_ASKED}
+    return [n for n, mask in masks.items() if mask.sum() >= FEWEST and female[mask].mean() >= LEAST_WOMEN]
 
 
 # The experiment.
@@ -242,13 +236,13 @@ def work(data: LabelledData, repetition: int, part: int, settings: Settings) -> 
     return Batch(answers, [], audit_collections(labelled, collections))
 
 
-def check(found: Findings) -> Iterator[tuple[Any, dict[str, Any]]]:
+def check(findings: Findings) -> Iterator[tuple[Any, dict[str, Any]]]:
     """The paper's claims with the values that they are checked by."""
-    by = {(p.method, p.at): p.mae for p in found.points}
+    by = {(p.method, p.at): p.mae for p in findings.points}
     names = [name for method, name in by if method == "adaptive"]
     drawn = [error for (method, _), error in by.items() if method == "random-proportional"]
     values = {
-        "gender": found.accuracy["gender"],
+        "gender": findings.accuracy["gender"],
         "ahead": sum(by["adaptive", name] < by["random-balanced", name] for name in names),
         "count": len(names),
         "almost_all": 0.9 * len(names),
@@ -258,13 +252,18 @@ def check(found: Findings) -> Iterator[tuple[Any, dict[str, Any]]]:
     yield TEXTS["celeba"]["claims"], values
 
 
-def report(found: Findings) -> Report:
+def report(findings: Findings) -> Report:
     """The tables and figures of CelebA."""
     stems = {"attributes": FIGURE, "appendix": APPENDIX}
     drawn = {
-        stem: collection_figure(found.points, found.some(keys), ["gender"]) for stem, keys in stems.items()
+        stem: collection_figure(findings.points, findings.select(keys), ["gender"])
+        for stem, keys in stems.items()
     }
-    return {"collections": trust_table(found, "attribute", found.some(FIGURE), "collection")}, drawn, {}
+    return (
+        {"collections": trust_table(findings, "attribute", findings.select(FIGURE), "collection")},
+        drawn,
+        {},
+    )
 
 
 EXPERIMENT = Experiment(

@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ QUAPY = ("EMQ", "PACC", "KDEyML")
 STRENGTHS = (0.1, 1.0, 10.0, 100.0, 1000.0)  # values of C
 FOLDS = 5
 LABELS = (50, 100, 200)
-FEW_LABELS, FEW_HELD = 5, 8  # of every group: to label, to draw collections from
+FEW_LABELS, FEW_REST = 5, 8  # of every group: to label, to draw collections from
 LEADS = (0.0, 0.5, 1.0)  # shares of the leading group if there are more than two
 SCHEMA = "divscore.compare/1"
 FILES = ("comparison.json", "comparison.csv", "comparison.svg", "comparison.png")
@@ -69,31 +69,32 @@ def candidates(counts: Sequence[int], size: int, *, quapy: bool = False) -> tupl
     labels, groups, balanced = sum(counts), len(counts), len(counts) * min(counts)
     chosen = min(max(2 * groups, min(size, labels // 2)), balanced)
     sets: dict[str, tuple[str, Choose]] = {
-        "random-balanced": ("random", lambda each: each.balanced(chosen)),
+        "random-balanced": ("random", lambda labelled: labelled.balanced(chosen)),
         "proportional": (
             "proportional",
-            lambda each: select_random(each.pool, chosen, balanced=False, seed=each.seed),
+            lambda labelled: select_random(labelled.pool, chosen, balanced=False, seed=labelled.seed),
         ),
-        "adaptive-0.1": ("adaptive α = 0.1", lambda each: select_adaptive(each.pool, chosen, alpha=0.1)),
-        "adaptive": ("adaptive α = 1", lambda each: select_adaptive(each.pool, chosen)),
+        "adaptive-0.1": (
+            "adaptive α = 0.1",
+            lambda labelled: select_adaptive(labelled.pool, chosen, alpha=0.1),
+        ),
+        "adaptive": ("adaptive α = 1", lambda labelled: select_adaptive(labelled.pool, chosen)),
         "adaptive-auto": (
             "adaptive α = auto",
-            lambda each: select_adaptive(each.pool, chosen, alpha="auto", seed=each.seed),
+            lambda labelled: select_adaptive(labelled.pool, chosen, alpha="auto", seed=labelled.seed),
         ),
-        "dpp": ("dpp", lambda each: select_dpp(each.pool, chosen)),
+        "dpp": ("dpp", lambda labelled: select_dpp(labelled.pool, chosen)),
         "all-balanced": ("random, all labels", all_balanced),
     }
     methods = [Method("likelihood", "likelihood", likelihood_with(whole_pool), labels)]
     for key, (title, choose) in sets.items():
-        prepare = divscore_with(choose)
         number = balanced if choose is all_balanced else chosen
+        prepare = divscore_with(choose)
         prepare = _where_possible(prepare) if key == "proportional" else prepare
         methods.append(Method(key, f"divscore, {title}", prepare, labels, paper=True, representatives=number))
     if groups == 2:
-        prepare = self_training_with(all_balanced, 5)
-        methods.append(
-            Method("ss-st", "self-training", prepare, labels, paper=True, representatives=balanced)
-        )
+        train = self_training_with(all_balanced, 5)
+        methods.append(Method("ss-st", "self-training", train, labels, paper=True, representatives=balanced))
     if quapy:
         # Imported before anything is computed, and not against the clock.
         try:
@@ -155,7 +156,7 @@ class Setup:
 
     labels: tuple[int, ...]
     repetitions: int = 20
-    collection: int = 200
+    collection_size: int = 200
     size: int = 50
     seed: int = 0
     quapy: bool = False
@@ -243,13 +244,13 @@ def work(data: LabelledData, repetition: int, attribute: Attribute, setup: Setup
     most = _quotas(counts, max(setup.labels))
     rest = np.concatenate([rows[n:] for rows, n in zip(order, most, strict=True)])
     collections = [
-        collect(data, attribute, compose(labels, rest, shares, setup.collection, rng), str(at), rng)
+        collect(data, attribute, compose(labels, rest, shares, setup.collection_size, rng), str(at), rng)
         for at, shares in enumerate(_compositions(len(counts)))
     ]
     batch = Batch()
     for number in setup.labels:
         quotas = _quotas(counts, number)
-        rows = np.concatenate([some[:n] for some, n in zip(order, quotas, strict=True)])
+        rows = np.concatenate([group[:n] for group, n in zip(order, quotas, strict=True)])
         labelled = Labelled.draw(data, attribute, rows, setup.size, rng, repetition)
         batch.answers.extend(
             ask(setup.candidates(quotas.tolist()), labelled, collections, f"{number} labels")
@@ -259,16 +260,16 @@ def work(data: LabelledData, repetition: int, attribute: Attribute, setup: Setup
 
 def usable_labels(pool: ControlSet, wanted: tuple[int, ...] | None) -> tuple[int, ...]:
     """Numbers of labels that a pool is large enough for: those wanted, or an error; by default the usual ones."""
-    few = [f"{n} of '{name}'" for name, n in pool.counts.items() if n < FEW_LABELS + FEW_HELD]
+    few = [f"{n} of '{name}'" for name, n in pool.counts.items() if n < FEW_LABELS + FEW_REST]
     if few:
         raise ControlError(
-            f"only {' and '.join(few)} in the pool; compare needs at least {FEW_LABELS + FEW_HELD} of every group, "
-            f"{FEW_LABELS} to label and {FEW_HELD} to draw collections from. Label more"
+            f"only {' and '.join(few)} in the pool; compare needs at least {FEW_LABELS + FEW_REST} of every group, "
+            f"{FEW_LABELS} to label and {FEW_REST} to draw collections from. Label more"
         )
     counts = np.array(list(pool.counts.values()))
     least = FEW_LABELS * len(counts)
     numbers = range(least, len(pool) + 1)
-    enough_left = (n for n in reversed(numbers) if (counts - _quotas(counts, n) >= FEW_HELD).all())
+    enough_left = (n for n in reversed(numbers) if (counts - _quotas(counts, n) >= FEW_REST).all())
     most = next(enough_left, least)
     if wanted is None:
         usual = tuple(n for n in LABELS if least <= n <= 2 * len(pool) // 3 and n <= most)
@@ -278,7 +279,7 @@ def usable_labels(pool: ControlSet, wanted: tuple[int, ...] | None) -> tuple[int
             raise InputError(f"--labels {number}: {len(counts)} groups need at least {least} labels")
         if number > most:
             raise InputError(
-                f"--labels {number}: {FEW_HELD} of every group are held out, so {most} of the {len(pool)} labelled "
+                f"--labels {number}: {FEW_REST} of every group are held out, so {most} of the {len(pool)} labelled "
                 f"examples are left to label; use --labels {most} or less, or label about {number - most} more"
             )
     return tuple(sorted(set(wanted)))
@@ -314,10 +315,10 @@ FEW_SPLITS, FEW_HELD_OUT, FEW_ITEMS = 10, 100, 50
 SURE = 0.05  # at twenty splits, coverage as promised is called low in about 2 % of comparisons
 
 
-def advice(found: Comparison) -> str:
+def advice(comparison: Comparison) -> str:
     """What to do, in a few sentences; then what weakens the advice, if anything does."""
-    most, splits = max(found.setup.labels), found.setup.repetitions
-    last = [row for row in found.rows if row.labels == most]
+    most, splits = max(comparison.setup.labels), comparison.setup.repetitions
+    last = [row for row in comparison.rows if row.labels == most]
     best = min(last, key=lambda row: row.summary.mae)
     ours = next(row for row in last if row.method == "likelihood")
     score = min((row for row in last if row.title.startswith("divscore")), key=lambda row: row.summary.mae)
@@ -325,19 +326,22 @@ def advice(found: Comparison) -> str:
     close = ours.summary.mae <= best.summary.mae + (best.summary.mae_se or 0.0)
     chosen = ours if close and ours.useful else best
     s = chosen.summary
-    less = [row for row in found.rows if row.method == chosen.method and row.labels < most]
+    less = [row for row in comparison.rows if row.method == chosen.method and row.labels < most]
     fewer = max(less, key=lambda row: row.labels, default=chosen)
     helps = fewer.summary.mae / max(s.mae, 1e-9) > HELPS
-    smallest, small = found.items[0], found.setup.collection < FEW_ITEMS
+    smallest, small = comparison.items[0], comparison.setup.collection_size < FEW_ITEMS
     little = [
         (splits < FEW_SPLITS, f"{splits} splits"),
-        (found.held_out < FEW_HELD_OUT, f"{found.held_out} held-out examples"),
+        (comparison.held_out < FEW_HELD_OUT, f"{comparison.held_out} held-out examples"),
         (smallest < FEW_ITEMS, f"collections of only {smallest} items"),
     ]
     take = [
         (splits < FEW_SPLITS, "more --repetitions"),
         (smallest < FEW_ITEMS and small, "a larger --collection-size"),
-        (found.held_out < FEW_HELD_OUT or (smallest < FEW_ITEMS and not small), "more labelled examples"),
+        (
+            comparison.held_out < FEW_HELD_OUT or (smallest < FEW_ITEMS and not small),
+            "more labelled examples",
+        ),
     ]
     share = best.cannot_tell_share or 0.0
     sentences = {
@@ -352,8 +356,8 @@ def advice(found: Comparison) -> str:
     }
     texts, level = TEXTS["advice"], 100 * CONFIDENCE
     return " ".join(texts[name] for name, applies in sentences.items() if applies).format(
-        attribute=found.attribute,
-        pool=found.pool,
+        attribute=comparison.attribute,
+        pool=comparison.pool,
         most=most,
         level=level,
         best=best,
@@ -384,43 +388,39 @@ def clearly_low(summary: Accuracy, splits: int, level: float = CONFIDENCE) -> bo
     return bool(stats.t.sf((level - summary.coverage) / se, splits - 1) < SURE)
 
 
-def comparison_table(found: Comparison) -> ResultTable:
+def comparison_table(comparison: Comparison) -> ResultTable:
     """Error, bias, coverage, width and time of every method."""
-    rows = [(row, row.summary) for row in found.rows]
-    return ResultTable.of_fields("comparison", f"Comparison on {found.attribute}", COLUMNS, rows)
+    rows = [(row, row.summary) for row in comparison.rows]
+    return ResultTable.of_fields("comparison", f"Comparison on {comparison.attribute}", COLUMNS, rows)
 
 
-def comparison_document(found: Comparison) -> dict[str, Any]:
+def comparison_document(comparison: Comparison) -> dict[str, Any]:
     """The JSON document."""
-    smallest, largest = found.items
-    setup = found.setup
+    smallest, largest = comparison.items
+    settings = asdict(comparison.setup)
+    del settings["only"]  # a choice of the code that publishes, not of the user
     return {
         "schema": SCHEMA,
-        "attribute": found.attribute,
-        "groups": list(found.groups),
-        "pool": found.pool,
-        "settings": {
-            "labels": list(setup.labels),
-            "repetitions": setup.repetitions,
-            "collection_size": setup.collection,
-            "size": setup.size,
-            "seed": setup.seed,
-            "quapy": setup.quapy,
-        },
-        "collections": {"smallest": smallest, "largest": largest, "held_out": found.held_out},
+        "attribute": comparison.attribute,
+        "groups": list(comparison.groups),
+        "pool": comparison.pool,
+        "settings": settings,
+        "collections": {"smallest": smallest, "largest": largest, "held_out": comparison.held_out},
         "rows": [
             {name.replace("± s.e.", "error_se").replace(" ", "_"): value for name, value in row.items()}
-            for row in comparison_table(found).records
+            for row in comparison_table(comparison).records
         ],
-        "advice": advice(found),
+        "advice": advice(comparison),
     }
 
 
-def write_comparison(found: Comparison, folder: str | os.PathLike[str]) -> list[Path]:
+def write_comparison(comparison: Comparison, folder: str | os.PathLike[str]) -> list[Path]:
     """Write comparison.json, comparison.csv and the plot."""
-    title = f"{found.attribute}: {found.pool} labelled examples, {found.setup.repetitions} splits"
-    document = json.dumps(comparison_document(found), indent=1, ensure_ascii=False) + "\n"
-    texts = dict(zip(FILES, (document, comparison_table(found).csv()), strict=False))
-    figure = comparison_figure([(row.labels, row.title, row.summary) for row in found.rows], title)
+    title = (
+        f"{comparison.attribute}: {comparison.pool} labelled examples, {comparison.setup.repetitions} splits"
+    )
+    document = json.dumps(comparison_document(comparison), indent=1, ensure_ascii=False) + "\n"
+    texts = dict(zip(FILES, (document, comparison_table(comparison).csv()), strict=False))
+    figure = comparison_figure([(row.labels, row.title, row.summary) for row in comparison.rows], title)
     with output_folder(folder) as place:
         return save_figure(figure, place / "comparison") + write_texts(place, texts)

@@ -87,19 +87,19 @@ def reproduce(
     run = {"seconds": round(time.perf_counter() - start, 1), "workers": workers}
     names = tuple(a.name for a in experiment.attributes)
     methods = experiment.methods(settings)
-    found = Findings(data, settings, methods, names, experiment.main or names, batch, experiment.sweep)
-    claims = check_claims(experiment.check(found))
-    cost = equal_cost(found.answers, methods, names)
-    tables, figures, values = experiment.report(found)
-    tables |= {table.name: table for table in accuracy_tables(found)}
-    sizes = sorted({a.items for a in found.answers})
+    findings = Findings(data, settings, methods, names, experiment.main or names, batch, experiment.sweep)
+    claims = check_claims(experiment.check(findings))
+    cost = equal_cost(findings.answers, methods, names)
+    tables, figures, values = experiment.report(findings)
+    tables |= {table.name: table for table in accuracy_tables(findings)}
+    sizes = sorted({a.items for a in findings.answers})
     groups = [(data.columns[a.column], group) for a in experiment.attributes for group in a.groups]
     values |= {
         "items": len(data),
         "made_of": made_of(data),
         "settings": settings,
         "sizes": f"{sizes[0]:,} to {sizes[-1]:,}" if len(sizes) > 1 else f"{sizes[0]:,}",
-        "collections": len({a.at for a in found.answers}),
+        "collections": len({a.at for a in findings.answers}),
         "counts": ", ".join(f"{(column == group).sum():,} {group}" for column, group in groups),
     }
     about = TEXTS[experiment.name]
@@ -121,15 +121,15 @@ def reproduce(
         settings.to_dict()
         | {"data": data.name, "stand_in": data.stand_in, "items": len(data), "encoder": data.encoder},
         (
-            Section("In short", (*stand_in, *in_short(found, cost, claims)), tables=(cost,)),
-            Section("What was done", (protocol, how_counted(found), *notes)),
+            Section("In short", (*stand_in, *in_short(findings, cost, claims)), tables=(cost,)),
+            Section("What was done", (protocol, how_counted(findings), *notes)),
             Section("What agrees with the paper, and what does not", tables=(claims,)),
             *sections,
-            stored_section(found),
+            stored_section(findings),
         ),
         figures,
         run,
-        short_table(found),
+        short_table(findings),
     )
 
 
@@ -198,16 +198,9 @@ def audit_collections(labelled: Labelled, collections: Sequence[Collection]) -> 
     checks = []
     for collection in collections:
         result = audit(collection.vectors, labelled.pool, seed=labelled.seed)
-        warning = result.warnings[0] if result.warnings else ""
-        checks.append(
-            SelfCheck(
-                labelled.pool.attribute,
-                str(collection.at),
-                result.trust,
-                result.diagnostics.relevance,
-                warning,
-            )
-        )
+        of = labelled.pool.attribute, str(collection.at)
+        warning = next(iter(result.warnings), "")
+        checks.append(SelfCheck(*of, result.trust, result.diagnostics.relevance, warning))
     return checks
 
 
@@ -225,24 +218,20 @@ def repeat(
     """
     results = []
     with ExitStack() as stack:
-        call = functools.partial(_call, work, data)
+        file = None
         if workers > 1:
             file = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="divscore-"))) / "vectors.npy"
             np.save(file, data.vectors)
-            light = replace(data, vectors=np.empty((len(data), 0)))
-            call = functools.partial(_call_mapped, work, light, file)
+            data = replace(data, vectors=np.empty((len(data), 0)))
         engine = stack.enter_context(Engine(min(workers, len(tasks)), processes=True))
-        for _, result in engine.map(call, tasks):
+        for _, result in engine.map(functools.partial(_call, work, data, file), tasks):
             results.append(result)
             if progress is not None:
                 progress(1)
     return results
 
 
-def _call(work: Callable[..., T], data: LabelledData, task: tuple[int, ...]) -> T:
+def _call(work: Callable[..., T], data: LabelledData, file: Path | None, task: tuple[int, ...]) -> T:
+    if file is not None:
+        data = replace(data, vectors=np.load(file, mmap_mode="r", allow_pickle=False))
     return work(data, *task)
-
-
-def _call_mapped(work: Callable[..., T], light: LabelledData, file: Path, task: tuple[int, ...]) -> T:
-    vectors = np.load(file, mmap_mode="r", allow_pickle=False)
-    return work(replace(light, vectors=vectors), *task)

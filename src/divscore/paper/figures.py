@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -44,37 +44,23 @@ WORST = 1.0  # where comparisons are cut: as wrong as always saying "all of one 
 ERROR = "mean absolute error of the disparity"
 
 
-class MethodLook(NamedTuple):
-    """Colour, marker and kind of line of a method."""
-
-    colour: str
-    marker: str
-    line: str = "-"
-
-    @property
-    def style(self) -> dict[str, Any]:
-        """Options of matplotlib; stars and crosses look smaller than they are."""
-        size = {"*": 7.0, "P": 5.5}.get(self.marker, 4.5)
-        return {"color": self.colour, "marker": self.marker, "markersize": size, "linestyle": self.line}
-
-
-LOOKS = {
-    "random-balanced": MethodLook(SKY, "o"),
-    "random-proportional": MethodLook(ORANGE, "s"),
-    "iid": MethodLook(PURPLE, "D"),
-    "ss-st": MethodLook(GREY, "v"),
-    "adaptive": MethodLook(RED, "^"),
-    "likelihood-few": MethodLook(GREEN, "P"),
-    "likelihood": MethodLook(BLUE, "*"),
-    "rectified": MethodLook(BLACK, "x", ":"),
-    "adaptive-0.1": MethodLook(RED, "<", "--"),
-    "adaptive-auto": MethodLook(RED, ">", ":"),
-    "proportional": MethodLook(ORANGE, "s", "--"),
-    "all-balanced": MethodLook(SKY, "D", ":"),
-    "dpp": MethodLook(PURPLE, "h", "--"),
-    "EMQ": MethodLook(PURPLE, "X", "-."),
-    "PACC": MethodLook(GREEN, "d", "-."),
-    "KDEyML": MethodLook(BLACK, "p", "-."),
+LOOKS = {  # colour, marker and line of every method
+    "random-balanced": (SKY, "o", "-"),
+    "random-proportional": (ORANGE, "s", "-"),
+    "iid": (PURPLE, "D", "-"),
+    "ss-st": (GREY, "v", "-"),
+    "adaptive": (RED, "^", "-"),
+    "likelihood-few": (GREEN, "P", "-"),
+    "likelihood": (BLUE, "*", "-"),
+    "rectified": (BLACK, "x", ":"),
+    "adaptive-0.1": (RED, "<", "--"),
+    "adaptive-auto": (RED, ">", ":"),
+    "proportional": (ORANGE, "s", "--"),
+    "all-balanced": (SKY, "D", ":"),
+    "dpp": (PURPLE, "h", "--"),
+    "EMQ": (PURPLE, "X", "-."),
+    "PACC": (GREEN, "d", "-."),
+    "KDEyML": (BLACK, "p", "-."),
 }
 
 
@@ -114,10 +100,7 @@ def sweep_figure(
 
 
 def error_figure(
-    points: Sequence[Accuracy],
-    methods: Sequence[Method],
-    x_labels: Mapping[str, str],
-    limit: float | None = None,
+    points: Sequence[Accuracy], methods: Sequence[Method], x_labels: Mapping[str, str]
 ) -> Figure:
     """Mean absolute error by composition: how wrong a single audit is, on average."""
     with _styled():
@@ -160,10 +143,8 @@ def bound_figure(
     with _styled():
         figure, axes = _panels(1, 2.7, across=len(curves), share_y=True)
         for axis, (attribute, lines) in zip(axes, curves.items(), strict=True):
-            styles: list[dict[str, Any]] = [
-                {"color": BLACK, "linestyle": "--", "marker": "s", "markersize": 3.5}
-            ]
-            styles += [LOOKS[key].style for key in looks]
+            bound = {"color": BLACK, "linestyle": "--", "marker": "s", "markersize": 3.5}
+            styles = [bound, *(_look(key) for key in looks)]
             for (name, (x, y)), style in zip(lines.items(), styles, strict=True):
                 axis.plot(x, y, label=name, **style)
             axis.set_yscale("log")
@@ -207,35 +188,41 @@ def comparison_figure(rows: Sequence[tuple[int, str, Accuracy]], title: str) -> 
     A row is labels, title of the method, accuracy. Errors are cut at 1, and the title says so.
     """
     numbers = sorted({labels for labels, _, _ in rows})
-    title += f", cut at {WORST:g}" if any(found.mae > WORST for _, _, found in rows) else ""
+    title += f", cut at {WORST:g}" if any(accuracy.mae > WORST for _, _, accuracy in rows) else ""
     alone = len(numbers) == 1
-    ends = [found.mae + (found.mae_se or 0.0) * alone for _, _, found in rows]
+    ends = [accuracy.mae + (accuracy.mae_se or 0.0) * alone for _, _, accuracy in rows]
     limit = min(WORST, 1.05 * max(0.05, *ends))
     with _styled():
         if alone:
             figure, (axis,) = _panels(1, 0.6 + 0.22 * len(rows), legend=0)
-            best_first = sorted(rows, key=lambda row: row[2].mae)
+            _, names, bars = zip(*sorted(rows, key=lambda row: row[2].mae), strict=True)
             axis.barh(
                 range(len(rows)),
-                [found.mae for _, _, found in best_first],
-                xerr=[found.mae_se or 0.0 for _, _, found in best_first],
-                color=[LOOKS[found.method].colour for _, _, found in best_first],
+                [bar.mae for bar in bars],
+                xerr=[bar.mae_se or 0.0 for bar in bars],
+                color=[LOOKS[bar.method][0] for bar in bars],
                 height=0.6,
                 error_kw={"elinewidth": 1.0, "capsize": 2.0},
             )
-            _rows(axis, [name for _, name, _ in best_first])
+            _rows(axis, names)
             _label(axis, title, f"{ERROR}, {numbers[0]} labels, ± standard error", "")
             axis.set_xlim(0, limit)
             return figure
         figure, (axis,) = _panels(1, 3.2, legend=5)
-        for method in dict.fromkeys(found.method for _, _, found in rows):
-            mine = [row for row in rows if row[2].method == method]
-            x, y = [labels for labels, _, _ in mine], [found.mae for _, _, found in mine]
-            axis.plot(x, y, linewidth=1.1, label=mine[0][1], **LOOKS[method].style)
+        for method in dict.fromkeys(accuracy.method for _, _, accuracy in rows):
+            x, names, line = zip(*(row for row in rows if row[2].method == method), strict=True)
+            axis.plot(x, [point.mae for point in line], linewidth=1.1, label=names[0], **_look(method))
         axis.set_ylim(0, limit)
         axis.set_xticks(numbers)
         _label(axis, title, "labels", ERROR)
         return _with_legend(figure)
+
+
+def _look(method: str) -> dict[str, Any]:
+    """Options of matplotlib; stars and crosses look smaller than they are."""
+    colour, marker, line = LOOKS[method]
+    size = {"*": 7.0, "P": 5.5}.get(marker, 4.5)
+    return {"color": colour, "marker": marker, "markersize": size, "linestyle": line}
 
 
 @contextmanager
@@ -285,14 +272,14 @@ def _estimates(axis: Axes, points: Sequence[Accuracy], methods: Sequence[Method]
         mine = [p for p in points if p.method == method.key]
         x, y = [float(p.at) + width * aside for p in mine], [p.mean for p in mine]
         bars: dict[str, Any] = {"yerr": [p.se or 0.0 for p in mine], "elinewidth": 1.0, "capsize": 1.5}
-        axis.errorbar(x, y, linewidth=0.8, label=method.title, **bars, **LOOKS[method.key].style)
+        axis.errorbar(x, y, linewidth=0.8, label=method.title, **bars, **_look(method.key))
 
 
 def _errors(axis: Axes, points: Sequence[Accuracy], methods: Sequence[Method]) -> None:
     for method in methods:
         mine = [p for p in points if p.method == method.key]
         x, y = [float(p.at) for p in mine], [p.mae for p in mine]
-        axis.plot(x, y, linewidth=1.1, label=method.title, **LOOKS[method.key].style)
+        axis.plot(x, y, linewidth=1.1, label=method.title, **_look(method.key))
 
 
 def _across(
@@ -300,7 +287,7 @@ def _across(
 ) -> None:
     """Means from left to right with standard deviations; one beyond the limit becomes an arrow at the edge."""
     for method, aside in _spread(methods):
-        style = LOOKS[method.key].style | {"linestyle": "none"}
+        style = _look(method.key) | {"linestyle": "none"}
         mine = [(p, names.index(str(p.at)) + 0.56 * aside) for p in points if p.method == method.key]
         inside = [(p, y) for p, y in mine if abs(p.mean) < limit]
         x, bars = [p.mean for p, _ in inside], [p.sd or 0.0 for p, _ in inside]

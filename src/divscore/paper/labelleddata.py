@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -47,10 +47,6 @@ class LabelledData:
     `encoder` is the identity of what made the vectors, if known. `skipped` has the same columns for the items
     without a vector, such as pictures without a face: these are not missing at random. `unreadable` counts broken
     entries of the files. A `stand_in` has the form of the data set, but other items.
-
-    >>> data = LabelledData("two", np.eye(2), {"gender": np.array(["female", "male"])}, ("x.jpg", "y.jpg"))
-    >>> data.take(np.array([1])).ids
-    ('y.jpg',)
     """
 
     name: str
@@ -80,15 +76,6 @@ class LabelledData:
         if name not in self.columns:
             raise InputError(f"{self.name} has no column '{name}'; it has {quoted(self.columns)}")
         return self.columns[name]
-
-    def take(self, rows: Rows) -> LabelledData:
-        """The items of some rows, in their order."""
-        return replace(
-            self,
-            vectors=self.vectors[rows],
-            columns={name: column[rows] for name, column in self.columns.items()},
-            ids=tuple(self.ids[row] for row in rows.tolist()),
-        )
 
     def control(
         self, rows: Rows, column: str, order: Sequence[str] | None = None, *, attribute: str | None = None

@@ -150,12 +150,8 @@ def load_ppb(
         raise ORIGIN.missing(place, EXPECTED)
     for portraits in map(_metadata, sheets):
         if portraits is not None:
-            return _encode(
-                _pictures_of(portraits, place if place.is_dir() else place.parent),
-                portraits,
-                encoding,
-                progress,
-            )
+            folder = _pictures_of(portraits, place if place.is_dir() else place.parent)
+            return _encode(folder, portraits, encoding, progress)
     if place.is_file():
         return _table(place)
     for folder in (place / inside for inside in FOLDERS):
@@ -188,14 +184,13 @@ def _encode(
     return encode(ListedItems(str(folder), SET, "image", files, ids, _columns(portraits)), encoding, progress)
 
 
-def _by_name(names: Iterable[str], where: object) -> list[Portrait]:
+def _by_name(names: Sequence[str], where: object) -> list[Portrait]:
     """Labels from file names, which must all be the benchmark's."""
-    listed = list(names)
-    portraits = [Portrait.from_name(name) for name in listed]
-    strange = [name for name, portrait in zip(listed, portraits, strict=True) if portrait is None]
+    portraits = [Portrait.from_name(name) for name in names]
+    strange = [name for name, portrait in zip(names, portraits, strict=True) if portrait is None]
     if strange:
         raise FileError(
-            f"{where}: {len(strange)} of {len(listed)} items are not named like those of {SET}, the first is "
+            f"{where}: {len(strange)} of {len(names)} items are not named like those of {SET}, the first is "
             f"'{strange[0]}'; expected names like 0967_5_f_SA.jpg, or PPB-2017-metadata.csv next to the pictures"
         )
     return [portrait for portrait in portraits if portrait is not None]
@@ -208,15 +203,14 @@ def _pictures_of(portraits: Sequence[Portrait], place: Path) -> Path:
     raise ORIGIN.missing(place, f"pictures that its metadata lists, such as imgs/{portraits[0].id}")
 
 
-def _find_columns(names: Iterable[str], label: str, needed: Iterable[str] = COLUMNS) -> dict[str, str]:
+def _find_columns(names: Sequence[str], label: str, needed: Iterable[str] = COLUMNS) -> dict[str, str]:
     """Find the columns of a table by their names, in any case, with any signs, in any order."""
-    listed = list(names)
-    plain = {"".join(c for c in name.lower() if c.isalnum()): name for name in reversed(listed)}
+    plain = {"".join(c for c in name.lower() if c.isalnum()): name for name in reversed(names)}
     columns = {what: plain[key] for what, keys in COLUMNS.items() for key in reversed(keys) if key in plain}
     for what in needed:
         if what not in columns:
             raise FileError(
-                f"{label} has the columns {quoted(listed)} but none for the {what.replace('_', ' ')}; expected one "
+                f"{label} has the columns {quoted(names)} but none for the {what.replace('_', ' ')}; expected one "
                 f"named like {' or '.join(COLUMNS[what][:2])}"
             )
     return columns
@@ -254,7 +248,7 @@ def _metadata(sheet: Path) -> list[Portrait] | None:
 def _table(place: Path) -> LabelledData:
     """Vectors in a table: labels from its columns, or else from the file names in its ids."""
     opened = open_table(place)
-    columns = _find_columns((n for n, kind in opened.columns.items() if kind != "vector"), str(place), ["id"])
+    columns = _find_columns([n for n, kind in opened.columns.items() if kind != "vector"], str(place), ["id"])
     source = opened.select(extra=tuple(columns.values()), strict=True)
     blocks = list(source)
     cells = {
@@ -277,10 +271,8 @@ def _features(place: Path) -> LabelledData:
             f"{place} has numbers of shape {content.shape} without file names; expected {SET}'s names and their vectors"
         )
     content = content.item() if content.ndim == 0 else list(content)
-    pairs = [
-        tuple(p) if np.iterable(p) else ()
-        for p in (content.items() if isinstance(content, dict) else content)
-    ]
+    entries = content.items() if isinstance(content, dict) else content
+    pairs = [tuple(entry) if np.iterable(entry) else () for entry in entries]
     if not pairs or any(len(pair) != 2 or not isinstance(pair[0], str) for pair in pairs):
         raise FileError(
             f"{place} has a {type(content).__name__} of {len(pairs)} entries; expected a dict of file name "
@@ -339,8 +331,8 @@ def work(data: LabelledData, repetition: int, part: int, settings: Settings) -> 
         even = compose(attribute.labels(data), rest, (0.5, 0.5), settings.collection, rng)
         batch.answers.extend(size_sweep(labelled, collect(data, attribute, even, "", sampling), settings))
         countries = list(_countries(data, attribute, rest, sampling))
-        some = [method for method in methods if method.key in BY_COUNTRY]
-        batch.answers.extend(ask(some, labelled, countries, "country"))
+        by_country = [method for method in methods if method.key in BY_COUNTRY]
+        batch.answers.extend(ask(by_country, labelled, countries, "country"))
         batch.checks.extend(audit_collections(labelled, countries))
     return batch
 
@@ -380,15 +372,15 @@ def _separabilities(data: LabelledData) -> dict[str, Separability]:
     }
 
 
-def _mean_gamma(found: Findings, attribute: str, name: str) -> float:
-    return float(np.mean([v for a, n, v in found.batch.measures if (a, n) == (attribute, name)]))
+def _mean_gamma(findings: Findings, attribute: str, name: str) -> float:
+    return float(np.mean([v for a, n, v in findings.batch.measures if (a, n) == (attribute, name)]))
 
 
-def check(found: Findings) -> Iterator[tuple[Any, dict[str, Any]]]:
+def check(findings: Findings) -> Iterator[tuple[Any, dict[str, Any]]]:
     """The paper's claims with the values that they are checked by."""
-    gender, skin = (found.accuracy[name] for name in MAIN)
-    whole = _separabilities(found.data)
-    settings, same = found.settings, whole["gender"]
+    gender, skin = (findings.accuracy[name] for name in MAIN)
+    whole = _separabilities(findings.data)
+    settings, same = findings.settings, whole["gender"]
     bound = theorem(settings.size, settings.collection, same.mu_same, same.mu_diff).additive_error
     notebook = theorem(*NOTEBOOK, whole["skin tone"].mu_same_with_self, whole["skin tone"].mu_diff)
     values = {
@@ -405,9 +397,11 @@ def check(found: Findings) -> Iterator[tuple[Any, dict[str, Any]]]:
     }
     yield TEXTS["ppb"]["claims"], values
     for attribute, separable in whole.items():
-        this, paper = found.accuracy[attribute], PAPER_GAMMA[attribute]
+        this, paper = findings.accuracy[attribute], PAPER_GAMMA[attribute]
         biases = [this[m].worst_bias for m in ("random-balanced", "random-proportional") if m in this]
-        held_out, own = (_mean_gamma(found, attribute, f"adaptive, {what}") for what in ("held out", "own"))
+        held_out, own = (
+            _mean_gamma(findings, attribute, f"adaptive, {what}") for what in ("held out", "own")
+        )
         values = {
             "attribute": attribute,
             "this": this,
@@ -423,10 +417,10 @@ def check(found: Findings) -> Iterator[tuple[Any, dict[str, Any]]]:
         }
         yield TEXTS["ppb"]["each"], values
     for attribute in MAIN:
-        yield smaller_sets(found.at("size"), attribute, f"disparity 0, {attribute}")
+        yield smaller_sets(findings.at("size"), attribute, f"disparity 0, {attribute}")
 
 
-def _gamma_table(found: Findings, whole: Mapping[str, Separability]) -> ResultTable:
+def _gamma_table(findings: Findings, whole: Mapping[str, Separability]) -> ResultTable:
     """γ and γ^(T) as measured, next to what the paper reports."""
     rows: list[tuple[object, ...]] = []
     for attribute, separable in whole.items():
@@ -434,8 +428,8 @@ def _gamma_table(found: Findings, whole: Mapping[str, Separability]) -> ResultTa
         itself = "γ, all items, pairs with itself kept"
         rows.append((attribute, "γ, all items", separable.gamma, None, paper["γ"]))
         rows.append((attribute, itself, separable.gamma_with_self, None, paper["γ with self-pairs"]))
-        for name in dict.fromkeys(name for _, name, _ in found.batch.measures):
-            values = [v for a, n, v in found.batch.measures if (a, n) == (attribute, name)]
+        for name in dict.fromkeys(name for _, name, _ in findings.batch.measures):
+            values = [v for a, n, v in findings.batch.measures if (a, n) == (attribute, name)]
             spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
             rows.append((attribute, f"γ^(T), {name}", np.mean(values), spread, paper[name.split(",")[0]]))
     columns = ("attribute", "what", "measured", "standard deviation", "paper")
@@ -443,20 +437,22 @@ def _gamma_table(found: Findings, whole: Mapping[str, Separability]) -> ResultTa
     return ResultTable.of("gamma", title, columns, rows)
 
 
-def _theorem_table(found: Findings, whole: Mapping[str, Separability]) -> ResultTable:
+def _theorem_table(findings: Findings, whole: Mapping[str, Separability]) -> ResultTable:
     """The bound for |T| and |S| of the sweep, and for those of the authors' notebooks, next to the errors."""
-    sizes = found.settings.size, found.settings.collection
+    sizes = findings.settings.size, findings.settings.collection
     rows: list[tuple[object, ...]] = []
     for attribute, same in whole.items():
         for method, what in (("random-balanced", "random"), ("adaptive", "adaptive")):
-            chosen = _mean_gamma(found, attribute, "adaptive, held out") if what == "adaptive" else None
+            chosen = _mean_gamma(findings, attribute, "adaptive, held out") if what == "adaptive" else None
             bound = theorem(*sizes, same.mu_same, same.mu_diff, chosen)
-            seen = found.accuracy[attribute][method]
-            given = (attribute, f"{what} control set", *sizes, bound.delta, bound.additive_error)
-            rows.append((*given, seen.mae, seen.quantile, seen.largest))
+            seen = findings.accuracy[attribute][method]
+            errors = seen.mae, seen.quantile, seen.largest
+            rows.append(
+                (attribute, f"{what} control set", *sizes, bound.delta, bound.additive_error, *errors)
+            )
         bound = theorem(*NOTEBOOK, same.mu_same_with_self, same.mu_diff)
-        given = (attribute, "as in the authors' notebooks", *NOTEBOOK, bound.delta, bound.additive_error)
-        rows.append((*given, None, None, None))
+        setting = (attribute, "as in the authors' notebooks", *NOTEBOOK)
+        rows.append((*setting, bound.delta, bound.additive_error, None, None, None))
     columns = (
         "attribute", "setting", "|T|", "|S|", "δ", "bound on the error", "mean error seen",
         "0.9 quantile seen", "largest seen",
@@ -464,49 +460,51 @@ def _theorem_table(found: Findings, whole: Mapping[str, Separability]) -> Result
     return ResultTable.of("theorem", "Theorem 3.3", columns, rows)
 
 
-def _bound_curves(found: Findings, whole: Mapping[str, Separability]) -> dict[str, dict[str, Any]]:
+def _bound_curves(findings: Findings, whole: Mapping[str, Separability]) -> dict[str, dict[str, Any]]:
     """The bound and the 0.9 quantile of the errors, by size of the control set."""
     curves: dict[str, dict[str, Any]] = {}
     for attribute, same in whole.items():
-        here = [p for p in found.at("size") if p.attribute == attribute]
+        here = [p for p in findings.at("size") if p.attribute == attribute]
         sizes = sorted({float(p.at) for p in here})
-        bounds = [theorem(int(n), found.settings.collection, same.mu_same, same.mu_diff) for n in sizes]
+        bounds = [theorem(int(n), findings.settings.collection, same.mu_same, same.mu_diff) for n in sizes]
         curves[attribute] = {"Theorem 3.3": (sizes, [bound.additive_error for bound in bounds])}
         for method, name in (
             ("random-balanced", "DivScore-Random-Balanced, 0.9 quantile of the error"),
             ("likelihood-few", "likelihood with the same labels, 0.9 quantile of the error"),
         ):
-            some = [p for p in here if p.method == method and p.answers >= p.excluded]
-            curves[attribute][name] = ([float(p.at) for p in some], [p.quantile for p in some])
+            mostly = [p for p in here if p.method == method and p.answers >= p.excluded]
+            curves[attribute][name] = ([float(p.at) for p in mostly], [p.quantile for p in mostly])
     return curves
 
 
-def report(found: Findings) -> Report:
+def report(findings: Findings) -> Report:
     """The tables and figures of PPB-2017."""
-    settings, whole = found.settings, _separabilities(found.data)
+    settings, whole = findings.settings, _separabilities(findings.data)
     shown, sizes = main_methods(settings), size_methods(settings.size, settings.alpha)
-    by_country = found.some(BY_COUNTRY)
+    by_country = findings.select(BY_COUNTRY)
     x_labels = {a.name: f"fraction f of the group “{a.groups[0]}” in the collection" for a in ATTRIBUTES}
     main = {name: x_labels[name] for name in MAIN}
     other = {name: text for name, text in x_labels.items() if name not in MAIN}
     drawn = {
-        "figure1": figures.sweep_figure(found.at("f"), shown, main, 1.5),
-        "figure1_whole": figures.sweep_figure(found.at("f"), shown, main),
-        "errors": figures.error_figure(found.at("f"), shown, x_labels),
-        "intersection": figures.sweep_figure(found.at("f"), shown, other, 1.5),
-        "sizes": figures.size_figure(found.at("size"), sizes, MAIN),
-        "theorem": figures.bound_figure(_bound_curves(found, whole), ("random-balanced", "likelihood-few")),
-        "countries": figures.collection_figure(found.at("country"), by_country, MAIN),
+        "figure1": figures.sweep_figure(findings.at("f"), shown, main, 1.5),
+        "figure1_whole": figures.sweep_figure(findings.at("f"), shown, main),
+        "errors": figures.error_figure(findings.at("f"), shown, x_labels),
+        "intersection": figures.sweep_figure(findings.at("f"), shown, other, 1.5),
+        "sizes": figures.size_figure(findings.at("size"), sizes, MAIN),
+        "theorem": figures.bound_figure(
+            _bound_curves(findings, whole), ("random-balanced", "likelihood-few")
+        ),
+        "countries": figures.collection_figure(findings.at("country"), by_country, MAIN),
     }
     tables = {
-        "sizes": size_table(found, sizes),
-        "gamma": _gamma_table(found, whole),
-        "theorem": _theorem_table(found, whole),
-        "collections": trust_table(found, "country", by_country, "country"),
+        "sizes": size_table(findings, sizes),
+        "gamma": _gamma_table(findings, whole),
+        "theorem": _theorem_table(findings, whole),
+        "collections": trust_table(findings, "country", by_country, "country"),
     }
-    warnings = [c.warning for c in found.batch.checks if c.warning and c.trust != "good"]
+    warnings = [c.warning for c in findings.batch.checks if c.warning and c.trust != "good"]
     warning = f"> {warnings[0]}" if warnings else ""
-    return tables, drawn, {"warned": len(warnings), "audits": len(found.batch.checks), "warning": warning}
+    return tables, drawn, {"warned": len(warnings), "audits": len(findings.batch.checks), "warning": warning}
 
 
 EXPERIMENT = Experiment("ppb", Settings(), ATTRIBUTES, work, check, report, prepare=prepare, main=MAIN)

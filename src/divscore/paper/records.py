@@ -157,7 +157,7 @@ def summaries(answers: Iterable[Answer]) -> dict[tuple[str, str], Accuracy]:
     by: dict[tuple[str, str], list[Answer]] = defaultdict(list)
     for answer in answers:
         by[answer.attribute, answer.method].append(answer)
-    return {key: found for key, some in by.items() if (found := summarise(some)) is not None}
+    return {key: accuracy for key, same in by.items() if (accuracy := summarise(same)) is not None}
 
 
 def points(answers: Iterable[Answer]) -> list[Accuracy]:
@@ -165,8 +165,8 @@ def points(answers: Iterable[Answer]) -> list[Accuracy]:
     by: dict[tuple[str, str, str, float | str], list[Answer]] = defaultdict(list)
     for answer in answers:
         by[answer.sweep, answer.attribute, answer.method, answer.at].append(answer)
-    found = (summarise([a for a in some if a.counted], len(some)) for some in by.values())
-    return [point for point in found if point is not None]
+    at_points = (summarise([a for a in same if a.counted], len(same)) for same in by.values())
+    return [point for point in at_points if point is not None]
 
 
 def summarise(answers: Sequence[Answer], asked: int | None = None) -> Accuracy | None:
@@ -212,7 +212,9 @@ def summarise(answers: Sequence[Answer], asked: int | None = None) -> Accuracy |
 
 def ratio(rival: Sequence[Answer], ours: Sequence[Answer]) -> Ratio:
     """Compare two methods where both are defined; the standard error by leaving out one repetition at a time."""
-    theirs, mine = ({(a.repetition, a.sweep, a.at): a for a in some if a.defined} for some in (rival, ours))
+    theirs, mine = (
+        {(a.repetition, a.sweep, a.at): a for a in answers if a.defined} for answers in (rival, ours)
+    )
     both = [key for key in theirs if key in mine]
     errors = np.array([[abs(theirs[key].error), abs(mine[key].error)] for key in both])
     repetition = np.array([key[0] for key in both])

@@ -169,20 +169,11 @@ class Results:
             "command": self.command,
             "settings": self.settings,
             "sections": [
-                {
-                    "title": section.title,
-                    "text": list(section.text),
-                    "figures": [list(figure) for figure in section.figures],
-                    "tables": [table.name for table in section.tables],
-                }
+                vars(section) | {"tables": [table.name for table in section.tables]}
                 for section in self.sections
             ],
             "tables": {
-                name: {
-                    "title": table.title,
-                    "columns": list(table.columns),
-                    "rows": [list(r) for r in table.rows],
-                }
+                name: {"title": table.title, "columns": table.columns, "rows": table.rows}
                 for name, table in self.tables.items()
                 if table.shown
             },

@@ -41,7 +41,7 @@ TEXTS: dict[str, Any] = tomllib.loads((files("divscore.paper") / "texts.toml").r
 
 @dataclass(frozen=True)
 class Findings:
-    """Everything that an experiment found; `sweep` is the one that accuracy is measured on."""
+    """Everything that an experiment measured; `sweep` is the one that accuracy is measured on."""
 
     data: LabelledData
     settings: Settings
@@ -59,9 +59,9 @@ class Findings:
     @cached_property
     def accuracy(self) -> dict[str, dict[str, Accuracy]]:
         """Accuracy in the main sweep, by attribute and method."""
-        found = summaries(self.answers)
+        by = summaries(self.answers)
         return {
-            name: {m.key: found[name, m.key] for m in self.methods if (name, m.key) in found}
+            name: {m.key: by[name, m.key] for m in self.methods if (name, m.key) in by}
             for name in self.attributes
         }
 
@@ -74,19 +74,18 @@ class Findings:
         """Accuracy at the points of one sweep."""
         return [p for p in self.points if p.sweep == sweep]
 
-    def some(self, keys: Iterable[str]) -> list[Method]:
+    def select(self, keys: Sequence[str]) -> list[Method]:
         """Methods by their keys."""
-        wanted = set(keys)
-        return [m for m in self.methods if m.key in wanted]
+        return [m for m in self.methods if m.key in keys]
 
 
-def accuracy_tables(found: Findings) -> tuple[ResultTable, ResultTable]:
+def accuracy_tables(findings: Findings) -> tuple[ResultTable, ResultTable]:
     """Error, bias, spread and coverage of every method on every attribute; and their time, one thread."""
     title = "Mean absolute error of the disparity, bias, spread and coverage"
-    methods = {m.key: m for m in found.methods}
-    pairs = [(s, methods[key]) for by in found.accuracy.values() for key, s in by.items()]
+    methods = {m.key: m for m in findings.methods}
+    pairs = [(s, methods[key]) for by in findings.accuracy.values() for key, s in by.items()]
     rows = []
-    for method in found.methods:
+    for method in findings.methods:
         mine = [s for s, m in pairs if m is method]
         if mine:
             times = fmean(s.prepared for s in mine), fmean(s.seconds for s in mine)
@@ -111,27 +110,27 @@ def equal_cost(
             cost = method.labels or method.sampled
             if not method.paper or cost not in ours or not any(a.defined for a in by[method.key]):
                 continue
-            found = ratio(by[method.key], by[ours[cost].key])
+            errors = ratio(by[method.key], by[ours[cost].key])
             where = "in every collection" if method.sampled else "once"
-            reached = found.value >= WANTED if cost == most else None
-            rows.append((attribute, cost, where, method.title, *found, reached))
+            reached = errors.value >= WANTED if cost == most else None
+            rows.append((attribute, cost, where, method.title, *errors, reached))
     columns = ("attribute", "labels", "labelled", "method", "error", "likelihood", "ratio", "± s.e.", "≥ 4 ×")
     return ResultTable.of("equal_cost", "likelihood with as many labels", columns, rows)
 
 
-def short_table(found: Findings) -> ResultTable:
+def short_table(findings: Findings) -> ResultTable:
     """Mean absolute errors only, for the terminal."""
     rows = []
-    for m in found.methods:
-        scores = (found.accuracy[a].get(m.key) for a in found.attributes)
+    for m in findings.methods:
+        scores = (findings.accuracy[a].get(m.key) for a in findings.attributes)
         rows.append((m.title, m.labels, m.sampled, *(s and s.mae for s in scores)))
-    columns = ("mean absolute error of d", "labels", "+ in every S", *found.attributes)
+    columns = ("mean absolute error of d", "labels", "+ in every S", *findings.attributes)
     return ResultTable.of("short", "Mean absolute error of the disparity", columns, rows)
 
 
-def size_table(found: Findings, methods: Sequence[Method]) -> ResultTable:
+def size_table(findings: Findings, methods: Sequence[Method]) -> ResultTable:
     """Errors and means by size of the control set; neither if most answers are "cannot tell"."""
-    by = {(p.attribute, p.at, p.method): p for p in found.at("size")}
+    by = {(p.attribute, p.at, p.method): p for p in findings.at("size")}
     rows = []
     for attribute, size in dict.fromkeys((attribute, size) for attribute, size, _ in by):
         mine = [by.get((attribute, size, m.key)) for m in methods]
@@ -148,12 +147,12 @@ def size_table(found: Findings, methods: Sequence[Method]) -> ResultTable:
     return ResultTable.of("sizes", "By size of the control set", columns, rows)
 
 
-def trust_table(found: Findings, sweep: str, methods: Sequence[Method], what: str) -> ResultTable:
+def trust_table(findings: Findings, sweep: str, methods: Sequence[Method], what: str) -> ResultTable:
     """Truth, errors and an audit's own trust in its answer, for every named collection."""
-    by = {(p.attribute, p.at, p.method): p for p in found.at(sweep)}
+    by = {(p.attribute, p.at, p.method): p for p in findings.at(sweep)}
     rows: list[tuple[object, ...]] = []
     for attribute, name in dict.fromkeys((attribute, name) for attribute, name, _ in by):
-        checks = [c for c in found.batch.checks if (c.attribute, c.collection) == (attribute, name)]
+        checks = [c for c in findings.batch.checks if (c.attribute, c.collection) == (attribute, name)]
         trusts = [fmean(c.trust == word for c in checks) for word in ("good", "caution", "poor")]
         errors = [p and p.mae for p in (by.get((attribute, name, m.key)) for m in methods)]
         ours = by[attribute, name, "likelihood"]
@@ -168,11 +167,11 @@ def trust_table(found: Findings, sweep: str, methods: Sequence[Method], what: st
     )
 
 
-def stored_section(found: Findings) -> Section:
+def stored_section(findings: Findings) -> Section:
     """Tables that are stored but not shown: every answer, and every point of every figure."""
-    methods = {m.key: m for m in found.methods}
-    all_points = [(p, methods[p.method]) for p in found.points]
-    all_answers = [(a, methods[a.method]) for a in found.batch.answers]
+    methods = {m.key: m for m in findings.methods}
+    all_points = [(p, methods[p.method]) for p in findings.points]
+    all_answers = [(a, methods[a.method]) for a in findings.batch.answers]
     return Section(
         "Everything",
         (TEXTS["everything"],),
@@ -183,27 +182,27 @@ def stored_section(found: Findings) -> Section:
     )
 
 
-def in_short(found: Findings, cost: ResultTable, claims: ResultTable) -> tuple[str, ...]:
+def in_short(findings: Findings, cost: ResultTable, claims: ResultTable) -> tuple[str, ...]:
     """The outcome in a few sentences."""
 
     def errors(method: str) -> str:
-        names = [f" ({a})" if len(found.main) > 1 else "" for a in found.main]
+        names = [f" ({a})" if len(findings.main) > 1 else "" for a in findings.main]
         return " and ".join(
-            f"{found.accuracy[a][method].mae:.3f}{n}" for a, n in zip(found.main, names, strict=True)
+            f"{findings.accuracy[a][method].mae:.3f}{n}" for a, n in zip(findings.main, names, strict=True)
         )
 
     agreed = claims.column("").count("agrees")
     return (
         TEXTS["in_short"].format(
-            m=found.settings.size,
-            n=found.settings.labels,
+            m=findings.settings.size,
+            n=findings.settings.labels,
             likelihood=errors("likelihood"),
             few=errors("likelihood-few"),
             adaptive=errors("adaptive"),
             random=errors("random-balanced"),
             iid=errors("iid"),
         ),
-        f"The paper describes these uses of the same {found.settings.labels} labels:",
+        f"The paper describes these uses of the same {findings.settings.labels} labels:",
         "\n".join(equal_cost_text(cost)),
         strictest(cost),
         f"{agreed} of the paper's {len(claims.rows)} claims agree with these results; the table of claims lists them.",
@@ -244,9 +243,9 @@ def _factor(row: Mapping[str, Any]) -> str:
     return f"{row['ratio'] or math.inf:.1f} ×"  # our error may be 0
 
 
-def how_counted(found: Findings) -> str:
+def how_counted(findings: Findings) -> str:
     """What the columns of the tables mean."""
-    drawn = [a for a in found.answers if a.method == "random-proportional"]
+    drawn = [a for a in findings.answers if a.method == "random-proportional"]
     return str(TEXTS["how_counted"]).format(undefined=sum(not a.defined for a in drawn), drawn=len(drawn))
 
 

@@ -56,7 +56,7 @@ DIALECT = Attribute("dialect", "dialect", (AAE, WHE))
 THRESHOLD, OTHERS = 0.99, 0.1
 LIKELIEST = 1_800
 RUN = 4096
-TRIED = 1000  # if none of so many lines has the right form, it is another file
+FIRST_LINES = 1000  # if none of so many lines has the right form, it is another file
 DIGEST = 8  # bytes that identify a text: 1.2 million of them collide once in 25 million releases
 
 Row = tuple[str, str, str]  # id, text, dialect
@@ -69,12 +69,9 @@ class Tweets(Items):
     and `unreadable` and `problems` describe broken ones.
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str], threshold: float = THRESHOLD, others: float = OTHERS
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(os.fspath(path), SET, "text", {DIALECT.column: "text"})
         self.extra = (DIALECT.column,)
-        self.threshold, self.others = threshold, others
         self.lines = 0
         with _opened(Path(path)):
             pass  # a missing file is reported now
@@ -97,15 +94,15 @@ class Tweets(Items):
             yield _batch(run)
 
     def _certain(self, stream: IO[bytes]) -> Iterator[Row]:
-        threshold, line = self.threshold, b""
+        line = b""
         for self.lines, line in enumerate(stream, start=1):
             cells = line.rsplit(b"\t", 5)
             try:
                 aa, white = float(cells[2]), float(cells[5])
                 # Written in this way, NaN, which the release has, is never certain.
-                if not (aa >= threshold or white >= threshold):
+                if not (aa >= THRESHOLD or white >= THRESHOLD):
                     continue
-                if not float(cells[3]) + float(cells[4]) <= self.others:
+                if not float(cells[3]) + float(cells[4]) <= OTHERS:
                     continue
                 name = cells[0].partition(b"\t")[0].decode("utf-8", "replace").strip('"')
                 text = cells[1].decode("utf-8", "replace")
@@ -114,7 +111,7 @@ class Tweets(Items):
                 self.unreadable += 1
                 if len(self.problems) < PROBLEMS_KEPT:
                     self.problems.append(f"{self.path}, line {self.lines}: {quote(line)} has another form")
-                if self.unreadable == self.lines == TRIED:
+                if self.unreadable == self.lines == FIRST_LINES:
                     break
                 continue
             yield name, plain(text), AAE if aa >= white else WHE
@@ -184,13 +181,13 @@ def sample_tweets(tweets: Tweets, each: int, seed: int = 0) -> ListedItems:
     """Draw tweets of each dialect at random in one pass, with only the drawn in memory (reservoir sampling)."""
     rng = np.random.default_rng(seed)
     drawn: dict[str, list[tuple[str, str]]] = {AAE: [], WHE: []}
-    met = dict.fromkeys(drawn, 0)
+    counts = dict.fromkeys(drawn, 0)
     for batch in tweets:
         draws = rng.random(len(batch)).tolist()
         rows = zip(batch.ids, batch.contents, batch.values[DIALECT.column], draws, strict=True)
         for name, text, dialect, draw in rows:
-            met[dialect] += 1
-            at = int(draw * met[dialect])
+            counts[dialect] += 1
+            at = int(draw * counts[dialect])
             if len(drawn[dialect]) < each:
                 drawn[dialect].append((name, str(text)))
             elif at < each:
@@ -236,7 +233,7 @@ def likeliest(path: str | os.PathLike[str], each: int = LIKELIEST) -> ListedItem
 
 def _listed(path: str, chosen: dict[str, list[tuple[str, str]]]) -> ListedItems:
     columns = text_columns({DIALECT.column: [dialect for dialect, rows in chosen.items() for _ in rows]})
-    rows = [row for some in chosen.values() for row in some]
+    rows = [row for tweets in chosen.values() for row in tweets]
     return ListedItems(path, SET, "text", [text for _, text in rows], [name for name, _ in rows], columns)
 
 
@@ -276,36 +273,39 @@ def work(data: LabelledData, repetition: int, part: int, settings: Settings) -> 
     return batch
 
 
-def check(found: Findings) -> Iterator[tuple[Any, dict[str, Any]]]:
+def check(findings: Findings) -> Iterator[tuple[Any, dict[str, Any]]]:
     """The paper's claims with the values that they are checked by."""
-    by_share = sorted(found.at("f"), key=lambda p: float(p.at))
-    for method in found.some(("random-balanced", "adaptive")):
+    by_share = sorted(findings.at("f"), key=lambda p: float(p.at))
+    for method in findings.select(("random-balanced", "adaptive")):
         means = [p.mean for p in by_share if p.method == method.key]
         values = {
             "title": method.title,
             "first": means[0],
             "last": means[-1],
             "smallest_step": min(np.diff(means), default=1.0),
-            "bias": found.accuracy["dialect"][method.key].worst_bias,
+            "bias": findings.accuracy["dialect"][method.key].worst_bias,
         }
         yield TEXTS["twitteraae"]["each"], values
     errors = {(p.method, p.at): p.mae for p in by_share}
     at = [a for method, a in errors if method == "adaptive" and ("random-balanced", a) in errors]
     ahead = sum(errors["adaptive", a] < errors["random-balanced", a] for a in at)
     yield TEXTS["twitteraae"]["claims"], {"ahead": ahead, "count": len(at), "half": len(at) / 2}
-    yield smaller_sets(found.at("size"), "dialect", f"disparity {OVERALL}")
+    yield smaller_sets(findings.at("size"), "dialect", f"disparity {OVERALL}")
 
 
-def report(found: Findings) -> Report:
+def report(findings: Findings) -> Report:
     """The tables and figures of TwitterAAE."""
-    shown, sizes = main_methods(found.settings), size_methods(found.settings.size, found.settings.alpha)
+    shown, sizes = (
+        main_methods(findings.settings),
+        size_methods(findings.settings.size, findings.settings.alpha),
+    )
     x_labels = {"dialect": "fraction f of AAE tweets in the collection"}
     drawn = {
-        "sweep": sweep_figure(found.at("f"), shown, x_labels, 1.5),
-        "errors": error_figure(found.at("f"), shown, x_labels),
-        "sizes": size_figure(found.at("size"), sizes, ["dialect"]),
+        "sweep": sweep_figure(findings.at("f"), shown, x_labels, 1.5),
+        "errors": error_figure(findings.at("f"), shown, x_labels),
+        "sizes": size_figure(findings.at("size"), sizes, ["dialect"]),
     }
-    return {"sizes": size_table(found, sizes)}, drawn, {}
+    return {"sizes": size_table(findings, sizes)}, drawn, {}
 
 
 DEFAULTS = Settings(repetitions=25, alpha=0.1, collection=1000)

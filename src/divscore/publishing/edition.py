@@ -96,7 +96,11 @@ def publish(
     same = earlier.measured_on == (public.digest, public.method)
     if isinstance(measured, NotMeasured) and earlier.measured is not None and same:
         measured = earlier.measured
-    objections = earlier.carry_objections(public)
+    names: dict[str, str] = {}  # of the examples in the objections, now
+    if earlier.control is not None:
+        now = {old: public.ids[new] for new, old in _counterparts(public, earlier.control)}
+        names = {name: now.get(row, "") for row, name in enumerate(earlier.control.ids)}
+    objections = carry_over(earlier.objections, names)
     edition, day = edition_of(earlier.changelog) + 1, datetime.now(UTC).date().isoformat()
     publication = Publication(
         public, about, soundness(public), measured, edition, day, earlier.first_day or day
@@ -119,7 +123,8 @@ def publish(
         (fresh / SUMS).write_text(sums, encoding="utf-8")
         (fresh / OBJECTIONS).write_text(objections.text, encoding="utf-8", newline="")
 
-    named = {CHANGELOG: _named_in(earlier.changelog), OBJECTIONS: objections.ids} if ids == "numbers" else {}
+    listed = [name for entry in NAMED.findall(earlier.changelog) for name in entry.split(", ")]
+    named = {CHANGELOG: listed, OBJECTIONS: objections.ids} if ids == "numbers" else {}
     return Published(
         publication,
         digest,
@@ -192,15 +197,6 @@ class Earlier:
             (description.digest, description.method),
         )
 
-    def carry_objections(self, control: ControlSet) -> Carried:
-        """The objections, with the new ids of the examples."""
-        if self.control is None:
-            return carry_over(self.objections, {})
-        now = {old: control.ids[new] for new, old in _counterparts(control, self.control)}
-        return carry_over(
-            self.objections, {name: now.get(row, "") for row, name in enumerate(self.control.ids)}
-        )
-
 
 def _text(file: Path) -> str:
     """A file's text with its line ends, empty if there is none."""
@@ -220,16 +216,9 @@ SENTENCE = 6  # words; names of files and of people have fewer
 
 
 def public_ids(control: ControlSet, choice: str, earlier: ControlSet | None = None) -> list[str]:
-    """Ids for publishing.
+    """Ids for publishing: names without folders, numbers such as "example-0001", or the owner's ids ("keep").
 
-    Parameters
-    ----------
-    control : ControlSet
-        With the ids of its owner.
-    choice : "names", "numbers" or "keep"
-        Without the folders before the last slash; "example-0001", "example-0002", …; or unchanged.
-    earlier : ControlSet, optional
-        The edition before; examples keep their numbers.
+    Examples that have a number in the `earlier` edition keep it.
     """
     if choice == "keep":
         return list(control.ids)
@@ -285,7 +274,7 @@ def _counterparts(new: ControlSet, old: ControlSet) -> list[tuple[int, int]]:
     Vectors of the same encoder identify examples whatever their ids; across encoders only the ids can.
     """
     comparable = old.encoder == new.encoder and old.dimension == new.dimension
-    mine, theirs = (_fingerprints(each) if comparable else each.ids for each in (new, old))
+    mine, theirs = (_fingerprints(control) if comparable else control.ids for control in (new, old))
     rows = {key: row for row, key in enumerate(theirs)}
     return [(row, rows[key]) for row, key in enumerate(mine) if key in rows]
 
@@ -327,7 +316,7 @@ def changes(
     if old.attribute != new.attribute:
         lines.append(f"Attribute: {escape_markdown(old.attribute)} → {escape_markdown(new.attribute)}.")
     if old.encoder != new.encoder:
-        before, after = (escape_markdown(each.encoder or "not recorded") for each in (old, new))
+        before, after = (escape_markdown(control.encoder or "not recorded") for control in (old, new))
         lines.append(f"Encoder: {before} → {after}.")
 
     pairs = _counterparts(new, old)
@@ -368,10 +357,6 @@ def _examples(what: str, ids: Sequence[str]) -> str:
         return f"{what}: {len(ids)}." if ids else ""
     more = f" and {len(ids) - LISTED} more" if len(ids) > LISTED else ""
     return f"{what}: {len(ids)} ({', '.join(escape_markdown(name) for name in ids[:LISTED])}{more})."
-
-
-def _named_in(changelog: str) -> list[str]:
-    return [name for listed in NAMED.findall(changelog) for name in listed.split(", ")]
 
 
 # Digests that reveal edits: one per file, and one over all.

@@ -64,14 +64,13 @@ def read_objections(path: Path, ids: Collection[str] | None) -> tuple[list[Objec
         return [], [f"{path.name} has other columns; its first line must be {EMPTY.strip()}"]
     objections, problems = [], []
     for line, row in rows[1:]:
+        wrong = []
         if any(row) and len(row) == len(COLUMNS):
             objections.append(Objection(*(value.strip() for value in row)))
-            found = _problems(objections[-1], row, ids)
+            wrong = _problems(objections[-1], row, ids)
         elif any(row):
-            found = [f"{len(row)} fields, expected {len(COLUMNS)}; quote texts with commas"]
-        else:
-            found = []
-        problems += [f"{path.name}, line {line}: {problem}" for problem in found]
+            wrong = [f"{len(row)} fields, expected {len(COLUMNS)}; quote texts with commas"]
+        problems += [f"{path.name}, line {line}: {problem}" for problem in wrong]
     return objections, problems
 
 

@@ -93,7 +93,7 @@ def drawn() -> tuple[Labelled, list[Collection]]:
     """One split, and collections with 0, 30 and 100 % women."""
     data, rng = portraits(), np.random.default_rng(0)
     first, rest = random_split(len(data), 80, rng)
-    labelled = Labelled.draw(data, GENDER, first, 20, rng, 0)
+    labelled = Labelled.draw(data, GENDER, first, rng, 0)
     rows = [compose(GENDER.labels(data), rest, (f, 1 - f), 60, rng) for f in (0.0, 0.3, 1.0)]
     return labelled, [collect(data, GENDER, r, f, rng) for r, f in zip(rows, (0.0, 0.3, 1.0), strict=True)]
 

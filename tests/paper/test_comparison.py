@@ -93,7 +93,7 @@ def labelled_of(counts: tuple[int, ...]) -> Labelled:
     vectors, names = draw_groups(0, counts)
     data = LabelledData("some", vectors, {"group": names}, tuple(map(str, range(len(names)))))
     attribute = Attribute("letter", "group", ("a", "b", "c")[: len(counts)])
-    return Labelled.draw(data, attribute, np.arange(len(names)), 10, np.random.default_rng(0), seed=3)
+    return Labelled.draw(data, attribute, np.arange(len(names)), np.random.default_rng(0), seed=3)
 
 
 def test_the_sets_are_those_of_control_select() -> None:

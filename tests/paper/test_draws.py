@@ -46,7 +46,7 @@ def test_the_truth_is_that_of_the_collection() -> None:
 
 def test_labelled_parts_are_nested_and_balanced() -> None:
     labelled, _ = drawn()
-    assert labelled.few.counts == {"female": 10, "male": 10}
+    assert labelled.balanced(20).counts == {"female": 10, "male": 10}
     small, large = labelled.balanced(10), labelled.balanced(30)
     assert {v.tobytes() for v in small.vectors} < {v.tobytes() for v in large.vectors}
     assert len(labelled.balanced(1000)) == labelled.largest

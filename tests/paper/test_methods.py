@@ -25,7 +25,7 @@ def asked(key: str, collections: list[Collection] | None = None) -> list[tuple[A
 
 
 def few() -> list[np.ndarray]:
-    control = drawn()[0].few
+    control = drawn()[0].balanced(20)
     return [control.vectors[control.rows(g)].astype(float) for g in (0, 1)]
 
 
@@ -55,7 +55,7 @@ def test_ss_st_is_algorithm_3() -> None:
 
 @pytest.mark.parametrize("key", ["likelihood", "likelihood-few"])
 def test_likelihood_is_the_audits_default(key: str) -> None:
-    control = drawn()[0].pool if key == "likelihood" else drawn()[0].few
+    control = drawn()[0].pool if key == "likelihood" else drawn()[0].balanced(20)
     for answer, collection in asked(key):
         result = audit(collection.vectors, control, seed=0)
         expected = (result.disparity, result.interval.low, result.interval.high)

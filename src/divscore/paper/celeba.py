@@ -26,15 +26,7 @@ from divscore.jobs.encode import Encoding
 from divscore.paper.draws import Attribute, Labelled, Settings, collect, random_split
 from divscore.paper.experiment import Experiment, Report, ask, audit_collections
 from divscore.paper.figures import collection_figure
-from divscore.paper.labelleddata import (
-    LabelledData,
-    ListedItems,
-    Progress,
-    Provenance,
-    Texts,
-    encode,
-    quote,
-)
+from divscore.paper.labelleddata import LabelledData, ListedItems, Progress, Provenance, Texts, encode, quote
 from divscore.paper.methods import Method, all_methods
 from divscore.paper.records import Batch
 from divscore.paper.sections import TEXTS, Findings, trust_table
@@ -224,14 +216,12 @@ def work(data: LabelledData, repetition: int, part: int, settings: Settings) -> 
     seed = settings.seed
     rng, sampling = np.random.default_rng([seed, repetition]), np.random.default_rng([seed, repetition, 1])
     first, rest = random_split(len(data), settings.labels, rng)
-    labelled = Labelled.draw(data, GENDER, first, settings.size, rng, repetition)
-    names = [name for name in data.columns if name != GENDER.column]
-    parts = [(name, rest[data.columns[name][rest] == "yes"]) for name in names]
-    collections = [
-        collect(data, GENDER, rows, name.replace("_", " "), sampling)
-        for name, rows in parts
-        if len(rows) >= SMALLEST
-    ]
+    labelled = Labelled.draw(data, GENDER, first, rng, repetition)
+    collections = []
+    for name, column in data.columns.items():
+        rows = rest[column[rest] == "yes"]  # none for the gender
+        if len(rows) >= SMALLEST:
+            collections.append(collect(data, GENDER, rows, name.replace("_", " "), sampling))
     answers = ask(methods(settings), labelled, collections, "attribute")
     return Batch(answers, [], audit_collections(labelled, collections))
 
@@ -266,14 +256,7 @@ def report(findings: Findings) -> Report:
     )
 
 
+DEFAULTS = Settings(repetitions=25, labels=500)
 EXPERIMENT = Experiment(
-    "celeba",
-    Settings(repetitions=25, labels=500),
-    (GENDER,),
-    work,
-    check,
-    report,
-    methods=methods,
-    prepare=prepare,
-    sweep="attribute",
+    "celeba", DEFAULTS, (GENDER,), work, check, report, methods=methods, prepare=prepare, sweep="attribute"
 )

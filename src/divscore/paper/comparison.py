@@ -33,6 +33,7 @@ from divscore.paper.methods import (
     Prepare,
     Run,
     all_balanced,
+    balanced,
     divscore_with,
     likelihood_with,
     self_training_with,
@@ -66,10 +67,10 @@ def candidates(counts: Sequence[int], size: int, *, quapy: bool = False) -> tupl
     All control sets have one size: `size`, but at most half of the labels, which leaves a choice, and no more of a
     group than the rarest has.
     """
-    labels, groups, balanced = sum(counts), len(counts), len(counts) * min(counts)
-    chosen = min(max(2 * groups, min(size, labels // 2)), balanced)
+    labels, groups, largest = sum(counts), len(counts), len(counts) * min(counts)
+    chosen = min(max(2 * groups, min(size, labels // 2)), largest)
     sets: dict[str, tuple[str, Choose]] = {
-        "random-balanced": ("random", lambda labelled: labelled.balanced(chosen)),
+        "random-balanced": ("random", balanced(chosen)),
         "proportional": (
             "proportional",
             lambda labelled: select_random(labelled.pool, chosen, balanced=False, seed=labelled.seed),
@@ -88,13 +89,13 @@ def candidates(counts: Sequence[int], size: int, *, quapy: bool = False) -> tupl
     }
     methods = [Method("likelihood", "likelihood", likelihood_with(whole_pool), labels)]
     for key, (title, choose) in sets.items():
-        number = balanced if choose is all_balanced else chosen
+        number = largest if choose is all_balanced else chosen
         prepare = divscore_with(choose)
         prepare = _where_possible(prepare) if key == "proportional" else prepare
         methods.append(Method(key, f"divscore, {title}", prepare, labels, paper=True, representatives=number))
     if groups == 2:
         train = self_training_with(all_balanced, 5)
-        methods.append(Method("ss-st", "self-training", train, labels, paper=True, representatives=balanced))
+        methods.append(Method("ss-st", "self-training", train, labels, paper=True, representatives=largest))
     if quapy:
         # Imported before anything is computed, and not against the clock.
         try:
@@ -251,7 +252,7 @@ def work(data: LabelledData, repetition: int, attribute: Attribute, setup: Setup
     for number in setup.labels:
         quotas = _quotas(counts, number)
         rows = np.concatenate([group[:n] for group, n in zip(order, quotas, strict=True)])
-        labelled = Labelled.draw(data, attribute, rows, setup.size, rng, repetition)
+        labelled = Labelled.draw(data, attribute, rows, rng, repetition)
         batch.answers.extend(
             ask(setup.candidates(quotas.tolist()), labelled, collections, f"{number} labels")
         )

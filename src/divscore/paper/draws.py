@@ -128,43 +128,31 @@ def check_splits(splits: Iterable[Split], data: LabelledData, fewest: Mapping[At
 
 @dataclass(frozen=True)
 class Labelled:
-    """The labelled examples of one repetition: the pool U, and a random order of each group.
-
-    `few` has the first of each group in that order, as many of each: a random balanced control set.
-    """
+    """The labelled examples of one repetition: the pool U, and a random order of each group."""
 
     pool: ControlSet
     order: tuple[Rows, ...]  # one a group, positions in the pool
-    size: int
     seed: int
 
     @classmethod
     def draw(
-        cls,
-        data: LabelledData,
-        attribute: Attribute,
-        rows: Rows,
-        size: int,
-        rng: np.random.Generator,
-        seed: int,
+        cls, data: LabelledData, attribute: Attribute, rows: Rows, rng: np.random.Generator, seed: int
     ) -> Labelled:
-        """Label some rows and shuffle each group."""
+        """Label rows and shuffle each group."""
         pool = data.control(rows, attribute.column, attribute.groups, attribute=attribute.name)
         order = tuple(rng.permutation(pool.rows(group)) for group in range(len(pool.groups)))
-        return cls(pool, order, size, seed)
+        return cls(pool, order, seed)
 
     @property
     def largest(self) -> int:
         """Size of the largest balanced part."""
         return len(self.order) * min(len(rows) for rows in self.order)
 
-    @property
-    def few(self) -> ControlSet:
-        """A random balanced control set of `size`, or as many as there are."""
-        return self.balanced(self.size)
-
     def balanced(self, size: int) -> ControlSet:
-        """The first of every group, `size` together; the first groups get one more if it does not divide evenly."""
+        """A random control set of `size`, or as many as there are: the first of every group.
+
+        The first groups get one more if the size does not divide evenly.
+        """
         k = len(self.order)
         size = min(size, self.largest)
         rows = np.concatenate([rows[: size // k + (g < size % k)] for g, rows in enumerate(self.order)])

@@ -79,6 +79,8 @@ def reproduce(
     """Run everything and collect the results."""
     settings = settings or experiment.defaults
     settings.check(len(data))
+    for attribute in experiment.attributes:
+        attribute.labels(data)  # reports a strange group before hours of work
     data = experiment.prepare(data, settings)
     start = time.perf_counter()
     tasks = [(r, part) for r in range(settings.repetitions) for part in range(len(experiment.attributes))]
@@ -146,21 +148,9 @@ def ask(
         for collection in collections:
             start = time.perf_counter()
             reply = run(collection)
-            seconds = time.perf_counter() - start
-            answers.append(
-                Answer(
-                    sweep,
-                    labelled.pool.attribute,
-                    collection.at,
-                    labelled.seed,
-                    method.key,
-                    len(collection),
-                    collection.truth,
-                    *reply,
-                    prepared[method.key],
-                    seconds,
-                )
-            )
+            times = prepared[method.key], time.perf_counter() - start
+            question = sweep, labelled.pool.attribute, collection.at, labelled.seed, method.key
+            answers.append(Answer(*question, len(collection), collection.truth, *reply, *times))
     return answers
 
 
@@ -195,12 +185,11 @@ def size_sweep(labelled: Labelled, collection: Collection, settings: Settings) -
 
 def audit_collections(labelled: Labelled, collections: Sequence[Collection]) -> list[SelfCheck]:
     """An audit's trust in its own answers, with all labels."""
-    checks = []
+    attribute, checks = labelled.pool.attribute, []
     for collection in collections:
         result = audit(collection.vectors, labelled.pool, seed=labelled.seed)
-        of = labelled.pool.attribute, str(collection.at)
-        warning = next(iter(result.warnings), "")
-        checks.append(SelfCheck(*of, result.trust, result.diagnostics.relevance, warning))
+        relevance, warning = result.diagnostics.relevance, next(iter(result.warnings), "")
+        checks.append(SelfCheck(attribute, str(collection.at), result.trust, relevance, warning))
     return checks
 
 

@@ -134,6 +134,11 @@ def adaptive(size: int, alpha: float) -> Choose:
     return lambda labelled: select_adaptive(labelled.pool, min(size, labelled.largest), alpha=alpha)
 
 
+def balanced(size: int) -> Choose:
+    """A random control set, as many of each group."""
+    return lambda labelled: labelled.balanced(size)
+
+
 def whole_pool(labelled: Labelled) -> ControlSet:
     """All labelled examples."""
     return labelled.pool
@@ -144,43 +149,32 @@ def all_balanced(labelled: Labelled) -> ControlSet:
     return labelled.balanced(labelled.largest)
 
 
-def _few(labelled: Labelled) -> ControlSet:
-    return labelled.few
-
-
 def main_methods(settings: Settings) -> tuple[Method, ...]:
     """The five methods of Figure 1 in the paper's order, and ours: with |T| labels, |U|, and a sample of S."""
-    m, n, chosen = settings.size, settings.labels, adaptive(settings.size, settings.alpha)
+    m, n = settings.size, settings.labels
+    random, chosen = balanced(m), adaptive(m, settings.alpha)
+    corrected = likelihood_with(whole_pool, m)
     return (
-        Method("random-balanced", "DivScore-Random-Balanced", divscore_with(_few), m, paper=True),
+        Method("random-balanced", "DivScore-Random-Balanced", divscore_with(random), m, paper=True),
         Method("random-proportional", "DivScore-Random-Proportional", divscore_sampled(m), 0, m, paper=True),
         Method("iid", "IID-Measure", iid_sampled(m), 0, m, paper=True),
-        Method("ss-st", "SS-ST", self_training_with(_few, settings.k), m, paper=True),
+        Method("ss-st", "SS-ST", self_training_with(random, settings.k), m, paper=True),
         Method("adaptive", "DivScore-Adaptive", divscore_with(chosen), n, paper=True),
-        Method("likelihood-few", f"likelihood, same {m} labels", likelihood_with(_few), m),
+        Method("likelihood-few", f"likelihood, same {m} labels", likelihood_with(random), m),
         Method("likelihood", f"likelihood, all {n} labels", likelihood_with(whole_pool), n),
-        Method(
-            "rectified",
-            f"rectified, {n} labels + {m} of S",
-            likelihood_with(whole_pool, m),
-            n,
-            m,
-            after="likelihood",
-        ),
+        Method("rectified", f"rectified, {n} labels + {m} of S", corrected, n, m, after="likelihood"),
     )
 
 
 def all_methods(settings: Settings) -> tuple[Method, ...]:
     """The main methods, and the paper's once more with every use of |U| labels that it describes."""
     n, double, k = settings.labels, min(2 * settings.size, settings.labels), settings.k
-    wide = divscore_with(adaptive(double, settings.alpha))
+    wide, part = divscore_with(adaptive(double, settings.alpha)), divscore_with(all_balanced)
     drawn = f"DivScore-Random-Proportional, {n} of S"
     return (
         *main_methods(settings),
         Method("all", f"DivScore, all {n} as drawn", divscore_with(whole_pool), n, paper=True),
-        Method(
-            "all-balanced", f"DivScore, balanced part of the {n}", divscore_with(all_balanced), n, paper=True
-        ),
+        Method("all-balanced", f"DivScore, balanced part of the {n}", part, n, paper=True),
         Method("adaptive-wide", f"DivScore-Adaptive, {double} of {n}", wide, n, paper=True),
         Method("ss-st-all", f"SS-ST, all {n}", self_training_with(whole_pool, k), n, paper=True),
         Method("proportional-many", drawn, divscore_sampled(n), 0, n, paper=True),
@@ -190,11 +184,7 @@ def all_methods(settings: Settings) -> tuple[Method, ...]:
 
 def size_methods(size: int, alpha: float) -> tuple[Method, ...]:
     """The methods of the size sweep: both of the paper's control sets, and `likelihood` with the random one."""
-
-    def random(labelled: Labelled) -> ControlSet:
-        return labelled.balanced(size)
-
-    score = divscore_with(adaptive(size, alpha))
+    random, score = balanced(size), divscore_with(adaptive(size, alpha))
     return (
         Method("random-balanced", "DivScore-Random-Balanced", divscore_with(random), size, paper=True),
         Method("adaptive", "DivScore-Adaptive", score, size, paper=True),

@@ -55,12 +55,8 @@ def speaker_lists(labelled: int = 200, size: int = 800, seed: int = 0) -> tuple[
     lists = []
     for title, women in (("list A", 0.2), ("list B", 0.4), ("list C", 0.8)):
         count = round(size * women)
-        rows = np.concatenate(
-            [
-                rng.choice(by_sex["female"][half:], count, False),
-                rng.choice(by_sex["male"][half:], size - count, False),
-            ]
-        )
+        counts = {"female": count, "male": size - count}
+        rows = np.concatenate([rng.choice(by_sex[sex][half:], n, False) for sex, n in counts.items()])
         rng.shuffle(rows)
         lists.append(DemoList(title, tuple(names[i] for i in rows), vectors[rows], (2 * count - size) / size))
     return control, lists

@@ -50,7 +50,7 @@ from divscore.paper.labelleddata import (
     encode,
     text_columns,
 )
-from divscore.paper.methods import adaptive, all_methods, main_methods, size_methods
+from divscore.paper.methods import adaptive, all_methods, balanced, main_methods, size_methods
 from divscore.paper.pickles import read_object_npy
 from divscore.paper.records import Batch
 from divscore.paper.results import ResultTable
@@ -72,13 +72,8 @@ SKIN_TYPES = {name: number for number, roman in enumerate(("i", "ii", "iii", "iv
               for name in (roman, str(number), f"{number}.0")}  # fmt: skip
 # Codes in file names, names in the metadata.
 COUNTRIES = {
-    "FL": "Finland",
-    "IL": "Iceland",
-    "RW": "Rwanda",
-    "SA": "South Africa",
-    "SE": "Senegal",
-    "SW": "Sweden",
-}
+    "FL": "Finland", "IL": "Iceland", "RW": "Rwanda", "SA": "South Africa", "SE": "Senegal", "SW": "Sweden",
+}  # fmt: skip
 # Names of the columns needed, in lower case and without signs; the first that is there counts.
 COLUMNS = {
     "id": ("filename", "file", "imagename", "image", "name", "id", "imageid"),
@@ -322,7 +317,7 @@ def work(data: LabelledData, repetition: int, part: int, settings: Settings) -> 
     first, rest = _split(data, settings, repetition)
     rng = np.random.default_rng([seed, repetition, part])
     sampling = np.random.default_rng([seed, repetition, part, 1])
-    labelled = Labelled.draw(data, attribute, first, settings.size, rng, repetition)
+    labelled = Labelled.draw(data, attribute, first, rng, repetition)
     collections = composition_sweep(data, attribute, rest, settings, rng, sampling)
     methods = all_methods(settings)
     batch = Batch(ask(methods, labelled, collections, "f"))
@@ -358,8 +353,10 @@ def _measure_gamma(
 ) -> Iterator[tuple[str, str, float]]:
     """γ^(T) of the random and of the adaptive control set: on the other partition, and on the set itself."""
     vectors, names = data.vectors[rows], data.columns[attribute.column][rows].tolist()
-    sets = {"random": labelled.few, "adaptive": adaptive(settings.size, settings.alpha)(labelled)}
-    for name, control in sets.items():
+    size = settings.size
+    sets = {"random": balanced(size), "adaptive": adaptive(size, settings.alpha)}
+    for name, choose in sets.items():
+        control = choose(labelled)
         yield attribute.name, f"{name}, held out", gamma_control(control, vectors, names)
         yield attribute.name, f"{name}, own", Reference.of(control).gamma
 

@@ -42,13 +42,7 @@ class ResultTable:
 
     @classmethod
     def of(
-        cls,
-        name: str,
-        title: str,
-        columns: Sequence[str],
-        rows: Iterable[Sequence[Any]],
-        *,
-        shown: bool = True,
+        cls, name: str, title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]], shown: bool = True
     ) -> ResultTable:
         """Round numbers to six digits, once for all forms; a number that is not finite becomes None."""
         return cls(name, title, tuple(columns), tuple(tuple(_cell(v) for v in row) for row in rows), shown)
@@ -69,10 +63,10 @@ class ResultTable:
         """
 
         def value(objects: Sequence[object], name: str) -> Any:
-            return getattr(next(each for each in objects if hasattr(each, name)), name)
+            return getattr(next(item for item in objects if hasattr(item, name)), name)
 
         rows = [[value(objects, name) for name in fields.values()] for objects in records]
-        return cls.of(name, title, tuple(fields), rows, shown=shown)
+        return cls.of(name, title, fields, rows, shown)
 
     @property
     def records(self) -> list[dict[str, Any]]:
@@ -214,14 +208,14 @@ def output_folder(path: str | os.PathLike[str], *inner: str, files: Sequence[str
     made: list[Path] = []
     try:
         for folder in (place, *(place / name for name in inner)):
-            missing = [each for each in (folder, *folder.parents) if not each.exists()]
+            missing = [path for path in (folder, *folder.parents) if not path.exists()]
             nearest = missing[-1].parent if missing else folder
             if not nearest.is_dir():
                 raise FileError(f"{nearest} is a file; give a folder")
             try:
-                for each in reversed(missing):
-                    each.mkdir()
-                    made.append(each)
+                for new in reversed(missing):
+                    new.mkdir()
+                    made.append(new)
                 with tempfile.TemporaryFile(dir=folder):
                     pass
             except OSError as error:

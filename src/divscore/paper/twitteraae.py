@@ -250,12 +250,6 @@ def _numbers(cells: list[str], path: str | os.PathLike[str]) -> NDArray[np.float
 OVERALL = -0.826  # the disparity of the whole set, at which the size of the control set is varied
 
 
-def prepare(data: LabelledData, settings: Settings) -> LabelledData:
-    """Check the dialects."""
-    DIALECT.labels(data)
-    return data
-
-
 def work(data: LabelledData, repetition: int, part: int, settings: Settings) -> Batch:
     """One split: both sweeps.
 
@@ -264,7 +258,7 @@ def work(data: LabelledData, repetition: int, part: int, settings: Settings) -> 
     labels, seed = DIALECT.labels(data), settings.seed
     rng, sampling = np.random.default_rng([seed, repetition]), np.random.default_rng([seed, repetition, 1])
     first, rest = balanced_split(labels, settings.labels, rng)
-    labelled = Labelled.draw(data, DIALECT, first, settings.size, rng, repetition)
+    labelled = Labelled.draw(data, DIALECT, first, rng, repetition)
     collections = composition_sweep(data, DIALECT, rest, settings, rng, sampling)
     batch = Batch(ask(all_methods(settings), labelled, collections, "f"))
     share = (1 + OVERALL) / 2
@@ -309,4 +303,4 @@ def report(findings: Findings) -> Report:
 
 
 DEFAULTS = Settings(repetitions=25, alpha=0.1, collection=1000)
-EXPERIMENT = Experiment("twitteraae", DEFAULTS, (DIALECT,), work, check, report, prepare=prepare)
+EXPERIMENT = Experiment("twitteraae", DEFAULTS, (DIALECT,), work, check, report)

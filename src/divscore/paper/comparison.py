@@ -253,9 +253,8 @@ def work(data: LabelledData, repetition: int, attribute: Attribute, setup: Setup
         quotas = _quotas(counts, number)
         rows = np.concatenate([group[:n] for group, n in zip(order, quotas, strict=True)])
         labelled = Labelled.draw(data, attribute, rows, rng, repetition)
-        batch.answers.extend(
-            ask(setup.candidates(quotas.tolist()), labelled, collections, f"{number} labels")
-        )
+        methods = setup.candidates(quotas.tolist())
+        batch.answers.extend(ask(methods, labelled, collections, f"{number} labels"))
     return batch
 
 

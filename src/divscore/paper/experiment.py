@@ -110,7 +110,7 @@ def reproduce(
     sections = [
         Section(
             section["title"],
-            tuple(text for each in section.get("text", ()) if (text := each.format(**values))),
+            tuple(filled for text in section.get("text", ()) if (filled := text.format(**values))),
             tuple((stem, caption.format(**values)) for stem, caption in section.get("figures", ())),
             tuple(tables[name] for name in section["tables"]),
         )

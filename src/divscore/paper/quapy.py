@@ -188,5 +188,6 @@ def __getattr__(name: str) -> Any:
     if name != "LikelihoodQuantifier":
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     about = {"__doc__": AuditingQuantifier.__doc__, "__module__": __name__}
-    made = globals()[name] = type(name, (AuditingQuantifier, _quapy()), about)
-    return made
+    # Kept, so that every import gets the same class.
+    globals()[name] = type(name, (AuditingQuantifier, _quapy()), about)
+    return globals()[name]

@@ -90,11 +90,10 @@ def accuracy_tables(findings: Findings) -> tuple[ResultTable, ResultTable]:
         if mine:
             times = fmean(s.prepared for s in mine), fmean(s.seconds for s in mine)
             rows.append((method.title, *(1000 * seconds for seconds in times)))
-    columns = ("method", "ms to prepare", "ms a collection")
-    return (
-        ResultTable.of_fields("accuracy", title, ACCURACY, pairs),
-        ResultTable.of("time", "Time, one thread", columns, rows),
+    times_table = ResultTable.of(
+        "time", "Time, one thread", ("method", "ms to prepare", "ms a collection"), rows
     )
+    return ResultTable.of_fields("accuracy", title, ACCURACY, pairs), times_table
 
 
 def equal_cost(
@@ -162,9 +161,8 @@ def trust_table(findings: Findings, sweep: str, methods: Sequence[Method], what:
         "attribute", what, "true d", *(f"error, {m.title}" for m in methods), "coverage, likelihood", "relevance",
         "good", "caution", "poor",
     )  # fmt: skip
-    return ResultTable.of(
-        "collections", f"By {what}: errors, and how often an audit is trusted", columns, rows
-    )
+    title = f"By {what}: errors, and how often an audit is trusted"
+    return ResultTable.of("collections", title, columns, rows)
 
 
 def stored_section(findings: Findings) -> Section:
@@ -186,10 +184,9 @@ def in_short(findings: Findings, cost: ResultTable, claims: ResultTable) -> tupl
     """The outcome in a few sentences."""
 
     def errors(method: str) -> str:
-        names = [f" ({a})" if len(findings.main) > 1 else "" for a in findings.main]
-        return " and ".join(
-            f"{findings.accuracy[a][method].mae:.3f}{n}" for a, n in zip(findings.main, names, strict=True)
-        )
+        several = len(findings.main) > 1
+        maes = {name: f"{findings.accuracy[name][method].mae:.3f}" for name in findings.main}
+        return " and ".join(f"{mae} ({name})" if several else mae for name, mae in maes.items())
 
     agreed = claims.column("").count("agrees")
     return (
@@ -217,9 +214,8 @@ def equal_cost_text(table: ResultTable) -> list[str]:
         mine = [row for row in rows if row["method"] == title]
         factors = ", ".join(f"{_factor(row)} ({row['attribute']})" for row in mine)
         short = ", ".join(row["attribute"] for row in mine if not row["≥ 4 ×"])
-        verdict = (
-            f"**factor {WANTED:.0f} not reached** on {short}" if short else f"factor {WANTED:.0f} reached"
-        )
+        factor = f"factor {WANTED:.0f}"
+        verdict = f"**{factor} not reached** on {short}" if short else f"{factor} reached"
         note = " (the paper's proposal)" if title == PROPOSAL else ""
         if mine[0]["labelled"] != "once":
             note = f" ({mine[0]['labels']} new labels in every collection)"

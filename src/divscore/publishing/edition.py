@@ -64,23 +64,11 @@ def publish(
 ) -> Published:
     """Write `control` with all its descriptions into `folder`, completely or not at all.
 
-    Parameters
-    ----------
-    control : ControlSet
-        What to publish; its similarity must be the cosine, which every reader has.
-    folder : path
-        New, empty, or an earlier edition: then its objections and other files stay, and its changelog grows.
-    about : About, optional
-        What people know about it; by default that of the earlier edition.
-    measure : callable
-        Returns the figures of error and coverage. If it returns none, those of the earlier edition stay if the control
-        set is the same.
-    ids : "names", "numbers" or "keep"
-        The public ids of the examples, see `public_ids`.
-    projection : path, optional
-        The file that shortens vectors of collections in the same way as the set's.
-    replace : bool
-        Overwrite files of the earlier edition that were edited by hand.
+    The folder is new, empty, or an earlier edition: then its objections and other files stay, its changelog grows, and
+    `about` is by default that of the earlier edition. `measure` returns the figures of error and coverage; if it has
+    none, those of the earlier edition stay if the control set is the same. `ids` chooses the public ids of the examples
+    (see `public_ids`). `projection` is the file that shortens vectors of collections in the same way as the set's.
+    `replace` overwrites files of the earlier edition that were edited by hand.
     """
     target = Path(folder).resolve()
     _check_target(target, replace)

@@ -18,7 +18,7 @@ from divscore.control.similarity import FloatArray
 pytest_plugins = ["pictures", "reported"]
 
 # The same examples in every run: a failure is a change, not luck.
-settings.register_profile("full", derandomize=True, deadline=None, max_examples=60)
+settings.register_profile("full", derandomize=True, deadline=None, max_examples=50)
 settings.register_profile("quick", settings.get_profile("full"), max_examples=20)
 
 PPB = Path(__file__).parents[2] / "shared" / "data" / "ppb2017.parquet"

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from divscore.control.controlfile import is_control, load_control, save_control
@@ -69,7 +69,6 @@ def controls(draw: st.DrawFn) -> ControlSet:
     return control.with_representatives(rows, draw(NAMES.filter(bool)))
 
 
-@settings(max_examples=40, deadline=None)
 @given(controls())
 def test_saving_and_loading_changes_nothing(control: ControlSet) -> None:
     with tempfile.TemporaryDirectory() as folder:

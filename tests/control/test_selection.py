@@ -37,7 +37,6 @@ def marked(control: ControlSet) -> list[int]:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 8), st.sampled_from([0, 0.1, 1, 3]), st.booleans())
-@settings(max_examples=40, deadline=None)
 def test_adaptive_equals_algorithm_2(seed: int, quota: int, alpha: float, general: bool) -> None:
     U = pool(seed, similarity=kernel if general else "cosine")
     sim = kernel_pair if general else oracles.cosine

@@ -70,7 +70,6 @@ def score(S: FloatArray, control: ControlSet) -> float:
 
 
 @given(shapes)
-@settings(max_examples=60, deadline=None)
 def test_cosine_equals_the_double_sums(shape: tuple[int, int, int, int]) -> None:
     seed, a, b, d = shape
     rng = np.random.default_rng(seed)
@@ -103,7 +102,6 @@ def test_any_similarity_equals_the_double_sums(shape: tuple[int, int, int, int])
 
 
 @given(shapes, st.sampled_from(["cosine", kernel]))
-@settings(max_examples=40, deadline=None)
 def test_swapping_the_groups_negates_exactly(shape: tuple[int, int, int, int], similarity: object) -> None:
     seed, a, b, d = shape
     rng = np.random.default_rng(seed)
@@ -211,7 +209,6 @@ def test_wrong_shapes() -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 8), st.integers(2, 8), st.booleans(), st.booleans())
-@settings(max_examples=40, deadline=None)
 def test_gamma_equals_the_double_sums(seed: int, a: int, b: int, third: bool, general: bool) -> None:
     pool = small(seed, (a, b, 3) if third else (a, b), kernel if general else "cosine")
     result = separability(pool)

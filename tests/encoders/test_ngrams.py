@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from divscore import ControlSet
@@ -98,7 +98,6 @@ def test_batches_and_order_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> Non
         np.testing.assert_array_equal(NgramEncoder().encode(texts).vectors, whole)
 
 
-@settings(max_examples=50)
 @given(st.lists(st.text(st.characters(), max_size=12), max_size=8))
 def test_any_text_has_a_vector_of_its_own(texts: list[str]) -> None:
     encoder = NgramEncoder(32)

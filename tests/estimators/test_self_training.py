@@ -66,7 +66,6 @@ def test_far_fewer_scores_than_the_plain_algorithm(monkeypatch: pytest.MonkeyPat
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 25), st.integers(2, 6), st.integers(1, 7))
-@settings(max_examples=40, deadline=None)
 def test_equals_the_double_sums(seed: int, n: int, d: int, k: int) -> None:
     X, z = mixture("isotropic", n + 8, d, seed)
     z[:8] = [0, 1] * 4

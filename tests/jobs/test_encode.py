@@ -73,22 +73,23 @@ def test_an_unknown_encoder_is_refused() -> None:
         Encoding("magic")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cached", [False, True])
 def test_pictures_in_memory_reach_the_workers(tmp_path: Path, model: Path, cached: bool) -> None:
     import fsspec
 
     memory = fsspec.filesystem("memory")
     rng = np.random.default_rng(0)
-    for number in range(40):
+    for number in range(12):
         memory.pipe(f"/shelf/{number:02}.png", tiny.png(tiny.picture(rng, "red")))
     try:
         with Encoding("onnx", model=model, workers=2, cache=tmp_path if cached else None) as some:
             blocks = list(tiny.encoded("memory://shelf", some))
-        assert sum(len(block.vectors) for block in blocks) == 40
+        assert sum(len(block.vectors) for block in blocks) == 12
         with Encoding("faces", workers=2, cache=tmp_path if cached else None) as faces:  # processes
             source = tiny.encoded("memory://shelf", faces)
             assert not list(source)
-        assert source.skipped() == {"unreadable": 0, "empty": 40}  # read, and no face in it
+        assert source.skipped() == {"unreadable": 0, "empty": 12}  # read, and no face in it
     finally:
         memory.rm("/shelf", recursive=True)
 

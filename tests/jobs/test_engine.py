@@ -103,6 +103,7 @@ def test_a_worker_that_dies_in_the_middle_of_its_answer_is_replaced(
     assert (tmp_path / "died").exists()
 
 
+@pytest.mark.slow
 def test_a_task_on_which_workers_die_is_an_error_or_has_a_result_of_its_own(processes: Engine) -> None:
     with pytest.raises(DivscoreError, match=r"^2: 3 workers died on it, one after the other"):
         list(processes.map(die_always, range(4)))

@@ -140,6 +140,7 @@ def test_threads_share_the_blocks_of_a_single_partition(tmp_path: Path, control:
     assert fingerprints(sketch_source(source, control, workers=3), control) == wanted
 
 
+@pytest.mark.slow
 def test_a_plain_shell_gives_the_same_bits_on_every_engine(tmp_path: Path) -> None:
     """Worker processes have one thread for linear algebra, and this one as many as there are cores."""
     plain = {name: value for name, value in os.environ.items() if name not in plainshell.SETTINGS}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from published import ABOUT, FIGURES, described, make, published_set, run
 
@@ -166,7 +166,6 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=40)
 @given(st.data())
 def test_any_value_anywhere_in_the_description_is_survived(strange: Path, data: st.DataObject) -> None:
     file = strange / "croissant.json"

@@ -12,7 +12,7 @@ from conftest import draw_groups
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from test_sketch import (
+from sketches import (
     GROUPS,
     SEEDS,
     D,

@@ -194,7 +194,6 @@ def test_likelihoods_are_bounded() -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 60), st.floats(0.05, 4))
-@settings(max_examples=40, deadline=None)
 def test_the_share_maximises_the_likelihood(seed: int, cells: int, spread: float) -> None:
     rng = np.random.default_rng(seed)
     ratio, counts = np.exp(spread * rng.normal(size=cells)), rng.integers(1, 50, size=cells).astype(float)

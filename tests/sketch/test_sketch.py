@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -12,102 +10,33 @@ from conftest import draw_groups
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from sketches import (
+    GROUPS,
+    SEEDS,
+    D,
+    assert_same_audit,
+    assert_same_state,
+    audited_laws,
+    control_of,
+    items,
+    laws,
+    lowered,
+    merged,
+    overlap,
+    pieces,
+    sketch_of,
+    spoilt,
+)
 
-from divscore.audit.audit import Audit, audit
+from divscore.audit.audit import audit
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray, unit_rows
 from divscore.errors import InputError, MismatchError
 from divscore.sketch import scorer as scorer_module
 from divscore.sketch.many import sketch_blocks
-from divscore.sketch.sample import ITEMS, Sampled
+from divscore.sketch.sample import ITEMS
 from divscore.sketch.scorer import Grid, scorer_for
 from divscore.sketch.sketch import JOINT_ITEMS, SKIPS, Sketch
-
-SEEDS = st.integers(0, 2**32 - 1)
-GROUPS = st.sampled_from([2, 3, 4])
-D = 8
-
-laws = settings(max_examples=25, deadline=None)
-audited_laws = settings(max_examples=8, deadline=None)  # an audit with four groups takes a third of a second
-
-
-@functools.cache
-def control_of(groups: int) -> ControlSet:
-    vectors, names = draw_groups(groups, [12 + 3 * g for g in range(groups)])
-    return ControlSet(vectors, names, attribute="letter")
-
-
-def items(seed: int, n: int, groups: int = 2, d: int = D) -> FloatArray:
-    """A collection of uneven composition."""
-    rng = np.random.default_rng(seed)
-    return draw_groups(seed, rng.multinomial(n, rng.dirichlet(np.ones(groups))), d)[0]
-
-
-def spoilt(seed: int, n: int, groups: int = 2, d: int = D) -> FloatArray:
-    """A collection in which one item in five is zero or not finite."""
-    rows, rng = items(seed, n, groups, d), np.random.default_rng(seed)
-    kind = rng.integers(10, size=n)
-    rows[kind == 0] = 0.0
-    rows[kind == 1, rng.integers(d)] = rng.choice([np.nan, np.inf, -np.inf])
-    return rows
-
-
-def sketch_of(control: ControlSet, *batches: Any, seed: int = 0, workers: int = 1) -> Sketch:
-    sketch = Sketch(control, seed=seed)
-    for batch in batches:
-        sketch.add(batch, workers=workers)
-    return sketch
-
-
-def pieces(rows: FloatArray, seed: int, count: int) -> list[FloatArray]:
-    """Split rows anywhere, empty pieces included."""
-    cuts = np.sort(np.random.default_rng(seed).integers(0, len(rows) + 1, size=count - 1))
-    return np.split(rows, cuts)
-
-
-def merged(sketches: Iterable[Sketch]) -> Sketch:
-    first, *rest = (sketch.copy() for sketch in sketches)
-    for sketch in rest:
-        first.merge(sketch)
-    return first
-
-
-def assert_same_sample(left: Sampled, right: Sampled) -> None:
-    """To the last byte."""
-    assert left.limit == right.limit
-    for name in ("hash", "rows", "step", "copies"):
-        np.testing.assert_array_equal(getattr(left, name), getattr(right, name))
-
-
-def assert_same_state(left: Sketch, right: Sketch, tolerance: float = 1e-9) -> None:
-    assert left.count == right.count
-    assert left.skipped == right.skipped
-    for mine, other in zip(left.scores(), right.scores(), strict=True):
-        np.testing.assert_array_equal(mine, other)
-    assert_same_sample(left.sample, right.sample)
-    np.testing.assert_allclose(left.total, right.total, rtol=0, atol=tolerance)
-    np.testing.assert_allclose(left.similarity_total, right.similarity_total, rtol=0, atol=tolerance)
-
-
-def lowered(sketch: Sketch, other: Sketch) -> Sketch:
-    """A copy of a sketch with the limits of another: they stay low when items are removed."""
-    sketch, at = sketch.copy(), np.zeros(1, dtype=np.intp)
-    other = other.copy()
-    sketch.table.sample.lower(other.table.sample.limit, at)
-    if sketch.table.joint is not None and other.table.joint is not None:
-        sketch.table.joint.lower(other.table.joint.limit, at)
-    return sketch
-
-
-def assert_same_audit(left: Audit, right: Audit, tolerance: float = 1e-9) -> None:
-    assert left.shares == pytest.approx(right.shares, abs=tolerance)
-    assert left.disparity == pytest.approx(right.disparity, abs=tolerance)
-    assert left.divscore == pytest.approx(right.divscore, abs=tolerance)
-    assert left.interval == right.interval
-    assert left.share_intervals == right.share_intervals
-    assert left.trust == right.trust
-    # A p-value magnifies what rounding is left in a mean.
-    assert left.diagnostics.to_dict() == pytest.approx(right.diagnostics.to_dict(), abs=1e3 * tolerance)
 
 
 @given(SEEDS, st.integers(0, 120), GROUPS)
@@ -372,11 +301,6 @@ def test_after_a_large_removal_the_right_reason_is_given(groups: int, left: int)
     a_few.subtract(sketch_of(control, gone[:200]))
     assert not a_few.thinned
     assert math.isfinite(audit(a_few, control).disparity)
-
-
-def overlap(A: FloatArray, B: FloatArray) -> FloatArray:
-    """Gaussian kernel, which no mean vector can stand for."""
-    return np.exp(-((A[:, None] - B[None]) ** 2).sum(axis=2) / (2 * A.shape[1]))
 
 
 def overlap_pair(x: FloatArray, y: FloatArray) -> float:

@@ -17,7 +17,7 @@ import pytest
 from conftest import draw_groups
 from hypothesis import given
 from hypothesis import strategies as st
-from test_sketch import (
+from sketches import (
     GROUPS,
     SEEDS,
     D,

@@ -25,7 +25,6 @@ from divscore.sources.places import Location
 from divscore.sources.recognise import open_file
 from divscore.sources.table import Piece, Request, Table
 
-MANY = settings(max_examples=100, deadline=None)
 ROWS = Request(vectors=False)
 # Whatever means something to a reader of tables, and some characters that mean nothing.
 SOUP = st.lists(
@@ -84,7 +83,6 @@ WINDOWS = st.sampled_from([7, 20, 50, 1 << 20])
 LIMITS = st.none() | st.integers(1, 7)
 
 
-@MANY
 @given(
     st.sampled_from(["x,y\n", "x;y\r\n", '"x","y"\n', '\n\r\n"x\n",y\n', "x\n"]),
     SOUP,
@@ -122,7 +120,7 @@ def ends_by_the_byte(text: bytes) -> list[int]:
     return ends
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200)
 @given(SOUP)
 @example('a,5" b\n"a","b"\n"a,","b\n"\n')
 @example('""\n"""\n"""\n""""\na""\n,""a"\n')
@@ -132,7 +130,6 @@ def test_quotes_mean_what_readers_take_them_for(soup: str) -> None:
     assert mark_table(text, False, False, ",").ends.tolist() == ends_by_the_byte(text)
 
 
-@MANY
 @given(TABLES, st.sampled_from(",;\t"), st.sampled_from(["\n", "\r\n"]), st.booleans(), LIMITS, WINDOWS)
 def test_tables_as_programs_write_them(
     table: list[list[str]], delimiter: str, end: str, every: bool, rows: int | None, window: int
@@ -156,7 +153,6 @@ LINES = st.lists(
 )
 
 
-@MANY
 @given(LINES, st.sampled_from(["\n", "\r\n"]), st.booleans(), st.booleans(), LIMITS, WINDOWS)
 @pytest.mark.parametrize("name", ["a.jsonl", "a.txt"])
 def test_lines_are_read_by_pieces_as_from_end_to_end(

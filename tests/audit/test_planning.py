@@ -16,6 +16,7 @@ def noise(rng: np.random.Generator, n: int, d: int = 20) -> ControlSet:
     return ControlSet(rng.normal(size=(n, d)), rng.permutation(["a", "b"] * (n // 2)), attribute="letter")
 
 
+@pytest.mark.slow
 def test_plans(make_control: MakeControl) -> None:
     pilot = make_control(0, [40, 40], gap=1.5)
     told: list[tuple[int, int]] = []

@@ -33,6 +33,7 @@ def test_a_pipe_gets_every_collection(whole: Whole) -> None:
     assert shown == [named(each["name"]) for each in whole.entries]
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_the_ends_of_a_long_table(whole: Whole, posts: None) -> None:
     lines = on_terminal(["-m", "divscore", *AUDIT], "stdout").splitlines()
     counted = r"Of 60 collections, \d+ have more a than b, \d+ have more b than a, .* inconclusive\."

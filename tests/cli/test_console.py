@@ -24,6 +24,7 @@ def test_a_bar_tells_the_speed_since_the_start() -> None:
     assert _pace(1001, 1000, 2.0).endswith(", 0:00:00 left")  # a total may be a guess
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("total", [None, 4000])
 def test_a_bar_on_terminal(total: int | None) -> None:
     code = (
@@ -58,6 +59,7 @@ with progress_bar(sys.argv[1], 3000) as advance:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["collections", "a name that is longer than there is room for " * 3])
 def test_a_message_does_not_run_into_the_bar_which_has_one_line(name: str) -> None:
     written = on_terminal(["-c", SLOWLY, name], "stderr", columns=80)

@@ -168,6 +168,7 @@ def first_column(lines: list[str]) -> list[str]:
     return [re.split(r" {2,}", line)[0] for line in lines]
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_the_largest_changes_at_both_ends(before: str) -> None:
     lone = {f"user{at}": f"newcomer{at}" for at in range(53, 59)}
     redrawn({at: (at + 30) % USERS / USERS for at in range(1, 53)}, lone)

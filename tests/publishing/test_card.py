@@ -26,6 +26,7 @@ def folder(tmp_path: Path) -> Path:
     return published_set(tmp_path)
 
 
+@pytest.mark.slow
 def test_mlcroissant_validates_it_and_reads_the_records(folder: Path) -> None:
     pytest.importorskip("mlcroissant", reason="needs divscore[publish]")
     ran = read_by_mlcroissant(folder)

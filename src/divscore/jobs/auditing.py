@@ -102,7 +102,7 @@ def audit_source(
     warn : callable
         Called with each message about the input that a person should read.
     """
-    several = isinstance(collection, (list, tuple)) and all(isinstance(each, PATH) for each in collection)
+    several = isinstance(collection, (list, tuple)) and all(isinstance(path, PATH) for path in collection)
     things = _expand(collection if several else [collection], control)
     if not things:
         raise InputError("no collection was given: the list is empty")
@@ -135,7 +135,7 @@ def audit_source(
                 progress=progress,
                 warn=warn,
             )
-        encoder.engines.cluster = engines.cluster
+        encoder.engines.cluster = engines.cluster  # from now on: the few labelled examples are encoded here
         if isinstance(sample, PATH):
             sample = _read_sample(sample, control, encoder, column)
         settings: dict[str, Any] = {"estimator": estimator, "confidence": confidence}
@@ -249,13 +249,8 @@ def _audit_sketches(
         return
     engine = run.engines.start(processes=True) if len(sketches) >= WORTH_PROCESSES else Engine(1)
     with run.progress("collections", len(sketches)) as advance:
-        for audit in audit_many(
-            sketches,
-            control,
-            engine=engine,
-            estimator=options["estimator"],
-            confidence=options["confidence"],
-        ):
+        method = {key: options[key] for key in ("estimator", "confidence")}
+        for audit in audit_many(sketches, control, engine=engine, **method):
             yield audit
             advance(1)
 
@@ -270,9 +265,9 @@ def sketch_files(path: str, *, output: str | None = None, warn: Warn = no_warnin
             return [path]
         return sorted(filter(is_sketch, glob.glob(path, recursive=True))) or [path]
     with os.scandir(path) as listing:
-        visible = sorted(each.path for each in listing if not each.name.startswith(".") and each.is_file())
-    files = [each for each in visible if is_sketch(each)]
-    kept = [each for each in files if output is None or os.path.realpath(each) != os.path.realpath(output)]
+        visible = sorted(file.path for file in listing if not file.name.startswith(".") and file.is_file())
+    files = [file for file in visible if is_sketch(file)]
+    kept = [file for file in files if output is None or os.path.realpath(file) != os.path.realpath(output)]
     if len(kept) < len(files):
         warn(f"{output} is in {path} and is not counted: it is the output file")
     if not kept:
@@ -280,10 +275,10 @@ def sketch_files(path: str, *, output: str | None = None, warn: Warn = no_warnin
     return kept
 
 
-def _expand(named: Sequence[Any], control: Any) -> list[Any]:
-    """What is audited: a folder or a pattern of sketches stands for all of them; refuses what cannot be meant."""
+def _expand(collections: Sequence[Any], control: Any) -> list[Any]:
+    """Replace a folder or a pattern of sketches by its files; refuse likely mistakes."""
     things: list[Any] = []
-    for thing in named:
+    for thing in collections:
         path = os.fspath(thing) if isinstance(thing, PATH) else None
         sketches = path is not None and (
             any(name.endswith(".sketch") for name in os.listdir(path))
@@ -343,7 +338,7 @@ def _stem(path: Any) -> str:
 def _read_sample(path: Any, control: ControlSet, encoding: Encoding, column: str | None) -> LabelledSample:
     names = [control.attribute, "group"]
     source = open_collection(path, column=column, exclude=names, strict=True, forced=encoding.forced)
-    name = next((each for each in names if each in source.columns), None)
+    name = next((column for column in names if column in source.columns), None)
     if name is None:
         raise FileError(
             f"{source.path} has no column '{control.attribute}' or 'group' with the groups of the labelled items; its "
@@ -372,9 +367,9 @@ class MissingByCollection:
     def __init__(self, parts: Sequence[MissingPart], by: str | None) -> None:
         unknown: list[MissingPart] = []
         known: dict[str, list[MissingPart]] = {}
-        for each in parts:
-            value = folder_values(Location(each.part, each.part)).get(by) if by else None
-            (unknown if value is None else known.setdefault(value, [])).append(each)
+        for part in parts:
+            value = folder_values(Location(part.part, part.part)).get(by) if by else None
+            (unknown if value is None else known.setdefault(value, [])).append(part)
         self._unknown = Missing.of(unknown)
         self._known = {name: Missing.of(own) for name, own in known.items()}
 
@@ -397,7 +392,7 @@ def _with_missing(audit: Audit, missing: Missing) -> Audit:
 
 # audit_many: the audits of thousands of sketches, shared among workers.
 
-BATCH = 100  # sketches that a worker is given at a time
+BATCH = 100  # sketches of a task
 
 
 def audit_many(
@@ -410,7 +405,7 @@ def audit_many(
 ) -> Iterator[Audit]:
     """Audit sketches that were made in one pass, or read from one file, in their order; none may be empty.
 
-    The same as ``audit(sketch, control)`` for each, whoever does the work. An engine of processes, or a cluster, is
+    The same as ``audit(sketch, control)`` for each, on any engine. An engine of processes, or a cluster, is
     worth it from about a thousand sketches on; audits hold Python's lock, so threads do not help.
     """
     first = next(iter(sketches.values()), None)

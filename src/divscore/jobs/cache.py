@@ -42,16 +42,16 @@ class ItemVectors(NamedTuple):
 
 
 def stack_vectors(results: Iterable[ItemVectors], dimension: int) -> NDArray[np.float32]:
-    """All vectors of some items as one array."""
+    """Vectors of all items as one array."""
     none = np.empty((0, dimension), dtype=np.float32)
-    return np.concatenate([none, *(each.vectors for each in results if len(each.vectors))])
+    return np.concatenate([none, *(result.vectors for result in results if len(result.vectors))])
 
 
 CREATE = """CREATE TABLE IF NOT EXISTS items (
     key BLOB PRIMARY KEY, kind TEXT NOT NULL, reason TEXT NOT NULL, found INTEGER NOT NULL, vectors BLOB NOT NULL
 ) WITHOUT ROWID"""
-QUERY_KEYS = 500
-WAIT_SECONDS = 30.0
+QUERY_KEYS = 500  # SQLite limits the number of marks in a query
+WAIT_SECONDS = 30.0  # for another process that writes
 
 
 def default_cache() -> Path:
@@ -79,7 +79,7 @@ class Cache:
             # Descriptors of faces are private.
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             connection = self._connection()
-            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA journal_mode=WAL")  # others can read while one process writes
             connection.execute(CREATE)
             connection.commit()
         except (OSError, sqlite3.Error) as error:
@@ -93,10 +93,10 @@ class Cache:
         known: dict[bytes, ItemVectors] = {}
         try:
             for start in range(0, len(keys), QUERY_KEYS):
-                some = keys[start : start + QUERY_KEYS]
-                marks = ",".join("?" * len(some))
+                batch = keys[start : start + QUERY_KEYS]
+                marks = ",".join("?" * len(batch))
                 query = f"SELECT key, kind, reason, found, vectors FROM items WHERE key IN ({marks})"
-                for key, kind, reason, detected, blob in self._connection().execute(query, some):
+                for key, kind, reason, detected, blob in self._connection().execute(query, batch):
                     vectors = np.frombuffer(blob, dtype="<f4").reshape(-1, self.dimension).astype(np.float32)
                     known[key] = ItemVectors(vectors, detected, kind, reason)
         except (sqlite3.Error, ValueError) as error:
@@ -109,8 +109,8 @@ class Cache:
         if not results or self.trouble:
             return
         rows = [
-            (key, each.kind, each.reason, each.detected, np.asarray(each.vectors, dtype="<f4").tobytes())
-            for key, each in results.items()
+            (key, item.kind, item.reason, item.detected, np.asarray(item.vectors, dtype="<f4").tobytes())
+            for key, item in results.items()
         ]
         try:
             with self._connection() as connection:

@@ -137,6 +137,7 @@ def embed(
             raise FileError(f"{missing[0].reason}; fix it, or leave out --strict")
         partitions = list(item_partitions(source))
         replaced = folder.begin(maker, partitions)
+        # What another start of this job finished stays; a long partition resumes after its last complete part.
         resumed, waiting = 0, []
         for partition in partitions:
             parts = folder.finished(maker, partition)
@@ -271,7 +272,7 @@ class PartsFolder:
         """Write which parts will be here; return whether there were parts of another source or encoder."""
         earlier = self.manifest()
         old = self._own_files()
-        parts = [{"file": each.file(0), "of": str(each)} for each in partitions]
+        parts = [{"file": partition.file(0), "of": str(partition)} for partition in partitions]
         self._write(maker, parts, finished=False, earlier=old)
         return bool(old) and not _same(maker, earlier or {})
 
@@ -296,7 +297,7 @@ class PartsFolder:
     ) -> EmbedResult:
         """Add up the parts, then mark the folder as finished or join them to one file."""
         tally, parts = Tally(maker.columns), []
-        unreadable = {each.part for each in missing}
+        unreadable = {part.part for part in missing}
         for partition in partitions:
             finished = self.finished(maker, partition)
             if finished and finished[-1].last:

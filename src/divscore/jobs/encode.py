@@ -48,7 +48,7 @@ SKIP_HINT = "fix or remove it, or leave out --strict to skip such items"
 
 @dataclass(frozen=True)
 class Chunk:
-    """Contents of some items: texts, or pictures as paths or bytes. `visible` paths exist where it was sent from."""
+    """Contents of a few items: texts, or pictures as paths or bytes. `visible` paths exist where it was sent from."""
 
     label: str
     contents: Sequence[str | bytes]
@@ -123,7 +123,7 @@ def fingerprint(content: str | bytes) -> bytes:
 
 
 class _Pending(NamedTuple):
-    """Items in flight: what is known of some from reading and from the cache, and the chunk with the unknown."""
+    """Items in flight: results that are known from reading and from the cache, and the chunk with the others."""
 
     batch: ItemBatch
     known: dict[int, ItemVectors]
@@ -257,7 +257,7 @@ class Encoding:
         # Another machine has another cache or none: what this one knows is looked up here.
         sent = spec if engine.own else replace(spec, model=anywhere(spec.model))
         work = partial(encode_chunk, sent)
-        in_flight: deque[_Pending] = deque()
+        in_flight: deque[_Pending] = deque()  # in the order of the items, as results arrive in that order
         crashes = 0  # items in a row
 
         def chunks() -> Iterator[Chunk]:
@@ -341,7 +341,7 @@ class Encoding:
 def _prepare(batch: ItemBatch, kind: Kind, cache: Cache | None, elsewhere: bool) -> _Pending:
     """Read and look up what a worker need not, or cannot."""
     contents, known, keys = list(batch.contents), dict[int, ItemVectors](), dict[int, bytes]()
-    remote = any(isinstance(each, str) and "://" in each for each in contents)
+    remote = any(isinstance(content, str) and "://" in content for content in contents)
     if kind == "image" and (cache is not None or remote):
         # Pictures in a store are fetched here, several at a time: a worker may not have access to it.
         with ThreadPoolExecutor(FETCHES) if remote else nullcontext() as pool:
@@ -351,20 +351,20 @@ def _prepare(batch: ItemBatch, kind: Kind, cache: Cache | None, elsewhere: bool)
                 else:
                     known[at] = ItemVectors.none(UNREADABLE, str(data))
     if cache is not None:
-        keys = {at: fingerprint(each) for at, each in enumerate(contents) if at not in known}
+        keys = {at: fingerprint(content) for at, content in enumerate(contents) if at not in known}
         stored = cache.lookup(list(keys.values()))
         known |= {at: stored[key] for at, key in keys.items() if key in stored}
     unknown = [at for at in range(len(batch)) if at not in known]
     send = [contents[at] for at in unknown]
     visible: list[str] = []
     if kind == "image" and elsewhere:
-        send = [anywhere(each) if isinstance(each, str) else each for each in send]
-        visible = [each for each in send if isinstance(each, str) and os.path.isabs(each)]
+        send = [anywhere(content) if isinstance(content, str) else content for content in send]
+        visible = [content for content in send if isinstance(content, str) and os.path.isabs(content)]
     return _Pending(batch, known, unknown, keys, Chunk(f"the items from {batch.ids[0]} on", send, visible))
 
 
 def _options_in(name: str, identity: str) -> tuple[tuple[str, str], ...]:
-    """Options that an identity lists, so that nobody has to repeat a control set's."""
+    """Options that an identity lists: those of a control set need not be repeated."""
     allowed = ENCODERS[name].options
     words = (word.partition("=") for word in identity.split()[1:])
     values = {key: value.split("x")[0] if key == "size" else value for key, mark, value in words if mark}
@@ -404,8 +404,15 @@ class EncodedSource(Table):
             for at, result in enumerate(results):
                 rows.append((batch, at, result))
                 self.several += result.detected > 1
-                if result.kind:
-                    self._skip_item(batch, at, result)
+                if not result.kind:
+                    continue
+                problem = f"{self.path}, {batch.ids[at]}: {result.reason}"
+                if self.request.strict:
+                    raise FileError(f"{problem}; {SKIP_HINT}")
+                self.skips[result.kind, tuple(batch.values[name][at] for name in self.items.extra)] += 1
+                self.unreadable += result.kind == UNREADABLE
+                if len(self.problems) < PROBLEMS_KEPT:
+                    self.problems.append(problem)
             self.encoded += len(batch)
             self.on_items(len(batch))
             if len(rows) >= BLOCK:
@@ -421,15 +428,6 @@ class EncodedSource(Table):
             vectors = self.encoding.shorten(np.concatenate([r.vectors for *_, r in rows if len(r.vectors)]))
             values = {name: [batch.values[name][at] for batch, at in owners] for name in self.items.extra}
             yield Block(vectors, values, ids=[batch.ids[at] for batch, at in owners])
-
-    def _skip_item(self, batch: ItemBatch, at: int, result: ItemVectors) -> None:
-        problem = f"{self.path}, {batch.ids[at]}: {result.reason}"
-        if self.request.strict:
-            raise FileError(f"{problem}; {SKIP_HINT}")
-        self.skips[result.kind, tuple(batch.values[name][at] for name in self.items.extra)] += 1
-        self.unreadable += result.kind == UNREADABLE
-        if len(self.problems) < PROBLEMS_KEPT:
-            self.problems.append(problem)
 
     def skipped(self) -> dict[str, int]:
         """Count the skipped items by kind."""

@@ -1,4 +1,4 @@
-"""Engine: the one ordered executor. Tasks in, results out in the same order, whoever does the work."""
+"""Engine: the one ordered executor. Tasks in, results out in the same order, from any kind of worker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DIED = (DeadlyTaskError, WorkerDiedError)
 
 
 class Engine:
-    """Runs tasks in this thread, in threads, in processes, or on the workers of a given Executor.
+    """Runs tasks in this thread, in threads, in processes, or on the workers of another Executor.
 
     A context manager that stops its own workers at the end: after their work, or at once if the end is an exception.
 
@@ -39,7 +39,7 @@ class Engine:
     Parameters
     ----------
     workers : int
-        Number of parallel workers. One means this thread, or as many as a given executor has.
+        Number of parallel workers. One means this thread, or as many as the executor has.
     processes : bool
         Use processes instead of threads, for work that holds Python's lock.
     executor : concurrent.futures.Executor, optional
@@ -134,6 +134,7 @@ class Engine:
         work = self._prepare(function)
         in_flight: deque[tuple[T, Future[R]]] = deque()
         most = 2 * self.workers + 2
+        # The window bounds memory: results that wait for their turn are at most this many.
         window = min(FIRST, most) if large else most
         try:
             while True:

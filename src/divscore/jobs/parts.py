@@ -59,9 +59,9 @@ class ItemPartition:
             for location in self.items.locations:
                 check_here(location, self.size)
             if isinstance(self.items, PictureRun):
-                paths = [
-                    each for each in self.items.batch.contents if isinstance(each, str) and "://" not in each
-                ]
+                contents = self.items.batch.contents
+                paths = [path for path in contents if isinstance(path, str) and "://" not in path]
+                # A single picture may have been removed; if none is here, this machine does not see the folder.
                 if paths and not any(map(os.path.exists, paths)):
                     raise UnseenError(unseen(paths[0]))
             skip = self.done_items
@@ -78,7 +78,7 @@ class UnreadableError(FileError):
 
 
 def item_partitions(source: Items) -> Iterator[ItemPartition]:
-    """Cut a source into partitions, in its order; how depends on the source alone."""
+    """Cut a source into partitions, in its order; the cuts depend on the source alone."""
     for number, items in enumerate(source.divided(ROWS[source.kind])):
         if isinstance(items, PictureRun):
             versions = [_picture_version(content) for content in items.batch.contents]
@@ -236,12 +236,14 @@ class _Part:
         self.tally.counts.update(items=source.unreadable, unreadable=source.unreadable)
         more = source.unreadable - len(source.problems)
         problems = [*source.problems, *([f"and {more} more rows"] if more > 0 else [])]
-        self._skipped += [["", "unreadable", each, *("" for _ in self._maker.columns)] for each in problems]
+        empty = [""] * len(self._maker.columns)
+        self._skipped += [["", "unreadable", problem, *empty] for problem in problems]
 
     def write(self, partition: ItemPartition, number: int, *, last: bool) -> None:
         import pyarrow as pa
 
         path = Path(self._maker.folder, partition.file(number))
+        # The listing first: a part that exists is complete, and is not made again.
         write_listing(listing_of(path), self._maker.columns, self._skipped)
         facts = {"signature": self._maker.signature(partition, number), "last": last}
         schema = self._maker.schema(self.tally.to_dict() | facts)
@@ -319,7 +321,7 @@ def _write_arrow(path: Path, schema: Any, batches: Iterable[Any]) -> None:
         for batch in chain(batches, [None]):
             if batch is not None and batch.num_rows:
                 waiting.append(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
-            if waiting and (batch is None or sum(each.num_rows for each in waiting) >= enough):
+            if waiting and (batch is None or sum(part.num_rows for part in waiting) >= enough):
                 for whole in pa.Table.from_batches(waiting).combine_chunks().to_batches():
                     writer.write_batch(whole)
                 waiting = []

@@ -74,6 +74,7 @@ class Projection:
             rank = int((values > values[-1] * 1e-12).sum())
             raise InputError(f"--pca {size}: the items vary in {rank} directions only; give at most {rank}")
         axes = axes / np.linalg.norm(axes, axis=0)
+        # The sign of an axis is arbitrary; fixing it gives the same vectors on every machine.
         largest = axes[np.abs(axes).argmax(axis=0), np.arange(size)]
         return cls(mean, axes * np.sign(largest), encoder)
 
@@ -93,13 +94,8 @@ class Projection:
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(target) as temporary, open(temporary, "wb") as stream:
-            np.savez(
-                stream,
-                format=np.array(FORMAT),
-                encoder=np.array(self.encoder),
-                mean=self.mean,
-                components=self.components,
-            )
+            texts: dict[str, Any] = {"format": FORMAT, "encoder": self.encoder}
+            np.savez(stream, **texts, mean=self.mean, components=self.components)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Projection:

@@ -77,7 +77,7 @@ def sketch_source(
 ) -> Sketched:
     """Sketch files in one pass: one collection, or one for each value of the column `by`.
 
-    The result is the same to the last bit whoever does the work.
+    The result is the same to the last bit on any engine.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def sketch_source(
             results = used.map(
                 work, partitions, large=by is not None, killed=lambda _, reason: Partial(failed=reason)
             )
-        # In the order of the source, whoever finishes first: sums of floats depend on their order.
+        # In the order of the source, not as they finish: sums of floats depend on their order.
         for partition, result in results:
             if not here:
                 progress(result.rows)
@@ -285,14 +285,14 @@ def check_sendable(control: ControlSet) -> None:
 def much_text(source: Table) -> bool:
     """Whether parsing is worth processes: it holds Python's lock."""
     files = source.locations
-    if any(each.suffix not in WHOLE for each in files) or (len(files) < 2 and not divisible(files[0])):
+    if any(file.suffix not in WHOLE for file in files) or (len(files) < 2 and not divisible(files[0])):
         return False
-    return sum(each.size() for each in files) >= WORTH_PARSING
+    return sum(file.size() for file in files) >= WORTH_PARSING
 
 
 def warn_of_dividing(what: str, files: Iterable[Location], warn: Warn) -> None:
     """Say that large files of text are scanned first, to find where they can be divided."""
-    size = sum(each.size() for each in files if divisible(each))
+    size = sum(file.size() for file in files if divisible(file))
     if size >= SLOW_TO_DIVIDE:
         warn(f"{what}: finding where to divide {size / 1e9:,.1f} GB of text")
 
@@ -405,8 +405,8 @@ class Run:
     def read_vectors(self, source: Table) -> tuple[Any, dict[str, int], list[MissingPart]]:
         """All vectors of a source, skipped items by kind, and missing parts; 'self-training' needs them all at once."""
         missing = list(source.missing)
-        for each in missing:
-            self._warn_of_missing(each)
+        for absent in missing:
+            self._warn_of_missing(absent)
         vectors: list[Any] = []
         problems: list[str] = []
         unreadable = 0
@@ -436,7 +436,7 @@ class Run:
             reason = f"; {missing[0].reason}" if missing else ""
             raise FileError(f"{source.path} has no row with a usable vector{reason}")
         skipped = _skipped(source, unreadable, None)[0][source.name]
-        skipped["unreadable"] += sum(each.rows or 0 for each in missing)
+        skipped["unreadable"] += sum(absent.rows or 0 for absent in missing)
         return np.concatenate(vectors), dict(skipped), missing
 
     @contextmanager

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,9 @@ MakeControl = Callable[..., ControlSet]
 def pytest_configure(config: pytest.Config) -> None:
     """A run without slow tests draws fewer examples of each property."""
     settings.load_profile("quick" if "not slow" in config.option.markexpr else "full")
+    # A shell ignores Ctrl-C for what it runs in the background, and so would every command that a test starts.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def draw_groups(

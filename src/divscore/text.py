@@ -144,11 +144,9 @@ def percent_ends(low: float, high: float) -> tuple[str, str]:
     if ends[0] != ends[1] or low == high:
         return ends
     # Rounded first, to remove digits that only come from multiplying.
-    return _tenth(math.floor(round(1000 * low, 6))), _tenth(math.ceil(round(1000 * high, 6)))
-
-
-def _tenth(parts: int) -> str:
-    return f"{parts / 1000:.{int(parts not in (0, 1000))}%}"
+    tenths = math.floor(round(1000 * low, 6)), math.ceil(round(1000 * high, 6))
+    below, above = (f"{part / 1000:.{int(part not in (0, 1000))}%}" for part in tenths)
+    return below, above
 
 
 def signed(value: float) -> str:
@@ -206,3 +204,12 @@ def joined(words: Sequence[str]) -> str:
     'a, b and c'
     """
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
+
+
+def finite(value: float) -> float | None:
+    """A number for JSON, which has no NaN and no infinity.
+
+    >>> finite(0.5), finite(math.nan)
+    (0.5, None)
+    """
+    return float(value) if math.isfinite(value) else None

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from divscore.audit.audits import Audits
 from divscore.audit.result import Audit, marginals
 from divscore.audit.trust import (
-    ControlFacts,
     about_skipped,
     control_facts,
     diagnose,
@@ -134,11 +133,16 @@ def audit(
         isinstance(c, (str, PathLike)) for c in collection
     )
     source = isinstance(collection, (str, PathLike)) or hasattr(collection, "__arrow_c_stream__") or several
-    how: dict[str, Any] = {"estimator": estimator, "confidence": confidence, "seed": seed, "target": target}
+    method: dict[str, Any] = {
+        "estimator": estimator,
+        "confidence": confidence,
+        "seed": seed,
+        "target": target,
+        "sample": sample,
+        "workers": workers,
+    }
     if isinstance(control, ControlSet) and not source and by is None and not options:
-        return audit_vectors(
-            collection, control, sample=sample, name=name or "collection", workers=workers, **how
-        )
+        return audit_vectors(collection, control, name=name or "collection", **method)
     from divscore.jobs.auditing import audit_source
 
     try:
@@ -146,11 +150,9 @@ def audit(
             collection,
             control,
             by=by,
-            sample=sample,
             name=name,
-            workers=workers,
             warn=lambda text: warn(_in_python(text), stacklevel=2),
-            **how,
+            **method,
             **options,
         )
     except DivscoreError as error:
@@ -198,17 +200,39 @@ def audit_vectors(
         )
     if estimator == "self-training":
         collection = _as_array(collection)
-    sketch = _sketch(collection, control, seed, workers)
+    if isinstance(collection, Sketch):
+        sketch = collection
+        if sketch.control.digest != control.digest:
+            raise MismatchError(
+                "the sketch was made with another control set; audit it with that one, or sketch the collection again"
+            )
+    else:
+        sketch = Sketch(control, seed=seed)
+        for block in [collection] if _is_matrix(collection) else collection:
+            sketch.add(block, workers=workers)
     if not sketch.count:
         kinds = skipped_kinds(sketch)
         raise InputError(
             f"{name}: no item has a usable vector; {f'skipped: {kinds}' if kinds else 'the collection is empty'}"
         )
     facts = control_facts(control)
+    k = len(control.groups)
     if sketch.individual and not direct:
-        estimate = cannot_tell(len(control.groups), confidence)
+        estimate = cannot_tell(k, confidence)
+    elif estimator == "likelihood":
+        estimate = likelihood(sketch, confidence=confidence, target=target)
+    elif estimator == "divscore":
+        estimate = divscore(sketch, facts.reference, facts.separability)
+    elif estimator == "self-training":
+        result = self_training(collection[usable_rows(collection)], control)
+        none = Interval(*bounds(2), confidence, "none: Algorithm 3 gives no interval")
+        estimate = Estimate.of_two(result.disparity, none)
+    elif estimator == "iid":
+        assert sample is not None
+        estimate = iid(sample, k, confidence=confidence)
     else:
-        estimate = _estimate(estimator, sketch, facts, sample, confidence, target, collection)
+        assert sample is not None
+        estimate = rectified(sketch, sample, confidence=confidence)
     diagnostics = diagnose(sketch, estimate.disparity)
     skipped_warning = about_skipped(sketch, diagnostics, estimate.interval.width / 2)
     noisy = facts.reference.noisy if estimator == "divscore" else ()
@@ -251,19 +275,6 @@ def audit_vectors(
     )
 
 
-def _sketch(collection: Any, control: ControlSet, seed: int, workers: int) -> Sketch:
-    if isinstance(collection, Sketch):
-        if collection.control.digest != control.digest:
-            raise MismatchError(
-                "the sketch was made with another control set; audit it with that one, or sketch the collection again"
-            )
-        return collection
-    sketch = Sketch(control, seed=seed)
-    for block in [collection] if _is_matrix(collection) else collection:
-        sketch.add(block, workers=workers)
-    return sketch
-
-
 def _is_matrix(collection: Any) -> bool:
     """Distinguish one matrix of vectors from an iterable of matrices; a list can be either."""
     if isinstance(collection, (list, tuple)):
@@ -282,29 +293,6 @@ def _as_array(collection: Any) -> NDArray[Any]:
     return np.concatenate(blocks)
 
 
-def _estimate(
-    estimator: str,
-    sketch: Sketch,
-    facts: ControlFacts,
-    sample: LabelledSample | None,
-    confidence: float,
-    target: str,
-    collection: Any,
-) -> Estimate:
-    if estimator == "likelihood":
-        return likelihood(sketch, confidence=confidence, target=target)
-    if estimator == "divscore":
-        return divscore(sketch, facts.reference, facts.separability)
-    if estimator == "self-training":
-        result = self_training(collection[usable_rows(collection)], sketch.control)
-        none = Interval(*bounds(2), confidence, "none: Algorithm 3 gives no interval")
-        return Estimate.of_two(result.disparity, none)
-    assert sample is not None
-    if estimator == "iid":
-        return iid(sample, len(sketch.control.groups), confidence=confidence)
-    return rectified(sketch, sample, confidence=confidence)
-
-
 def _sample_warnings(estimator: str, sketch: Sketch, sample: LabelledSample, confidence: float) -> list[str]:
     warnings = []
     if estimator != "iid" and len(sample) >= FEW_LABELLED:
@@ -312,16 +300,16 @@ def _sample_warnings(estimator: str, sketch: Sketch, sample: LabelledSample, con
         corrected = rectified(sketch, sample, confidence=confidence)
         a, b = without.interval, corrected.interval
         if math.isfinite(without.disparity) and (a.high < b.low or b.high < a.low):
+            one, other = (
+                f"{result.disparity:+.2f} ({result.interval.low:+.2f} to {result.interval.high:+.2f})"
+                for result in (corrected, without)
+            )
             warnings.append(
-                f"the disparity is {_range(corrected)} with the labelled sample, but {_range(without)} without it "
-                "('likelihood'): the control set does not fit this collection; use 'rectified'"
+                f"the disparity is {one} with the labelled sample, but {other} without it ('likelihood'): the control "
+                "set does not fit this collection; use 'rectified'"
             )
     if len(sample) > sketch.count:
         warnings.append(
             f"{len(sample)} labelled items for a collection of {sketch.count}: is it the same collection?"
         )
     return warnings
-
-
-def _range(estimate: Estimate) -> str:
-    return f"{estimate.disparity:+.2f} ({estimate.interval.low:+.2f} to {estimate.interval.high:+.2f})"

@@ -57,7 +57,7 @@ class Audits(Sequence[Audit]):
     @property
     def names(self) -> list[str]:
         """Names of the collections."""
-        return [each.name for each in self.audits]
+        return [audit.name for audit in self.audits]
 
     @property
     def control(self) -> ControlSet:
@@ -81,17 +81,17 @@ class Audits(Sequence[Audit]):
             raise MissingExtraError("to_frame() needs pandas: pip install pandas") from error
         rows = [
             {
-                "count": each.count,
-                **{f"share {name}": share for name, share in each.shares.items()},
-                "disparity": each.disparity,
-                "low": each.interval.low,
-                "high": each.interval.high,
-                "divscore": each.divscore,
-                "trust": each.trust,
-                "skipped": sum(each.skipped.values()),
-                "missing_parts": each.missing.count,
+                "count": audit.count,
+                **{f"share {name}": share for name, share in audit.shares.items()},
+                "disparity": audit.disparity,
+                "low": audit.interval.low,
+                "high": audit.interval.high,
+                "divscore": audit.divscore,
+                "trust": audit.trust,
+                "skipped": sum(audit.skipped.values()),
+                "missing_parts": audit.missing.count,
             }
-            for each in self.audits
+            for audit in self.audits
         ]
         return pandas.DataFrame(rows, index=pandas.Index(self.names, name="collection"))
 

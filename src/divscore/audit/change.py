@@ -128,7 +128,10 @@ def paired_intervals(
         change.append(_interval(after[0] - before[0], a - b, level, 2.0 if groups == 2 else 1.0))
         value = float(_unevenness(after[0], groups) - _unevenness(before[0], groups))
         increase.append(_interval(value, _unevenness(a, groups) - _unevenness(b, groups), level, 1.0))
-    moved, grown = _union(change), _union(increase)
+    moved, grown = (
+        replace(several[0], low=min(i.low for i in several), high=max(i.high for i in several))
+        for several in (change, increase)
+    )
     # Unevenness changes at most as much as the disparity: ||a| − |b|| ≤ |a − b|.
     most = max(abs(moved.low), abs(moved.high))
     return moved, replace(grown, low=max(grown.low, -most), high=min(grown.high, most))
@@ -156,7 +159,11 @@ def change_between(before: Entry, after: Entry, groups: tuple[str, ...], *, pair
     b, a = before.refits, after.refits
     if paired and b is not None and a is not None and len(b.disparity) == len(a.disparity):
         level = min(before.interval.level, after.interval.level)
-        if _identical(before, after):
+        # Nothing was added or removed if counts and estimates agree to the last digit, and so does the mean vector. It
+        # shows in the DivScore, which agrees as far as sums in single precision can. Refits may differ: the size of a
+        # sample depends on how many collections share the memory.
+        same = (before.count, before.disparity, b.own) == (after.count, after.disparity, a.own)
+        if same and abs(before.divscore - after.divscore) <= SAME_MEAN * max(1.0, abs(before.divscore)):
             none = Interval(0.0, 0.0, level, IDENTICAL)
             return Change(before, after, groups, 0.0, none, 0.0, none)
         change, increase = paired_intervals((before.disparity, b), (after.disparity, a), k, level)
@@ -171,17 +178,6 @@ def change_between(before: Entry, after: Entry, groups: tuple[str, ...], *, pair
         float(_unevenness(after.disparity, k) - _unevenness(before.disparity, k)),
         increase,
     )
-
-
-def _identical(before: Entry, after: Entry) -> bool:
-    """Whether nothing was added or removed: counts and estimates agree to the last digit, and so does the mean vector.
-
-    The mean vector shows in the DivScore, which agrees as far as sums in single precision can. Refits may differ: the
-    size of a sample depends on how many collections share the memory.
-    """
-    b, a = before.replicates, after.replicates
-    same = (before.count, before.disparity, b and b.own) == (after.count, after.disparity, a and a.own)
-    return same and abs(before.divscore - after.divscore) <= SAME_MEAN * max(1.0, abs(before.divscore))
 
 
 @cache
@@ -202,10 +198,6 @@ def _interval(value: float, replicates: FloatArray, level: float, span: float) -
     known = np.where(np.isnan(replicates), ends, replicates).ravel()
     interval = from_replicates(float(value), known, level, (-span, span), drawn=len(replicates))
     return replace(interval, method=PAIRED)
-
-
-def _union(intervals: list[Interval]) -> Interval:
-    return replace(intervals[0], low=min(i.low for i in intervals), high=max(i.high for i in intervals))
 
 
 def _sizes(interval: Interval) -> tuple[float, float]:
@@ -240,9 +232,33 @@ class AuditDiff:
 
 def compare_documents(before: AuditDocument, after: AuditDocument) -> AuditDiff:
     """Compare two audits of a data set, collection by collection, matched by name."""
-    _check_same(before, after)
+    if before.attribute != after.attribute:
+        raise MismatchError(
+            f"the audits have different attributes: '{printable(before.attribute)}' before, "
+            f"'{printable(after.attribute)}' after; compare audits of the same attribute"
+        )
+    if before.groups != after.groups:
+        reordered = set(before.groups) == set(after.groups)
+        todo = "give both audits the same --groups" if reordered else "compare audits of the same groups"
+        what = "the groups in another order" if reordered else "different groups"
+        orders = [", ".join(map(printable, document.groups)) for document in (before, after)]
+        raise MismatchError(f"the audits have {what}: {orders[0]} before, {orders[1]} after; {todo}")
+    # If any of these differs, the errors of the two audits need not be the same.
+    facts: list[tuple[str, object, object]] = [
+        ("control set", (before.control or "")[:12], (after.control or "unknown")[:12]),
+        ("estimator", before.estimator, after.estimator),
+        ("encoder", before.encoder or "none", after.encoder or "none"),
+        ("seed", before.seed, after.seed),
+        ("version of divscore", before.version, after.version),
+    ]
+    unlike = [
+        f"{what} ({printable(str(old))} before, {printable(str(new))} after)"
+        for what, old, new in facts
+        if old != new
+    ]
+    if not before.control:
+        unlike = ["control set (unknown)"]
     earlier = {entry.name: entry for entry in before.collections}
-    unlike = _unlike(before, after)
     notes = []
     if unlike:
         notes.append(
@@ -289,35 +305,3 @@ def compare_documents(before: AuditDocument, after: AuditDocument) -> AuditDiff:
         vanished=tuple(e.name for e in before.collections if id(e) not in matched),
         notes=tuple(notes),
     )
-
-
-def _check_same(before: AuditDocument, after: AuditDocument) -> None:
-    if before.attribute != after.attribute:
-        raise MismatchError(
-            f"the audits have different attributes: '{printable(before.attribute)}' before, "
-            f"'{printable(after.attribute)}' after; compare audits of the same attribute"
-        )
-    if before.groups != after.groups:
-        reordered = set(before.groups) == set(after.groups)
-        todo = "give both audits the same --groups" if reordered else "compare audits of the same groups"
-        what = "the groups in another order" if reordered else "different groups"
-        names = [", ".join(map(printable, document.groups)) for document in (before, after)]
-        raise MismatchError(f"the audits have {what}: {names[0]} before, {names[1]} after; {todo}")
-
-
-def _unlike(before: AuditDocument, after: AuditDocument) -> list[str]:
-    """What differs between two audits so that their errors need not be the same."""
-    if not before.control:
-        return ["control set (unknown)"]
-    facts: list[tuple[str, object, object]] = [
-        ("control set", before.control[:12], (after.control or "unknown")[:12]),
-        ("estimator", before.estimator, after.estimator),
-        ("encoder", before.encoder or "none", after.encoder or "none"),
-        ("seed", before.seed, after.seed),
-        ("version of divscore", before.version, after.version),
-    ]
-    return [
-        f"{what} ({printable(str(old))} before, {printable(str(new))} after)"
-        for what, old, new in facts
-        if old != new
-    ]

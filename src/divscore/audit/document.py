@@ -179,18 +179,18 @@ class AuditDocument(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if len(set(self.groups)) < len(self.groups):
             raise ValueError("groups: two groups have the same name")
-        name, times = Counter(each.name for each in self.collections).most_common(1)[0]
+        name, times = Counter(entry.name for entry in self.collections).most_common(1)[0]
         if times > 1:
             raise ValueError(
                 f"{times} collections are named '{printable(name)}' and cannot be matched; audit them under different "
                 "names"
             )
-        for at, each in enumerate(self.collections if len(self.groups) > 2 else ()):
-            if each.stored_interval[0] < 0:
+        for at, entry in enumerate(self.collections if len(self.groups) > 2 else ()):
+            if entry.stored_interval[0] < 0:
                 raise ValueError(
                     f"collections[{at}].interval: below 0, but the disparity of several groups has no sign"
                 )
-            stored = each.replicates
+            stored = entry.replicates
             if stored is not None and len(stored.pair or ()) != len(stored.disparity):
                 raise ValueError(f"collections[{at}].replicates: 'pair' and 'disparity' differ in length")
 

@@ -14,7 +14,7 @@ from divscore.control.similarity import FloatArray
 from divscore.estimators.interval import Estimate, Interval, Refits
 from divscore.estimators.likelihood import summarise
 from divscore.sketch.missing import Missing
-from divscore.text import count, percent, percent_ends, printable
+from divscore.text import count, finite, percent, percent_ends, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,9 +33,9 @@ class Marginal:
         """Plain values."""
         return {
             "attribute": self.attribute,
-            "shares": {name: _number(value) for name, value in self.shares.items()},
-            "disparity": _number(self.disparity),
-            "interval": [self.interval.low, self.interval.high],
+            "shares": {name: finite(value) for name, value in self.shares.items()},
+            "disparity": finite(self.disparity),
+            "interval": self.interval.ends,
         }
 
 
@@ -141,13 +141,13 @@ class Audit:
             "count": self.count,
             "skipped": dict(self.skipped),
             "missing_parts": self.missing.count,
-            "shares": {name: _number(value) for name, value in self.shares.items()},
-            "share_intervals": {name: [i.low, i.high] for name, i in self.share_intervals.items()},
-            "disparity": _number(self.disparity),
-            "interval": [self.interval.low, self.interval.high],
+            "shares": {name: finite(value) for name, value in self.shares.items()},
+            "share_intervals": {name: i.ends for name, i in self.share_intervals.items()},
+            "disparity": finite(self.disparity),
+            "interval": self.interval.ends,
             "interval_level": self.interval.level,
             "interval_method": self.interval.method,
-            "divscore": _number(self.divscore),
+            "divscore": finite(self.divscore),
             "trust": self.trust,
             "diagnostics": self.diagnostics.to_dict(),
             "warnings": list(self.warnings),
@@ -169,18 +169,14 @@ def marginals(control: ControlSet, estimate: Estimate, confidence: float) -> tup
     parts = [name.split(CROSS) for name in control.groups]
     if len(attributes) < 2 or any(len(p) != len(attributes) for p in parts) or estimate.replicates is None:
         return ()
-    each = []
+    results = []
     for at, attribute in enumerate(attributes):
         names = list(dict.fromkeys(p[at] for p in parts))
         member = np.array([[p[at] == name for p in parts] for name in names], dtype=float)
         summed = summarise(member @ estimate.shares, estimate.replicates @ member.T, confidence)
         shares = dict(zip(names, (float(s) for s in summed.shares), strict=True))
-        each.append(Marginal(attribute, shares, summed.disparity, summed.interval))
-    return tuple(each)
-
-
-def _number(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
+        results.append(Marginal(attribute, shares, summed.disparity, summed.interval))
+    return tuple(results)
 
 
 def _rounded(values: FloatArray) -> list[float | None]:

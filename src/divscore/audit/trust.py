@@ -22,7 +22,7 @@ from divscore.estimators.checks import (
 )
 from divscore.estimators.mixture import mixture_fit
 from divscore.sketch.sketch import Sketch
-from divscore.text import joined, p_value, percent, printable
+from divscore.text import finite, joined, p_value, percent, printable
 
 ALARM = 0.01
 MISFIT = 1.6  # a larger misfit of the scores came with real errors; harmless shifts stayed below
@@ -64,7 +64,7 @@ class Diagnostics:
 
     def to_dict(self) -> dict[str, float | None]:
         """Plain numbers; infinite and unknown ones are None."""
-        return {k: float(v) if math.isfinite(v) else None for k, v in asdict(self).items()}
+        return {name: finite(value) for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True)
@@ -174,12 +174,8 @@ def trust_of(sketch: Sketch, checks: Diagnostics) -> str:
     return "caution" if min(checks.relevance_p, checks.score_fit_p) < ALARM else "good"
 
 
-def warnings_for(sketch: Sketch, checks: Diagnostics, skipped: list[str]) -> list[str]:
-    """What may be wrong, in plain words, most serious first; `skipped` is what `about_skipped` returned."""
-    return [*_about_fit(sketch, checks), *skipped, *_about_control(sketch.control)]
-
-
-def _about_fit(sketch: Sketch, checks: Diagnostics) -> list[str]:
+def warnings_for(sketch: Sketch, checks: Diagnostics, about_items: list[str]) -> list[str]:
+    """What may be wrong, in plain words, most serious first; `about_items` is what `about_skipped` returned."""
     control, warnings = sketch.control, []
     if not separable(sketch.scorer):
         warnings.append(
@@ -214,6 +210,29 @@ def _about_fit(sketch: Sketch, checks: Diagnostics) -> list[str]:
             f"{MISFIT} the result would be 'cannot tell'). Some items may be copies, or of no group. Label 30–50 "
             "random items of the collection to check (estimator 'rectified')"
         )
+    warnings += about_items
+    few = [f"{n} '{printable(name)}'" for name, n in control.counts.items() if n < FEW_LABELS]
+    if few:
+        warnings.append(f"the labelled examples include only {joined(few)}: expect a rough calibration")
+    skipped = {name: control.skipped.get(name, 0) for name in control.groups}
+    if any(skipped.values()):
+        from scipy import stats
+
+        # Are all groups' examples skipped equally often? An exact test, or χ² for many groups.
+        test = stats.fisher_exact if len(control.groups) == 2 else stats.chi2_contingency
+        if test([list(skipped.values()), list(control.counts.values())]).pvalue < UNEVEN_P:
+            by_number = sorted(skipped.items(), key=lambda item: -item[1])
+            rates = [
+                f"{percent(n / (n + control.counts[name]))} of '{printable(name)}'" for name, n in by_number
+            ]
+            warnings.append(
+                f"the encoder skipped labelled examples of some groups more often than of others ({', '.join(rates)}): "
+                "the shares are those among items that it can encode"
+            )
+    if control.hand_picked:
+        warnings.append(
+            "the labelled examples were picked by hand, but the estimate assumes a random sample: expect a bias"
+        )
     return warnings
 
 
@@ -231,32 +250,3 @@ def about_skipped(sketch: Sketch, checks: Diagnostics, half_width: float) -> lis
         f"{total:,} of {sketch.count + total:,} items were skipped ({skipped_kinds(sketch)}). If all belonged to one "
         f"group, the disparity would change by up to {checks.skipped_shift:.2f}, more than the interval allows for"
     ]
-
-
-def _about_control(control: ControlSet) -> list[str]:
-    warnings = []
-    few = [f"{n} '{printable(name)}'" for name, n in control.counts.items() if n < FEW_LABELS]
-    if few:
-        warnings.append(f"the labelled examples include only {joined(few)}: expect a rough calibration")
-    skipped = {name: control.skipped.get(name, 0) for name in control.groups}
-    if any(skipped.values()) and _uneven_p(control, skipped) < UNEVEN_P:
-        by_number = sorted(skipped.items(), key=lambda each: -each[1])
-        rates = [f"{percent(n / (n + control.counts[name]))} of '{printable(name)}'" for name, n in by_number]
-        warnings.append(
-            f"the encoder skipped labelled examples of some groups more often than of others ({', '.join(rates)}): the "
-            "shares are those among items that it can encode"
-        )
-    if control.hand_picked:
-        warnings.append(
-            "the labelled examples were picked by hand, but the estimate assumes a random sample: expect a bias"
-        )
-    return warnings
-
-
-def _uneven_p(control: ControlSet, skipped: dict[str, int]) -> float:
-    """P-value for all groups' labelled examples being skipped equally often (exact test, or χ² for many groups)."""
-    from scipy import stats
-
-    table = [list(skipped.values()), [control.counts[name] for name in control.groups]]
-    test = stats.fisher_exact if len(control.groups) == 2 else stats.chi2_contingency
-    return float(test(table).pvalue)

@@ -13,22 +13,9 @@ import click
 from divscore.audit.audit import ESTIMATORS
 from divscore.audit.audits import Audits
 from divscore.audit.document import as_text
-from divscore.cli.console import progress_bar, say, warn, write_json
+from divscore.cli import options as opt
+from divscore.cli.console import progress_bar, say, warn, warn_of_gate, write_json
 from divscore.cli.main import TYPED
-from divscore.cli.options import (
-    attribute_option,
-    by_option,
-    cluster_option,
-    column_option,
-    control_option,
-    encoding_options,
-    groups_option,
-    json_option,
-    seed_option,
-    strict_option,
-    verbose_option,
-    workers_option,
-)
 from divscore.errors import InputError
 from divscore.files import check_writable, sha256
 from divscore.jobs.auditing import audit_source
@@ -38,11 +25,10 @@ from divscore.report.examples import find_examples
 from divscore.report.listing import ALL, noise_note, table, verdict
 from divscore.report.page import check_target, write_report
 from divscore.report.summary import Context, Input, overview
-from divscore.text import FEW, listed, named, percent, printable, public
+from divscore.text import listed, named, percent, printable, public
 
 MOST_BYTES = 256 << 20  # a file up to this size is read again for its digest, which takes a second at most
 CODES = {"yes": 0, "no": 1}  # exit codes of a gate by verdict; everything else is 3
-STOPPED = {1: "beyond", 3: "not certainly within"}
 EXAMPLES = """
 \b
 Examples:
@@ -60,11 +46,11 @@ Examples:
 
 @click.command("audit", epilog=EXAMPLES)
 @click.argument("collections", nargs=-1, required=True, metavar="COLLECTION...")
-@control_option
-@attribute_option
-@groups_option
-@by_option
-@column_option
+@opt.control
+@opt.attribute
+@opt.groups
+@opt.by
+@opt.column
 @click.option("--estimator", type=click.Choice(ESTIMATORS), default="likelihood", show_default=True)
 @click.option(
     "--labelled-sample",
@@ -72,9 +58,9 @@ Examples:
     metavar="FILE",
     help="Labelled random items of the collection, for 'rectified' and 'iid'.",
 )
-@click.option("--confidence", type=float, default=0.95, show_default=True, help="Level of the interval.")
-@seed_option
-@json_option
+@opt.confidence
+@opt.seed
+@opt.json
 @click.option(
     "--max-disparity",
     type=click.FloatRange(0, 1),
@@ -93,11 +79,11 @@ Examples:
     is_flag=True,
     help="Show the representatives in the report, if C is the labelled images or texts themselves.",
 )
-@strict_option
-@workers_option
-@cluster_option
-@verbose_option
-@encoding_options
+@opt.strict
+@opt.workers
+@opt.cluster
+@opt.verbose
+@opt.encoding_options
 def audit(
     collections: tuple[str, ...],
     control_path: str,
@@ -115,7 +101,7 @@ def audit(
     (.csv .tsv .jsonl .parquet .arrow), a list of texts (.txt, one per line), vectors (.npy .npz), a folder or quoted
     pattern of such files, a sketch or a folder of sketches, or '-' for standard input. It can be local or remote
     (s3://…). Each collection is audited separately with one control set C: a folder written by 'divscore control
-    select', a table with a column of group names, or a folder with one sub-folder of images for each group.
+    select', a table with a column of group names, or a folder with one sub-folder of images for result group.
     """
     read = [("Collection", path) for path in collections] + [("Control set", control_path)]
     if sample:
@@ -134,14 +120,16 @@ def audit(
     )
     for notice in notices(audits):  # the same warning about several collections is printed once
         figures = " (with the first one's figures)" if notice.varies else ""
-        warn(f"{_names(notice.names)}{figures}: {notice.text}")
+        warn(f"{listed([named(name) for name in notice.names])}{figures}: {notice.text}")
     if json_path:
         write_json(json_path, as_text(audits.to_dict(replicates=True)))
     if json_path != "-":
         say(_text(audits))
     if reports:
-        given = {"attribute": options["attribute"], "likely_column": options["column"]}
-        examples = find_examples(control_path, audits.control, encoding, **given) if show_examples else None
+        examples = None
+        if show_examples:
+            columns = options["attribute"], options["column"]
+            examples = find_examples(control_path, audits.control, encoding, *columns)
         context = Context(
             command=typed_command(),
             limit=max_disparity,
@@ -195,13 +183,13 @@ def _text(audits: Audits) -> str:
         lines = [audits[0].headline, "", *lines]
     if len(audits[0].shares) == 2 and (note := noise_note(audits[0])):
         lines += ["", note]
-    for each in brief.shown if brief else audits:
-        for marginal in each.marginals:
+    for result in brief.shown if brief else audits:
+        for marginal in result.marginals:
             shares = ", ".join(f"{name} {percent(share, 1)}" for name, share in marginal.shares.items())
             low, high = marginal.interval.low, marginal.interval.high
             spread = f"disparity {marginal.disparity:+.2f} ({low:+.2f} to {high:+.2f})"
             lines.append(
-                f"  {named(each.name)}, {printable(marginal.attribute)}: {printable(shares)}; {spread}"
+                f"  {named(result.name)}, {printable(marginal.attribute)}: {printable(shares)}; {spread}"
             )
     return "\n".join([brief.headline, "", *lines, "", *brief.notes] if brief else lines)
 
@@ -211,29 +199,20 @@ def _gate(audits: Audits, limit: float) -> int:
 
     A part may be missing from a collection that has no audit at all: that is inconclusive too.
     """
-    codes = [CODES.get(verdict(each, limit), 3) for each in audits]
-    names = {
-        code: [each.name for each, mine in zip(audits, codes, strict=True) if mine == code]
-        for code in STOPPED
-    }
-    for each, code in zip(audits, codes, strict=True):
-        if code and len(names[code]) <= FEW:
-            inside = -limit <= each.interval.low and each.interval.high <= limit
-            why = ", as parts of it may be missing" if code == 3 and each.missing.count and inside else ""
-            warn(f"{named(each.name)}: {STOPPED[code]} the limit of ±{limit:g}{why}")
-    many = [code for code in STOPPED if len(names[code]) > FEW]
-    for code in many:
-        warn(f"{_names(names[code])}: {STOPPED[code]} the limit of ±{limit:g}")
-    if many:
-        verb = "is" if len(names[1]) == 1 else "are"
-        beyond = f"{len(names[1]):,} of {len(audits):,} collections {verb} beyond ±{limit:g}"
-        warn(f"{beyond}; {len(names[3]):,} are inconclusive")
-    code = 1 if names[1] else 3 if names[3] or audits.missing.count else 0
-    complete = [mine for each, mine in zip(audits, codes, strict=True) if not each.missing.count]
-    if code == 3 and audits.missing.count and not any(complete):
+    results = []
+    for result in audits:
+        code = CODES.get(verdict(result, limit), 3)
+        inside = -limit <= result.interval.low and result.interval.high <= limit
+        why = ", as parts of it may be missing" if code == 3 and result.missing.count and inside else ""
+        results.append((named(result.name), code, why))
+    within = f"the limit of ±{limit:g}"
+    texts = {1: f"beyond {within}", 3: f"not certainly within {within}"}
+    warn_of_gate(results, texts, f"beyond ±{limit:g}")
+    codes = {code for _, code, _ in results}
+    code = 1 if 1 in codes else 3 if 3 in codes or audits.missing.count else 0
+    explained = any(
+        own and not result.missing.count for result, (_, own, _) in zip(audits, results, strict=True)
+    )
+    if code == 3 and audits.missing.count and not explained:
         warn("parts of the source are missing, so the result is inconclusive; fix or remove them")
     return code
-
-
-def _names(names: Sequence[str]) -> str:
-    return listed([named(name) for name in names])

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
+from typing import Any
 
 import click
 
+from divscore.cli import options as opt
 from divscore.cli.console import open_output, progress_bar, say, warn
-from divscore.cli.options import (
-    attribute_option,
-    column_option,
-    encoding_options,
-    groups_option,
-    json_flag,
-    seed_option,
-    workers_option,
-)
 from divscore.errors import InputError
 from divscore.jobs.encode import Encoding
-from divscore.jobs.pool import read_control
 from divscore.paper.comparison import (
     FILES,
     IN_FILES_ONLY,
@@ -31,16 +23,16 @@ from divscore.paper.comparison import (
     write_comparison,
 )
 from divscore.paper.comparison import compare as make_comparison
-from divscore.paper.results import ResultTable, show_cell
+from divscore.paper.results import show_cell
 from divscore.report.listing import columns
 from divscore.text import printable
 
 
 @click.command()
-@click.argument("pool", metavar="POOL")
-@attribute_option
-@groups_option
-@column_option
+@opt.pool
+@opt.attribute
+@opt.groups
+@opt.column
 @click.option(
     "--labels",
     metavar="N,N,…",
@@ -67,18 +59,15 @@ from divscore.text import printable
     show_default=True,
     help="Representatives of a selected control set.",
 )
-@seed_option
+@opt.seed
 @click.option("--out", metavar="DIR", help="Also write the table (CSV, JSON) and a plot (SVG, PNG) here.")
-@json_flag
+@opt.json_flag
 @click.option("--quapy", is_flag=True, help="Also try EMQ, PACC and KDEyML of QuaPy (divscore[quapy]).")
-@workers_option
-@encoding_options
+@opt.workers
+@opt.encoding_options
 def compare(
     pool: str,
     encoding: Encoding,
-    attribute: str | None,
-    groups: list[str] | None,
-    column: str | None,
     labels: str | None,
     repetitions: int,
     collection_size: int,
@@ -88,7 +77,7 @@ def compare(
     as_json: bool,
     quapy: bool,
     workers: int,
-    form: str,
+    **reading: Any,
 ) -> None:
     """Find out which estimator, control set and number of labels suit your own items.
 
@@ -106,16 +95,7 @@ def compare(
         raise InputError(f"--labels takes numbers such as 50,100,200, got '{labels}'") from None
     with ExitStack() as stack:
         place = stack.enter_context(open_output(out, FILES)) if out else None
-        labelled = read_control(
-            pool,
-            encoding,
-            attribute=attribute,
-            column=column,
-            order=groups,
-            form=form,
-            progress=progress_bar,
-            warn=warn,
-        )
+        labelled = opt.read_pool(pool, encoding, **reading)
         setup = Setup(usable_labels(labelled, numbers), repetitions, collection_size, size, seed, quapy)
         with progress_bar("splits", repetitions) as advance:
             comparison = make_comparison(labelled, setup, workers=workers, progress=advance)
@@ -129,22 +109,18 @@ def compare(
     items = f"{smallest} to {largest}" if smallest < largest else str(largest)
     say(
         f"{printable(comparison.attribute)}: {comparison.pool} labelled examples, {repetitions} splits; collections of "
-        f"{items} items of every composition."
+        f"{items} items of every composition.\n"
     )
-    say("")
-    say(_shown(comparison_table(comparison)))
-    say("")
-    say(printable(advice(comparison)))
-
-
-def _shown(table: ResultTable) -> str:
-    """One part for each number of labels, since only methods with the same number can be compared."""
+    # One part for each number of labels, since only methods with the same number can be compared.
+    table = comparison_table(comparison)
     names = [name for name in table.columns if name not in ("labels", "method", *IN_FILES_ONLY)]
     lines: list[list[str]] = []
     for number in dict.fromkeys(table.column("labels")):
         # The last column is aligned to the left, so an empty one keeps the numbers at the right.
         lines += [[""] * (len(names) + 2)] if lines else []
         lines.append([f"with {number} labels", *names, ""])
-        mine = [row for row in table.records if row["labels"] == number]
-        lines += [[show_cell(row[name]) for name in ("method", *names)] + [""] for row in mine]
-    return columns(lines)
+        for row in table.records:
+            if row["labels"] == number:
+                lines.append([show_cell(row[name]) for name in ("method", *names)] + [""])
+    say(f"{columns(lines)}\n")
+    say(printable(advice(comparison)))

@@ -9,7 +9,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -19,7 +19,7 @@ import click
 
 from divscore.errors import DivscoreError
 from divscore.files import write_file
-from divscore.text import brief, printable, without_secrets
+from divscore.text import FEW, brief, listed, printable, without_secrets
 
 LINE_SECONDS = 30.0
 LEAST_BAR, MOST_BAR = 5, 40  # columns
@@ -98,6 +98,24 @@ def warn(text: str) -> None:
         click.echo(line, err=True)
 
 
+def warn_of_gate(results: Sequence[tuple[str, int, str]], texts: Mapping[int, str], failed: str) -> None:
+    """Name the collections that do not pass a gate; of many, the first ones and how many there are.
+
+    `results` are names with an exit code (0, 1 or 3) and a reason, which may be empty; `texts` says what a code means.
+    """
+    names = {code: [name for name, own, _ in results if own == code] for code in texts}
+    for name, code, reason in results:
+        if code and len(names[code]) <= FEW:
+            warn(f"{name}: {texts[code]}{reason}")
+    many = [code for code in texts if len(names[code]) > FEW]
+    for code in many:
+        warn(f"{listed(names[code])}: {texts[code]}")
+    if many:
+        verb = "is" if len(names[1]) == 1 else "are"
+        failures = f"{len(names[1]):,} of {len(results):,} collections {verb} {failed}"
+        warn(f"{failures}; {len(names[3]):,} are inconclusive")
+
+
 def write_json(path: str, text: str) -> None:
     """Write a result; '-' is standard output."""
     if path == "-":
@@ -110,7 +128,23 @@ def write_json(path: str, text: str) -> None:
 def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """Show a bar with rate and time left on a terminal, else a line every half minute; the function advances it."""
     if not sys.stderr.isatty():
-        yield _Lines(what, total).advance
+        done, start, reported = 0, time.monotonic(), time.monotonic()
+
+        def advance(step: int) -> None:
+            nonlocal done, reported
+            done += step
+            now = time.monotonic()
+            if now - reported < LINE_SECONDS:
+                return
+            reported = now
+            rate = done / (now - start)
+            of = left = ""
+            if total is not None:
+                of = f" of {total:,}"
+                left = f", {(total - done) / rate / 60:.0f} min left" if rate else ""
+            warn(f"{printable(what)}: {done:,}{of}, {_rate(rate)}{left}")
+
+        yield advance
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, Task
@@ -140,27 +174,6 @@ def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]
             yield lambda step: bar.advance(task, step)
         finally:
             _BARS.remove(console)
-
-
-class _Lines:
-    """Progress for a log file: a line every half minute."""
-
-    def __init__(self, what: str, total: int | None) -> None:
-        self.what, self.total, self.done = what, total, 0
-        self.start = self.told = time.monotonic()
-
-    def advance(self, step: int) -> None:
-        self.done += step
-        now = time.monotonic()
-        if now - self.told < LINE_SECONDS:
-            return
-        self.told = now
-        rate = self.done / (now - self.start)
-        of = "" if self.total is None else f" of {self.total:,}"
-        left = (
-            "" if self.total is None or not rate else f", {(self.total - self.done) / rate / 60:.0f} min left"
-        )
-        warn(f"{printable(self.what)}: {self.done:,}{of}, {_rate(rate)}{left}")
 
 
 def _pace(done: float, total: float | None, seconds: float) -> str:

@@ -5,20 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
 from divscore.audit.trust import control_facts
+from divscore.cli import options as opt
 from divscore.cli.console import progress_bar, say, warn
-from divscore.cli.options import (
-    attribute_option,
-    column_option,
-    encoding_options,
-    groups_option,
-    json_flag,
-    seed_option,
-)
 from divscore.control.controlfile import is_control, load_control, save_control
 from divscore.control.controlset import ControlSet
 from divscore.control.selection import select_adaptive, select_dpp, select_random
@@ -27,7 +20,7 @@ from divscore.errors import FileError, InputError
 from divscore.estimators.checks import separation
 from divscore.files import write_file
 from divscore.jobs.encode import Encoding
-from divscore.jobs.pool import PROJECTION, read_control
+from divscore.jobs.pool import PROJECTION
 from divscore.publishing.about import About, read_about, write_about
 from divscore.publishing.card import card_section
 from divscore.publishing.edition import CHOICES, Published, is_published, whole_texts
@@ -35,10 +28,10 @@ from divscore.publishing.edition import publish as write_folder
 from divscore.publishing.objections import OBJECTIONS, WHOLE
 from divscore.publishing.publication import REPETITIONS, Measured, NotMeasured, Publication, soundness
 from divscore.publishing.publication import measure as measure_control
-from divscore.publishing.verify import Verdict, check_published, stated
+from divscore.publishing.verify import check_published, stated
 from divscore.report.listing import columns
 from divscore.sketch.scorer import scorer_for
-from divscore.text import brief, count, printable
+from divscore.text import brief, count, finite, printable
 
 USUAL_SIZE = 50
 WHOLE_RANGE = 2.0  # of a disparity, from −1 to 1
@@ -64,11 +57,11 @@ def control() -> None:
 
 
 @control.command()
-@click.argument("pool", metavar="POOL")
+@opt.pool
 @click.option("-o", "--out", required=True, metavar="FOLDER", help="Where to write the control set.")
-@attribute_option
-@groups_option
-@column_option
+@opt.attribute
+@opt.groups
+@opt.column
 @click.option(
     "--method",
     type=click.Choice(["adaptive", "random", "proportional", "dpp"]),
@@ -85,24 +78,21 @@ def control() -> None:
 @click.option(
     "--alpha", default="1.0", show_default=True, help="Weight of redundancy in Algorithm 2, or 'auto'."
 )
-@seed_option
+@opt.seed
 @click.option(
     "--hand-picked", is_flag=True, help="POOL was picked by hand, not drawn at random; results will say so."
 )
-@encoding_options
+@opt.encoding_options
 def select(
     pool: str,
     out: str,
-    attribute: str | None,
-    groups: list[str] | None,
-    column: str | None,
     method: str,
     size: int | None,
     alpha: str,
     seed: int,
     hand_picked: bool,
     encoding: Encoding,
-    form: str,
+    **reading: Any,
 ) -> None:
     """Mark representatives among labelled examples and save the control set.
 
@@ -118,20 +108,20 @@ def select(
         raise InputError(
             f"{out} is a published control set; write to another folder, then run 'divscore control publish' again"
         )
-    labelled = read_control(
-        pool,
-        encoding,
-        attribute=attribute,
-        column=column,
-        order=groups,
-        form=form,
-        progress=progress_bar,
-        warn=warn,
-    )
+    labelled = opt.read_pool(pool, encoding, **reading)
     labelled.hand_picked = labelled.hand_picked or hand_picked
     if size is None:
         size = min(USUAL_SIZE, len(labelled.groups) * min(labelled.counts.values()))
-    chosen = _choose(labelled, method, size, alpha, seed)
+    if method == "adaptive":
+        try:
+            weight: float | Literal["auto"] = "auto" if alpha == "auto" else float(alpha)
+        except ValueError:
+            raise InputError(f"--alpha takes a number or 'auto', got '{alpha}'") from None
+        chosen = select_adaptive(labelled, size, alpha=weight, seed=seed)
+    elif method == "dpp":
+        chosen = select_dpp(labelled, size, seed=seed)
+    else:
+        chosen = select_random(labelled, size, balanced=method == "random", seed=seed)
     save_control(chosen, out)
     if encoding.projection is not None:
         encoding.projection.save(Path(out) / PROJECTION)
@@ -145,25 +135,11 @@ def select(
     )
 
 
-def _choose(pool: ControlSet, method: str, size: int, alpha: str, seed: int) -> ControlSet:
-    if method == "adaptive":
-        if alpha == "auto":
-            return select_adaptive(pool, size, alpha="auto", seed=seed)
-        try:
-            weight = float(alpha)
-        except ValueError:
-            raise InputError(f"--alpha takes a number or 'auto', got '{alpha}'") from None
-        return select_adaptive(pool, size, alpha=weight, seed=seed)
-    if method == "dpp":
-        return select_dpp(pool, size, seed=seed)
-    return select_random(pool, size, balanced=method == "random", seed=seed)
-
-
 @control.command()
-@click.argument("path", metavar="C")
-@attribute_option
+@opt.control_set
+@opt.attribute
 @click.option("--examples", is_flag=True, help="List the names of the representatives.")
-@json_flag
+@opt.json_flag
 def show(path: str, attribute: str | None, examples: bool, as_json: bool) -> None:
     """Describe a control set: its groups, how separable they are, and the bound of the paper's theorem.
 
@@ -185,23 +161,27 @@ def show(path: str, attribute: str | None, examples: bool, as_json: bool) -> Non
     for name, group in facts["groups"].items():
         note = "noise: DivScore cannot use it" if group["noisy"] else ""
         error = "?" if group["gap_error"] is None else f"{group['gap_error']:.3f}"
-        rows.append(
-            [
-                printable(name),
-                str(group["labelled"]),
-                str(group["representatives"]),
-                f"{group['gap']:+.3f}",
-                error,
-                note,
-            ]
-        )
+        counts = [str(group["labelled"]), str(group["representatives"])]
+        rows.append([printable(name), *counts, f"{group['gap']:+.3f}", error, note])
     say(columns(rows))
     say(f"γ of the pool {facts['gamma']:.3f}; γ of the control set {facts['gamma_control']:.3f}")
     say(
         f"The groups are told apart {facts['auc']:.0%} of the time without their labels (chance is 50%), "
         f"p = {facts['separability_p']:.2g}"
     )
-    say(_theorem(facts))
+    bound = facts["theorem_error"]
+    if bound is None:
+        say("Theorem 3.3 does not apply: γ is not positive")
+    elif bound >= WHOLE_RANGE:
+        say(
+            "Theorem 3.3 gives no useful bound here: its worst case for 1,000 items is larger than the range of a "
+            "disparity (--json has the numbers); real errors are much smaller"
+        )
+    else:
+        say(
+            f"Theorem 3.3, 1,000 items: within ±{bound:.1f} with probability 0.9 (a worst case; real errors are much "
+            f"smaller). For ±0.5 it needs {facts['theorem_size']:,} representatives."
+        )
     if examples:
         say("")
         for at, name in enumerate(labelled.groups):
@@ -209,35 +189,18 @@ def show(path: str, attribute: str | None, examples: bool, as_json: bool) -> Non
             say(f"{printable(name)}, representatives: {', '.join(ids)}")
 
 
-def _theorem(facts: dict[str, Any]) -> str:
-    bound = facts["theorem_error"]
-    if bound is None:
-        return "Theorem 3.3 does not apply: γ is not positive"
-    if bound >= WHOLE_RANGE:
-        return (
-            "Theorem 3.3 gives no useful bound here: its worst case for 1,000 items is larger than the range of a "
-            "disparity (--json has the numbers); real errors are much smaller"
-        )
-    return (
-        f"Theorem 3.3, 1,000 items: within ±{bound:.1f} with probability 0.9 (a worst case; real errors are much "
-        f"smaller). For ±0.5 it needs {facts['theorem_size']:,} representatives."
-    )
-
-
 def _facts(control_set: ControlSet) -> dict[str, Any]:
     facts, apart = control_facts(control_set), separation(scorer_for(control_set))
-    spread = facts.separability
+    spread, reference = facts.separability, facts.reference
     bound = theorem(int(control_set.representative.sum()), 1000, spread.mu_same, spread.mu_diff)
     usable = spread.gamma > 0
     groups = {
         name: {
             "labelled": control_set.counts[name],
             "representatives": len(control_set.rows(at, representatives=True)),
-            "gap": facts.reference.gap[at],
-            "gap_error": facts.reference.gap_error[at]
-            if facts.reference.gap_error[at] < float("inf")
-            else None,
-            "noisy": facts.reference.noisy[at],
+            "gap": reference.gap[at],
+            "gap_error": finite(reference.gap_error[at]),
+            "noisy": reference.noisy[at],
         }
         for at, name in enumerate(control_set.groups)
     }
@@ -253,7 +216,7 @@ def _facts(control_set: ControlSet) -> dict[str, Any]:
         "groups": groups,
         "gamma": spread.gamma,
         "gamma_with_self": spread.gamma_with_self,
-        "gamma_control": facts.reference.gamma,
+        "gamma_control": reference.gamma,
         "gamma_control_rest": rest,
         "auc": apart.auc,
         "separability_p": apart.p_value,
@@ -264,8 +227,8 @@ def _facts(control_set: ControlSet) -> dict[str, Any]:
 
 
 @control.command()
-@click.argument("path", metavar="C")
-@attribute_option
+@opt.control_set
+@opt.attribute
 def check(path: str, attribute: str | None) -> None:
     """Check a control set: its files, its groups, and how well the representatives cover them.
 
@@ -276,17 +239,38 @@ def check(path: str, attribute: str | None) -> None:
     Example:
       divscore control check gender-control
     """
+    verdict = check_published(path) if is_published(path) else None
     problems: list[str] = []
-    if is_published(path):
-        verdict = check_published(path)
-        if verdict.control is not None:
-            problems += _say_soundness(verdict.control, "verified")
-        _say_verdict(verdict)
-        problems += verdict.problems
+    state = "verified"
+    if verdict is not None:
+        labelled = verdict.control
     elif is_control(path):
-        problems += _say_soundness(load_control(path), "verified")
+        labelled = load_control(path)
     else:
-        problems += _say_soundness(ControlSet.read(path, attribute=attribute), "not a saved control set")
+        labelled, state = ControlSet.read(path, attribute=attribute), "not a saved control set"
+    if labelled is not None:
+        sound = soundness(labelled)
+        rows = [["group", "representatives", "of", "median distance", "farthest", "not covered"]]
+        for part in sound.parts:
+            counts = [str(part.representatives), str(part.labelled)]
+            distances = [f"{part.median:.2f}", f"{part.farthest:.2f}", f"{part.uncovered:.0%}"]
+            rows.append([printable(part.group), *counts, *distances])
+        say(columns(rows))
+        say(f"digest {labelled.digest[:16]}…  {state}")
+        problems += sound.problems
+    if verdict is not None:
+        files = f"{verdict.files} files, digest of the edition {verdict.digest}"
+        say(f"published: edition {verdict.edition}, {files}")
+        if verdict.others:
+            say(f"other files, without a digest: {printable(', '.join(verdict.others))}")
+        waiting = [objection for objection in verdict.objections if objection.is_open]
+        say(f"objections: {len(waiting)} open of {len(verdict.objections)}")
+        for entry in waiting:
+            about = "the whole set" if entry.id == WHOLE else f"'{entry.id}'"
+            text = entry.objection if len(entry.objection) <= SHOWN else f"{entry.objection[: SHOWN - 1]}…"
+            proposal = f" ({entry.proposal[:SHOWN]})" if entry.proposal else ""
+            say(printable(f"  {entry.date}  {about}: {text}{proposal}"))
+        problems += verdict.problems
     for problem in problems:
         say(f"! {printable(problem)}")
     if not problems:
@@ -294,36 +278,9 @@ def check(path: str, attribute: str | None) -> None:
     sys.exit(1 if problems else 0)
 
 
-def _say_soundness(control: ControlSet, state: str) -> tuple[str, ...]:
-    sound = soundness(control)
-    rows = [["group", "representatives", "of", "median distance", "farthest", "not covered"]]
-    for part in sound.parts:
-        counts = [str(part.representatives), str(part.labelled)]
-        distances = [f"{part.median:.2f}", f"{part.farthest:.2f}", f"{part.uncovered:.0%}"]
-        rows.append([printable(part.group), *counts, *distances])
-    say(columns(rows))
-    say(f"digest {control.digest[:16]}…  {state}")
-    return sound.problems
-
-
-def _say_verdict(verdict: Verdict) -> None:
-    say(
-        f"published: edition {verdict.edition}, {verdict.files} files, digest of the edition {verdict.digest}"
-    )
-    if verdict.others:
-        say(f"other files, without a digest: {printable(', '.join(verdict.others))}")
-    waiting = [objection for objection in verdict.objections if objection.is_open]
-    say(f"objections: {len(waiting)} open of {len(verdict.objections)}")
-    for each in waiting:
-        about = "the whole set" if each.id == WHOLE else f"'{each.id}'"
-        text = each.objection if len(each.objection) <= SHOWN else f"{each.objection[: SHOWN - 1]}…"
-        proposal = f" ({each.proposal[:SHOWN]})" if each.proposal else ""
-        say(printable(f"  {each.date}  {about}: {text}{proposal}"))
-
-
 @control.command()
-@click.argument("path", metavar="C")
-@attribute_option
+@opt.control_set
+@opt.attribute
 @click.option("-o", "--out", metavar="FILE", help="Write to this file instead of printing.")
 @measure_option
 def card(path: str, attribute: str | None, out: str | None, measuring: bool) -> None:
@@ -349,9 +306,9 @@ def card(path: str, attribute: str | None, out: str | None, measuring: bool) -> 
 
 
 @control.command()
-@click.argument("path", metavar="C")
+@opt.control_set
 @click.option("-o", "--out", metavar="FOLDER", help="Where to write; an earlier edition there is updated.")
-@attribute_option
+@opt.attribute
 @click.option(
     "--about", "about_file", metavar="FILE.toml", help="What only people know: definition, source, consent, …"
 )
@@ -417,16 +374,21 @@ def _measured(control: ControlSet, measuring: bool) -> Measured | NotMeasured:
 
 
 def _say_published(published: Published, out: str, ids: str) -> None:
-    publication, objections = published.publication, published.objections
-    control = publication.control
+    publication, objections, control = (
+        published.publication,
+        published.objections,
+        published.publication.control,
+    )
     say(f"edition {publication.edition} in {out}, digest {published.digest}")
     groups = ", ".join(f"{number} {printable(name)}" for name, number in control.counts.items())
     warn(f"published: {printable(control.attribute)} ({groups})")
     for problem in publication.sound.problems:
         warn(f"! {problem}")
     if published.renamed:
-        how = "numbers as ids" if ids == "numbers" else "names without folders as ids"
-        warn(f"{published.renamed} of {len(control)} examples have {how} (--ids keep does not change ids)")
+        kind = "numbers" if ids == "numbers" else "names without folders"
+        warn(
+            f"{published.renamed} of {len(control)} examples have {kind} as ids (--ids keep does not change ids)"
+        )
     texts = whole_texts(control)
     if ids != "numbers" and texts:
         warn(

@@ -10,9 +10,9 @@ import numpy as np
 
 from divscore.audit.audit import audit
 from divscore.audit.document import document
+from divscore.cli import options as opt
 from divscore.cli.audit_command import typed_command
 from divscore.cli.console import say, warn
-from divscore.cli.options import seed_option
 from divscore.control.controlset import ControlSet
 from divscore.control.selection import select_adaptive
 from divscore.files import write_file
@@ -27,7 +27,7 @@ from divscore.text import level
 @click.option(
     "--out", metavar="DIR", help="Also write the lists, the control set, the result and its report here."
 )
-@seed_option
+@opt.seed
 def demo(out: str | None, seed: int) -> None:
     """Audit three lists of first names of unknown sex, with 200 labelled names.
 
@@ -39,25 +39,23 @@ def demo(out: str | None, seed: int) -> None:
     """
     pool, lists = speaker_lists(seed=seed)
     control = select_adaptive(pool, 50, alpha=0.1)  # the paper's weight for texts
-    audits = [audit(each.vectors, control, name=each.name, seed=seed) for each in lists]
-    say("Three lists of 800 first names each, such as lists of speakers. The sex of each person is unknown.")
-    say(f"List A begins: {', '.join(lists[0].names[:6])}, …")
+    audits = [audit(listing.vectors, control, name=listing.name, seed=seed) for listing in lists]
     say(
-        "We have 200 other names of known sex, and compare spellings: each name becomes counts of its letters and of"
+        "Three lists of 800 first names each, such as lists of speakers. The sex of each person is unknown.\n"
+        f"List A begins: {', '.join(lists[0].names[:6])}, …\n"
+        "We have 200 other names of known sex, and compare spellings: each name becomes counts of its letters and of\n"
+        "their pairs, triples and quadruples.\n"
     )
-    say("their pairs, triples and quadruples.")
-    say("")
     say(table(audits))
     if note := noise_note(audits[0]):
         say(note)
     say("")
-    for each, result in zip(lists, audits, strict=True):
-        say(f"{each.name}: {result.headline}")
-        hit = "inside" if each.truth in result.interval else "outside"
-        share = (1 + each.truth) / 2
-        say(f"        In truth {share:.0%} are women, disparity {each.truth:+.2f}: {hit} the interval.")
-    say("")
-    say("How to read a row")
+    for listing, result in zip(lists, audits, strict=True):
+        say(f"{listing.name}: {result.headline}")
+        hit = "inside" if listing.truth in result.interval else "outside"
+        share = (1 + listing.truth) / 2
+        say(f"        In truth {share:.0%} are women, disparity {listing.truth:+.2f}: {hit} the interval.")
+    say("\nHow to read a row")
     low, high = audits[0].interval.low, audits[0].interval.high
     sure = level(audits[0].share_intervals["female"].level)
     rows = [
@@ -80,17 +78,13 @@ def demo(out: str | None, seed: int) -> None:
             warn(f"{result.name}: {warning}")
     if out:
         _write(Path(out), control, lists, json.dumps(document(audits), indent=2))
-        say("")
-        write_report(Path(out) / "report.html", audits, _context(control))
-        say(f"Wrote {out}; the report for people is {out}/report.html. Audit the lists yourself:")
+        # The names are public: the report shows the representatives.
+        chosen = np.flatnonzero(control.representative)
+        shown = [Example(control.groups[control.labels[row]], text=control.ids[row]) for row in chosen]
+        examples = Examples(shown, f"All {len(shown)} representatives are shown.")
+        write_report(Path(out) / "report.html", audits, Context(typed_command(), examples=examples))
+        say(f"\nWrote {out}; the report for people is {out}/report.html. Audit the lists yourself:")
         say(f"  divscore audit {out}/names.parquet --control {out}/control --by list")
-
-
-def _context(control: ControlSet) -> Context:
-    """The names are public: the report shows the representatives."""
-    chosen = np.flatnonzero(control.representative)
-    shown = [Example(control.groups[control.labels[row]], text=control.ids[row]) for row in chosen]
-    return Context(typed_command(), examples=Examples(shown, f"All {len(shown)} representatives are shown."))
 
 
 def _write(folder: Path, control: ControlSet, lists: list[DemoList], text: str) -> None:
@@ -103,12 +97,12 @@ def _write(folder: Path, control: ControlSet, lists: list[DemoList], text: str) 
     folder.mkdir(parents=True, exist_ok=True)
     save_control(control, folder / "control")
     write_file(folder / "audit.json", text + "\n")
-    vectors = np.concatenate([each.vectors for each in lists])
+    vectors = np.concatenate([listing.vectors for listing in lists])
     flat = pa.array(vectors.ravel())
     table = pa.table(
         {
-            "name": [name for each in lists for name in each.names],
-            "list": [each.name for each in lists for _ in each.names],
+            "name": [name for listing in lists for name in listing.names],
+            "list": [listing.name for listing in lists for _ in listing.names],
             "embedding": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
         }
     )

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 
 import click
 
-from divscore.audit.change import AuditDiff, compare_documents
+from divscore.audit.change import compare_documents
 from divscore.audit.document import AuditDocument, as_text, parse_document, read_document
-from divscore.cli.console import say, warn, write_json
-from divscore.cli.options import json_option
+from divscore.cli import options as opt
+from divscore.cli.console import say, warn, warn_of_gate, write_json
 from divscore.errors import InputError
 from divscore.report.changes import change_document, change_headline, change_overview, change_table
 from divscore.report.listing import ALL
-from divscore.text import FEW, brief, listed
+from divscore.text import brief, listed
 
 CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
-STOPPED = {  # what a gate says of a collection
-    "fail": "more uneven by over",
-    "inconclusive": "possibly more uneven by over",
-}
 
 EXAMPLES = """
 \b
@@ -36,7 +31,7 @@ Examples:
 @click.command(epilog=EXAMPLES)
 @click.argument("before", metavar="BEFORE.json")
 @click.argument("after", metavar="AFTER.json")
-@json_option
+@opt.json
 @click.option(
     "--max-change",
     type=click.FloatRange(0, 1),
@@ -72,9 +67,23 @@ def diff(
     if json_path:
         write_json(json_path, as_text(change_document(changes, max_change, allow_vanished=allow_vanished)))
     if json_path != "-":
-        say(_text(changes))
+        # A script gets every collection; a person gets those that changed most.
+        total = len(changes.changes) + len(changes.new) + len(changes.vanished)
+        many = total > ALL and sys.stdout.isatty()
+        tables = change_overview(changes) if many else [change_table(changes)]
+        say("\n\n".join([change_headline(changes), *tables]))
     if max_change is not None:
-        _warn_of(changes, max_change, allow_vanished)
+        codes = [CODES[change.gate(max_change)] for change in changes.changes]
+        results = [
+            (brief(change.name), code, "") for change, code in zip(changes.changes, codes, strict=True)
+        ]
+        more = f"more uneven by over {max_change:g}"
+        warn_of_gate(results, {1: more, 3: f"possibly {more}"}, more)
+        if changes.vanished:
+            todo = "" if allow_vanished else "; if that is intended, add --allow-vanished"
+            warn(f"vanished, so not compared: {listed([brief(name) for name in changes.vanished])}{todo}")
+        if changes.new:
+            warn(f"new, so not compared: {listed([brief(name) for name in changes.new])}")
         sys.exit(CODES[changes.gate(max_change, allow_vanished=allow_vanished)])
 
 
@@ -83,38 +92,3 @@ def _read(path: str) -> AuditDocument:
         return read_document(path)
     text = sys.stdin.buffer.read().decode("utf-8-sig", errors="replace")
     return parse_document(text, "standard input")
-
-
-def _text(changes: AuditDiff) -> str:
-    # A script gets every collection; a person gets those that changed most.
-    total = len(changes.changes) + len(changes.new) + len(changes.vanished)
-    many = total > ALL and sys.stdout.isatty()
-    return "\n\n".join(
-        [change_headline(changes), *(change_overview(changes) if many else [change_table(changes)])]
-    )
-
-
-def _warn_of(changes: AuditDiff, limit: float, allow_vanished: bool) -> None:
-    """Name the collections that do not pass or were not compared; of many, the first ones."""
-    gates = [(change.name, change.gate(limit)) for change in changes.changes]
-    names = {gate: [name for name, each in gates if each == gate] for gate in STOPPED}
-    many = [gate for gate in STOPPED if len(names[gate]) > FEW]
-    for name, gate in gates:
-        if gate in STOPPED and gate not in many:
-            warn(f"{brief(name)}: {STOPPED[gate]} {limit:g}")
-    for gate in many:
-        warn(f"{_names(names[gate])}: {STOPPED[gate]} {limit:g}")
-    if many:
-        failed = len(names["fail"])
-        verb = "is" if failed == 1 else "are"
-        beyond = f"{failed:,} of {len(gates):,} collections {verb} more uneven by over {limit:g}"
-        warn(f"{beyond}; {len(names['inconclusive']):,} are inconclusive")
-    if changes.vanished:
-        todo = "" if allow_vanished else "; if that is intended, add --allow-vanished"
-        warn(f"vanished, so not compared: {_names(changes.vanished)}{todo}")
-    if changes.new:
-        warn(f"new, so not compared: {_names(changes.new)}")
-
-
-def _names(names: Sequence[str]) -> str:
-    return listed([brief(name) for name in names])

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from divscore.cli import options as opt
 from divscore.cli.console import progress_bar, say, warn
-from divscore.cli.options import cluster_option, encoding_options, workers_option
 from divscore.encoders.registry import DEFAULTS, ENCODERS
 from divscore.files import refuse_url
 from divscore.jobs.cluster import ClusterEngine
@@ -28,12 +28,12 @@ from divscore.sketch.missing import Missing
     "-o", "--out", required=True, metavar="OUT", help="A file that ends in .arrow, or a folder of parts."
 )
 @click.option("--column", metavar="NAME", help="Column of texts or image paths, if there are several.")
-@workers_option
-@cluster_option
+@opt.workers
+@opt.cluster
 @click.option("--overwrite", is_flag=True, help="Replace vectors of another source or encoder in OUT.")
-@click.option("--strict", is_flag=True, help="Stop at the first item that would be skipped.")
+@opt.strict
 @click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON.")
-@encoding_options
+@opt.encoding_options
 def embed(
     source: str,
     out: str,
@@ -111,7 +111,7 @@ def _report(result: EmbedResult) -> None:
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@opt.json_flag
 def encoders(as_json: bool) -> None:
     """List the encoders: what each is for, what it needs, and whether it is ready.
 
@@ -136,13 +136,9 @@ def encoders(as_json: bool) -> None:
 
 def _facts(name: str) -> dict[str, Any]:
     about = ENCODERS[name]
-    ready = (
-        f"pip install 'divscore[{about.extra}]'"
-        if about.missing
-        else "give --model"
-        if about.model
-        else "yes"
-    )
+    ready = "give --model" if about.model else "yes"
+    if about.missing:
+        ready = f"pip install 'divscore[{about.extra}]'"
     return {
         "name": name,
         "takes": ", ".join(f"{kind}s" for kind in about.kinds),

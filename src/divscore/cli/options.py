@@ -9,17 +9,16 @@ from typing import Any, TypeVar
 
 import click
 
+from divscore.cli.console import progress_bar, warn
+from divscore.control.controlset import ControlSet
 from divscore.encoders.registry import ENCODERS
 from divscore.errors import InputError
 from divscore.jobs.encode import Encoding
+from divscore.jobs.pool import read_control
 from divscore.sources.places import FORMS
 
 F = TypeVar("F", bound=Callable[..., Any])
 WORKERS = min(4, os.cpu_count() or 1)
-
-
-def _split(context: click.Context, parameter: click.Parameter, names: str | None) -> list[str] | None:
-    return [name.strip() for name in names.split(",")] if names else None
 
 
 def _check_address(context: click.Context, parameter: click.Parameter, address: str | None) -> str | None:
@@ -28,50 +27,54 @@ def _check_address(context: click.Context, parameter: click.Parameter, address: 
     return address
 
 
-control_option = click.option(
+control = click.option(
     "--control",
     "control_path",
     required=True,
     metavar="C",
     help="Control set, or labelled examples: a table or a folder.",
 )
-attribute_option = click.option(
+attribute = click.option(
     "--attribute", metavar="NAME", help="Column of group names; 'gender×tone' for intersections."
 )
-groups_option = click.option(
+groups = click.option(
     "--groups",
     metavar="A,B",
-    callback=_split,
+    callback=lambda _, __, names: [name.strip() for name in names.split(",")] if names else None,
     help="Order of the groups: disparity = share(A) − share(B).",
 )
-column_option = click.option(
+pool = click.argument("pool", metavar="POOL")
+control_set = click.argument("path", metavar="C")
+sketch_file = click.option("-o", "--out", required=True, metavar="FILE", help="Sketch file to write.")
+confidence = click.option(
+    "--confidence", type=float, default=0.95, show_default=True, help="Level of the interval."
+)
+column = click.option(
     "--column", metavar="NAME", help="Column of texts, image paths or vectors, if there are several."
 )
-by_option = click.option(
+by = click.option(
     "--by",
     metavar="COLUMN",
     help="Treat every value of this column as its own collection ('folder' for images), in one pass.",
 )
-seed_option = click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed."
-)
-strict_option = click.option("--strict", is_flag=True, help="Stop at the first item that would be skipped.")
-verbose_option = click.option("--verbose", is_flag=True, help="List the skipped items.")
+seed = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
+strict = click.option("--strict", is_flag=True, help="Stop at the first item that would be skipped.")
+verbose = click.option("--verbose", is_flag=True, help="List the skipped items.")
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-json_option = click.option(
+json = click.option(
     "--json",
     "json_path",
     metavar="FILE|-",
     help="Write the result as JSON; '-' prints it instead of the table.",
 )
-workers_option = click.option(
+workers = click.option(
     "--workers",
     type=click.IntRange(1),
     default=WORKERS,
     show_default="cores, at most 4",
     help="Number of parallel workers.",
 )
-cluster_option = click.option(
+cluster = click.option(
     "--cluster",
     metavar="ADDRESS",
     callback=_check_address,
@@ -147,3 +150,10 @@ def encoding_options(command: F) -> F:
     for option in reversed(ENCODING):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value]
+
+
+def read_pool(
+    path: str, encoding: Encoding, *, groups: list[str] | None = None, **options: Any
+) -> ControlSet:
+    """Read the labelled examples of POOL; the options are those of the command line."""
+    return read_control(path, encoding, order=groups, progress=progress_bar, warn=warn, **options)

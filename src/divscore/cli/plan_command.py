@@ -3,42 +3,40 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import click
 
 from divscore.audit.planning import plan as make_plan
-from divscore.cli.console import progress_bar, say, warn
-from divscore.cli.options import attribute_option, column_option, encoding_options, json_flag, seed_option
+from divscore.cli import options as opt
+from divscore.cli.console import progress_bar, say
 from divscore.errors import InputError
 from divscore.jobs.encode import Encoding
-from divscore.jobs.pool import read_control
 
 
 @click.command()
-@click.argument("pool", metavar="POOL")
+@opt.pool
 @click.option("--width", type=float, metavar="W", help="Width of the interval you want, such as 0.1.")
 @click.option("--labels", type=int, metavar="N", help="Number of labels you can afford.")
-@attribute_option
-@column_option
-@click.option("--confidence", type=float, default=0.95, show_default=True, help="Level of the interval.")
+@opt.attribute
+@opt.column
+@opt.confidence
 @click.option(
     "--collection-size", type=click.IntRange(50), default=500, show_default=True, help="Items to be audited."
 )
-@seed_option
-@json_flag
-@encoding_options
+@opt.seed
+@opt.json_flag
+@opt.encoding_options
 def plan(
     pool: str,
     encoding: Encoding,
     width: float | None,
     labels: int | None,
-    attribute: str | None,
-    column: str | None,
     confidence: float,
     collection_size: int,
     seed: int,
     as_json: bool,
-    form: str,
+    **reading: Any,
 ) -> None:
     """Estimate how many labels give an interval of width W, or how wide the interval is with N labels.
 
@@ -51,9 +49,7 @@ def plan(
     """
     if (width is None) == (labels is None):
         raise InputError("give either --width W or --labels N")
-    labelled = read_control(
-        pool, encoding, attribute=attribute, column=column, form=form, progress=progress_bar, warn=warn
-    )
+    labelled = opt.read_pool(pool, encoding, **reading)
     with progress_bar("measuring", None) as advance:
         pilot = make_plan(
             labelled,
@@ -65,12 +61,12 @@ def plan(
     labels = labels if labels is not None else pilot.labels(width or 0.0)
     width = width if width is not None else pilot.width(labels)
     if as_json:
-        points = [{"labels": number, "width": each} for number, each in pilot.points]
+        points = [{"labels": number, "width": expected} for number, expected in pilot.points]
         facts = {"attribute": pilot.attribute, "pilot": pilot.labelled, "labels": labels, "width": width}
         say(json.dumps({**facts, "points": points}))
         return
     say(f"About {labels:,} labelled examples for a {confidence:.0%} interval of width {width:.2f}.")
-    points_text = ", ".join(f"{each:.2f} with {number}" for number, each in pilot.points)
+    points_text = ", ".join(f"{expected:.2f} with {number}" for number, expected in pilot.points)
     say(f"From a pilot of {pilot.labelled}: width {points_text}.")
     if labels > 4 * pilot.labelled:
         say(f"This is a rough guess: over four times the pilot. Repeat it with {2 * pilot.labelled} labels.")

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
+from divscore.cli import options as opt
 from divscore.cli.console import open_output, progress_bar, say, warn
-from divscore.cli.options import encoding_options, seed_option, workers_option
 from divscore.errors import InputError
 from divscore.jobs.encode import Encoding
 from divscore.paper.experiment import reproduce as run_experiment
@@ -35,7 +35,7 @@ NOT_REPEATED = {"data", "out", "workers", "cache", "no_cache"}
     show_default="100 for ppb, else 25",
     help="Number of random splits.",
 )
-@seed_option
+@opt.seed
 @click.option(
     "--labels",
     type=click.IntRange(10),
@@ -63,8 +63,8 @@ NOT_REPEATED = {"data", "out", "workers", "cache", "no_cache"}
 @click.option(
     "--each", type=click.IntRange(1), help=f"twitteraae: tweets of each dialect to read.  [default: {EACH}]"
 )
-@workers_option
-@encoding_options
+@opt.workers
+@opt.encoding_options
 def reproduce(
     experiment: str,
     data: str,
@@ -74,7 +74,7 @@ def reproduce(
     each: int | None,
     workers: int,
     form: str,
-    **asked: Any,
+    **options: Any,
 ) -> None:
     """Regenerate the paper's figures and claims from its data, with our estimators on the same draws.
 
@@ -95,17 +95,17 @@ def reproduce(
         if value is not None and experiment != only:
             raise InputError(f"{name} is for '{only}', not for '{experiment}'; leave it out")
     module = import_module(f"divscore.paper.{experiment}")
-    given = {name: value for name, value in asked.items() if value is not None}
-    settings = replace(module.EXPERIMENT.defaults, **given)
-    options: dict[str, Any] = {"vectors": vectors} if experiment == "celeba" else {}
+    chosen = {name: value for name, value in options.items() if value is not None}
+    settings = replace(module.EXPERIMENT.defaults, **chosen)
+    loading: dict[str, Any] = {"vectors": vectors} if experiment == "celeba" else {}
     if experiment == "twitteraae":
         is_table = Path(data).suffix.lower() in module.TABLES
-        options = {"each": each if is_table else each or EACH, "seed": settings.seed}
+        loading = {"each": each if is_table else each or EACH, "seed": settings.seed}
         if encoding.name is None and encoding.model is not None:
             encoding.name = "word2vec"  # as in the paper
     with open_output(out or os.path.join("results", experiment), PAGES, FIGURES) as place:
         with progress_bar(ITEMS[experiment], None) as advance:
-            items = getattr(module, f"load_{experiment}")(data, encoding, **options, progress=advance)
+            items = getattr(module, f"load_{experiment}")(data, encoding, **loading, progress=advance)
         if items.unreadable:
             warn(f"{data}: {items.unreadable:,} lines do not have the format of the release and were skipped")
         with progress_bar("repetitions", module.EXPERIMENT.steps(settings)) as advance:

@@ -10,40 +10,29 @@ from typing import Any
 
 import click
 
+from divscore.cli import options as opt
 from divscore.cli.console import progress_bar, warn
-from divscore.cli.options import (
-    attribute_option,
-    by_option,
-    cluster_option,
-    column_option,
-    control_option,
-    encoding_options,
-    seed_option,
-    strict_option,
-    verbose_option,
-    workers_option,
-)
 from divscore.files import check_writable, refuse_url
 from divscore.jobs.auditing import sketch_collection, sketch_files
 from divscore.jobs.encode import Encoding
 from divscore.sketch.missing import Missing
 from divscore.sketch.sketchfile import merge_sketches, subtract_sketches, write_sketches
-from divscore.text import FEW, brief, listed
+from divscore.text import FEW, brief, count, listed
 
 
 @click.command()
 @click.argument("collection", metavar="COLLECTION")
-@control_option
-@click.option("-o", "--out", required=True, metavar="FILE", help="Sketch file to write.")
-@attribute_option
-@by_option
-@column_option
-@seed_option
-@workers_option
-@cluster_option
-@strict_option
-@verbose_option
-@encoding_options
+@opt.control
+@opt.sketch_file
+@opt.attribute
+@opt.by
+@opt.column
+@opt.seed
+@opt.workers
+@opt.cluster
+@opt.strict
+@opt.verbose
+@opt.encoding_options
 def sketch(collection: str, control_path: str, encoding: Encoding, out: str, **options: Any) -> None:
     """Reduce a collection to a small file that can be merged and audited elsewhere.
 
@@ -58,14 +47,14 @@ def sketch(collection: str, control_path: str, encoding: Encoding, out: str, **o
     for warning in Missing.of(done.missing).warning:
         warn(f"{out}: {warning}")
     write_sketches(out, done.sketches, done.missing)
-    items = sum(each.count for each in done.sketches.values())
-    collections = f"{len(done.sketches):,} collection{'s' * (len(done.sketches) != 1)}"
+    items = sum(part.count for part in done.sketches.values())
+    collections = count(len(done.sketches), "collections")
     warn(f"wrote {out}: {items:,} items in {collections}, {os.path.getsize(out):,} bytes")
 
 
 @click.command()
 @click.argument("sketches", nargs=-1, required=True, metavar="SKETCH...")
-@click.option("-o", "--out", required=True, metavar="FILE", help="Sketch file to write.")
+@opt.sketch_file
 @click.option(
     "--without",
     multiple=True,
@@ -86,7 +75,7 @@ def merge(sketches: tuple[str, ...], out: str, without: tuple[str, ...]) -> None
       divscore merge week.sketch --without monday.sketch -o rest.sketch
     """
     _check_output(out)
-    files, removed = _gathered(sketches, out), _gathered(without, out)
+    files, removed = _distinct_files(sketches, out), _distinct_files(without, out)
     if not removed:
         counts = merge_sketches(files, out)
     elif len(files) == 1:
@@ -97,9 +86,8 @@ def merge(sketches: tuple[str, ...], out: str, without: tuple[str, ...]) -> None
             merge_sketches(files, merged)
             counts = subtract_sketches(merged, removed, out)
     many = f"{sum(counts.values()):,} items in {len(counts):,} collections: " if len(counts) > FEW else ""
-    warn(
-        f"wrote {out}: {many}{listed([f'{brief(name)} with {count:,} items' for name, count in counts.items()])}"
-    )
+    names = listed([f"{brief(name)} with {items:,} items" for name, items in counts.items()])
+    warn(f"wrote {out}: {many}{names}")
 
 
 def _check_output(out: str) -> None:
@@ -107,14 +95,14 @@ def _check_output(out: str) -> None:
     check_writable(out, "--out")
 
 
-def _gathered(paths: Sequence[str], out: str) -> list[str]:
+def _distinct_files(paths: Sequence[str], out: str) -> list[str]:
     """The sketch files that were named, each once."""
     files: dict[str, str] = {}
     again: dict[str, None] = {}
-    for path in (file for each in paths for file in sketch_files(each, output=out, warn=warn)):
+    for path in (file for source in paths for file in sketch_files(source, output=out, warn=warn)):
         if files.setdefault(os.path.realpath(path), path) is not path:
             again[path] = None
     if again:
-        were, each = ("was", "it") if len(again) == 1 else ("were", "each")
-        warn(f"{listed(list(again))} {were} named twice; {each} is counted once")
+        words = ("was", "it") if len(again) == 1 else ("were", "each")
+        warn(f"{listed(list(again))} {words[0]} named twice; {words[1]} is counted once")
     return list(files.values())

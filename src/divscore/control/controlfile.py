@@ -23,7 +23,7 @@ LISTED_IDS = 200  # representatives that the card lists
 
 
 @dataclass(frozen=True)
-class _Header:
+class _ControlHeader:
     """What a ControlSet has in addition to the table."""
 
     attribute: str
@@ -63,7 +63,7 @@ def write_table(control: ControlSet, file: Path) -> None:
         "representative": pa.array(control.representative),
         "embedding": pa.FixedSizeListArray.from_arrays(numbers, type=kind),
     }
-    header = _Header(
+    header = _ControlHeader(
         attribute=control.attribute,
         order=control.groups,
         similarity=control.similarity.name,
@@ -95,10 +95,40 @@ def load_control(
     similarity : callable on two blocks, optional
         Required if the control set was made with another similarity than the cosine.
     """
-    table = _read_table(Path(path))
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = Path(path) / TABLE if os.path.isdir(path) else Path(path)
+    if not file.is_file():
+        raise FileError(
+            f"{Path(path)} is not a control set: {file} does not exist; make one with 'divscore control select'"
+        )
+    try:
+        table = pq.read_table(file)
+    except (pa.ArrowException, OSError) as error:
+        raise FileError(f"{file} is damaged or not a Parquet file ({error}); get it again") from error
+    if KEY not in (table.schema.metadata or {}):
+        raise FileError(
+            f"{file} is not a saved control set (the entry {KEY.decode()} is missing); make one from a labelled table "
+            "with 'divscore control select'"
+        )
     where = f"{os.fspath(path)}, entry {KEY.decode()}"
-    header = read_json(_Header, table.schema.metadata[KEY], where, hint="the file is damaged: get it again")
-    chosen = _similarity(header.similarity, similarity, path)
+    header = read_json(
+        _ControlHeader, table.schema.metadata[KEY], where, hint="the file is damaged: get it again"
+    )
+    saved = header.similarity
+    if similarity is None:
+        if saved != COSINE.name:
+            raise FileError(
+                f"{path} was made with the similarity '{saved}', which a file cannot contain; pass the function: "
+                "load_control(path, similarity=…)"
+            )
+        similarity = COSINE
+    elif not isinstance(similarity, Similarity):
+        # Under the name in the file, so that the fingerprint stays the same.
+        similarity = Similarity(saved, similarity)
+    if similarity.name != saved or (saved == COSINE.name and not similarity.collapses):
+        raise MismatchError(f"{path} was made with the similarity '{saved}', not with the one passed here")
     try:
         embedding = table["embedding"].combine_chunks()
         control = ControlSet(
@@ -107,7 +137,7 @@ def load_control(
             attribute=header.attribute,
             order=header.order,
             ids=table["id"].to_pylist(),
-            similarity=chosen,
+            similarity=similarity,
             encoder=header.encoder,
             hand_picked=header.hand_picked,
             skipped=header.left_out,
@@ -130,7 +160,7 @@ def load_control(
 
 def is_control(path: str | os.PathLike[str]) -> bool:
     """Whether `path` is the folder or the Parquet file of a saved control set."""
-    file = _table_of(Path(path))
+    file = Path(path) / TABLE if os.path.isdir(path) else Path(path)
     if file.suffix != ".parquet" or not file.is_file():
         return False
     import pyarrow as pa
@@ -140,46 +170,6 @@ def is_control(path: str | os.PathLike[str]) -> bool:
         return KEY in (pq.read_schema(file).metadata or {})
     except (pa.ArrowException, OSError):
         return False
-
-
-def _table_of(path: Path) -> Path:
-    return path / TABLE if path.is_dir() else path
-
-
-def _read_table(path: Path) -> Any:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    file = _table_of(path)
-    if not file.is_file():
-        raise FileError(
-            f"{path} is not a control set: {file} does not exist; make one with 'divscore control select'"
-        )
-    try:
-        table = pq.read_table(file)
-    except (pa.ArrowException, OSError) as error:
-        raise FileError(f"{file} is damaged or not a Parquet file ({error}); get it again") from error
-    if KEY not in (table.schema.metadata or {}):
-        raise FileError(
-            f"{file} is not a saved control set (the entry {KEY.decode()} is missing); make one from a labelled table "
-            "with 'divscore control select'"
-        )
-    return table
-
-
-def _similarity(saved: str, function: Similarity | PairwiseFunction | None, path: object) -> Similarity:
-    if function is None:
-        if saved != COSINE.name:
-            raise FileError(
-                f"{path} was made with the similarity '{saved}', which a file cannot contain; pass the function: "
-                "load_control(path, similarity=…)"
-            )
-        return COSINE
-    # Under the name in the file, so that the fingerprint stays the same.
-    chosen = function if isinstance(function, Similarity) else Similarity(saved, function)
-    if chosen.name != saved or (saved == COSINE.name and not chosen.collapses):
-        raise MismatchError(f"{path} was made with the similarity '{saved}', not with the one passed here")
-    return chosen
 
 
 def card(control: ControlSet) -> str:

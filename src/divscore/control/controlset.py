@@ -76,16 +76,33 @@ class ControlSet:
         matrix = as_matrix(vectors, "the control set's vectors").copy()
         matrix.setflags(write=False)
         self.vectors: NDArray[Any] = matrix
-        self.attribute = _name(attribute, "attribute")
+        self.attribute = str(attribute).strip()
+        if not self.attribute:
+            raise InputError("the attribute needs a name")
         names = [_group_name(g) for g in groups]
         self.groups: tuple[str, ...] = _ordered(names, order)
-        self.ids: tuple[str, ...] = _unique_ids(ids, len(names))
+        self.ids: tuple[str, ...] = tuple(map(str, range(len(names)) if ids is None else ids))
+        if len(set(self.ids)) < len(self.ids):
+            first = {name: at for at, name in reversed(list(enumerate(self.ids)))}
+            twice = next(name for at, name in enumerate(self.ids) if first[name] != at)
+            raise ControlError(f"several labelled examples have the id '{twice}'; ids must be unique")
         self.similarity = Similarity.of(similarity)
         self.encoder = encoder
         self.hand_picked = hand_picked
         self.skipped: dict[str, int] = {name: int(n) for name, n in (skipped or {}).items() if n}
         self.method = "all"
-        _check_rows(matrix, names, self.ids)
+        if not len(matrix) == len(names) == len(self.ids):
+            raise ControlError(
+                f"{len(matrix)} vectors, {len(names)} group names and {len(self.ids)} ids; expected one each per "
+                "example"
+            )
+        bad = np.flatnonzero(~usable_rows(matrix))
+        if bad.size:
+            kind = "only zeros" if np.isfinite(matrix[bad[0]]).all() else "NaN or infinite numbers"
+            more = f" ({bad.size} such examples)" if bad.size > 1 else ""
+            raise ControlError(
+                f"labelled example '{self.ids[bad[0]]}' (row {bad[0]}) has {kind}{more}; fix it or remove it"
+            )
         position = {name: i for i, name in enumerate(self.groups)}
         self.labels: NDArray[np.intp] = np.array([position[n] for n in names], dtype=np.intp)
         self.representative: NDArray[np.bool_] = np.ones(len(names), dtype=bool)
@@ -190,7 +207,9 @@ class ControlSet:
                     f"group '{name}' would have {marked} representative{'s' * (marked != 1)}; "
                     "each group needs at least two"
                 )
-        return self._changed(representative=mask, method=method)
+        control = self._changed()
+        control.representative, control.method = mask, method or self.method
+        return control
 
     def with_order(self, order: Sequence[str]) -> ControlSet:
         """Put the groups in another order, which changes the sign of a two-group disparity."""
@@ -220,14 +239,7 @@ class ControlSet:
             hand_picked=self.hand_picked or other.hand_picked,
         )
 
-    def _changed(
-        self,
-        *,
-        order: Sequence[str] | None = None,
-        ids: Iterable[str] | None = None,
-        representative: NDArray[np.bool_] | None = None,
-        method: str | None = None,
-    ) -> ControlSet:
+    def _changed(self, *, order: Sequence[str] | None = None, ids: Iterable[str] | None = None) -> ControlSet:
         control = ControlSet(
             self.vectors,
             [self.groups[label] for label in self.labels],
@@ -239,17 +251,8 @@ class ControlSet:
             hand_picked=self.hand_picked,
             skipped=self.skipped,
         )
-        control.representative = self.representative if representative is None else representative
-        control.method = method or self.method
-        control.units = self.units
+        control.representative, control.method, control.units = self.representative, self.method, self.units
         return control
-
-
-def _name(value: object, what: str) -> str:
-    text = str(value).strip()
-    if not text:
-        raise InputError(f"the {what} needs a name")
-    return text
 
 
 def _group_name(value: object) -> str:
@@ -260,7 +263,9 @@ def _group_name(value: object) -> str:
             f"groups must be names, got the number {value!r}; give the names, for example "
             "['female' if z == 0 else 'male' for z in groups]"
         )
-    text = _name(value, "group")
+    text = str(value).strip()
+    if not text:
+        raise InputError("the group needs a name")
     if text in {"0", "1"}:
         raise ControlError(f"groups must be names, got '{text}'; give its name, for example 'female'")
     return text
@@ -282,31 +287,6 @@ def _ordered(names: list[str], order: Sequence[str] | None) -> tuple[str, ...]:
     if sorted(wanted) != present:
         raise ControlError(f"order has {quoted(wanted)}, but the groups are {quoted(present)}")
     return wanted
-
-
-def _unique_ids(ids: Iterable[str] | None, count: int) -> tuple[str, ...]:
-    if ids is None:
-        return tuple(str(i) for i in range(count))
-    texts = tuple(str(i) for i in ids)
-    if len(set(texts)) < len(texts):
-        seen: set[str] = set()
-        twice = next(t for t in texts if t in seen or seen.add(t))  # type: ignore[func-returns-value]
-        raise ControlError(f"several labelled examples have the id '{twice}'; ids must be unique")
-    return texts
-
-
-def _check_rows(matrix: NDArray[Any], names: list[str], ids: tuple[str, ...]) -> None:
-    if not len(matrix) == len(names) == len(ids):
-        raise ControlError(
-            f"{len(matrix)} vectors, {len(names)} group names and {len(ids)} ids; expected one each per example"
-        )
-    bad = np.flatnonzero(~usable_rows(matrix))
-    if bad.size:
-        kind = "only zeros" if np.isfinite(matrix[bad[0]]).all() else "NaN or infinite numbers"
-        more = f" ({bad.size} such examples)" if bad.size > 1 else ""
-        raise ControlError(
-            f"labelled example '{ids[bad[0]]}' (row {bad[0]}) has {kind}{more}; fix it or remove it"
-        )
 
 
 @dataclass(frozen=True)

@@ -64,11 +64,24 @@ class Reference:
                 one, other = (i, j) if first[i] <= first[j] else (j, i)
                 pairs[i, j] = sums[labels == one, other].sum() / (sizes[one] * (sizes[other] - (i == j)))
         lower = [
-            float(pairs[i, 1 - i]) if len(groups) == 2 else float(_mean_others(pairs[i], sizes, i))
-            for i in groups
+            float(pairs[i, 1 - i]) if len(groups) == 2 else _mean_others(pairs[i], sizes, i) for i in groups
         ]
-        errors = tuple(_gap_error(sums, labels, i) for i in groups)
-        return cls(tuple(float(pairs[i, i]) for i in groups), tuple(lower), errors)
+        errors = []
+        for i in groups:
+            own = labels == i
+            n, m = int(own.sum()), int((~own).sum())
+            if n < 3:
+                errors.append(math.inf)
+                continue
+            # u_i − l_i without each own example, then without each other one.
+            same, cross, back = sums[own, i], np.delete(sums[own], i, axis=1).sum(axis=1), sums[~own, i]
+            without_own = (same.sum() - 2 * same) / ((n - 1) * (n - 2)) - (cross.sum() - cross) / (
+                (n - 1) * m
+            )
+            without_other = -(back.sum() - back) / (n * (m - 1))
+            variance = (n - 1) * float(without_own.var()) + (m - 1) * float(without_other.var())
+            errors.append(math.sqrt(variance))
+        return cls(tuple(float(pairs[i, i]) for i in groups), tuple(lower), tuple(errors))
 
     @property
     def gap(self) -> tuple[float, ...]:
@@ -115,17 +128,6 @@ class Reference:
 
 def _mean_others(row: FloatArray, sizes: NDArray[np.intp], i: int) -> float:
     return float(np.average(np.delete(row, i), weights=np.delete(sizes, i)))
-
-
-def _gap_error(sums: FloatArray, labels: NDArray[np.intp], i: int) -> float:
-    own = labels == i
-    n, m = int(own.sum()), int((~own).sum())
-    if n < 3:
-        return math.inf
-    same, cross, back = sums[own, i], np.delete(sums[own], i, axis=1).sum(axis=1), sums[~own, i]
-    without_own = (same.sum() - 2 * same) / ((n - 1) * (n - 2)) - (cross.sum() - cross) / ((n - 1) * m)
-    without_other = -(back.sum() - back) / (n * (m - 1))
-    return math.sqrt((n - 1) * float(without_own.var()) + (m - 1) * float(without_other.var()))
 
 
 def mean_similarity(state: FloatArray, control: ControlSet) -> FloatArray:

@@ -74,7 +74,17 @@ def relevance(mean: FloatArray, count: int, moments: GroupMoments, shares: Float
     """
     from scipy.special import chdtrc
 
-    nearest = _nearest_mixture(mean, moments.means)
+    # The nearest mixture: drop the most negative share until there is none.
+    free = np.arange(len(moments.means))
+    while True:
+        origin, others = moments.means[free[-1]], moments.means[free[:-1]]
+        fitted, *_ = np.linalg.lstsq((others - origin).T, mean - origin, rcond=None)
+        fitted = np.append(fitted, 1.0 - fitted.sum())
+        if fitted.min() >= 0:
+            break
+        free = np.delete(free, int(fitted.argmin()))
+    nearest = np.zeros(len(moments.means))
+    nearest[free] = fitted
     residual = mean - nearest @ moments.means
     dimension = len(mean)
     # The part of the squared noise that lies in the plane of the estimated means, because it is their own.
@@ -92,21 +102,6 @@ def relevance(mean: FloatArray, count: int, moments: GroupMoments, shares: Float
         statistic = float(residual @ residual) / (expected - subtracted)
         results.append(CheckResult(statistic, float(chdtrc(degrees, statistic * degrees))))
     return max(results, key=lambda result: (result.p_value, -result.statistic))
-
-
-def _nearest_mixture(mean: FloatArray, means: FloatArray) -> FloatArray:
-    """Shares of the mixture nearest to `mean`: drop the most negative share until there is none."""
-    free = np.arange(len(means))
-    while True:
-        origin, rest = means[free[-1]], means[free[:-1]]
-        fitted, *_ = np.linalg.lstsq((rest - origin).T, mean - origin, rcond=None)
-        shares = np.append(fitted, 1.0 - fitted.sum())
-        if shares.min() >= 0:
-            break
-        free = np.delete(free, int(shares.argmin()))
-    full = np.zeros(len(means))
-    full[free] = shares
-    return full
 
 
 def _trace_of_product(a: FloatArray, b: FloatArray, same: bool) -> float:
@@ -149,20 +144,16 @@ def score_fit(sketch: Sketch, mixture: MixtureFit | None = None) -> CheckResult:
     seen = np.concatenate([mixture.counts / mixture.counts.sum(), np.zeros(len(pool))])
     fitted = np.concatenate([np.zeros(len(mixture.counts)), (p / sizes)[scorer.labels]])
     statistic = scale * float(_distance(scores, (seen - fitted)[None])[0])
-    simulated = scale * _simulate(scorer, pool, p, sketch.count)
-    return CheckResult(statistic, float((1 + (simulated >= statistic).sum()) / (1 + SIMULATIONS)))
-
-
-def _simulate(scorer: Scorer, pool: FloatArray, p: FloatArray, count: int) -> FloatArray:
-    """Distances between simulated collections and simulated labelled scores, all on the pool's scores."""
     redrawn, likelihoods = _redrawn_labels(scorer)
     rng = np.random.default_rng([scorer.seed, 3])
-    sizes = np.bincount(scorer.labels)
     chance = (p / sizes)[scorer.labels]
-    drawn = rng.multinomial(min(count, 1_000_000), chance / chance.sum(), size=SIMULATIONS).astype(float)
+    drawn = rng.multinomial(min(sketch.count, 1_000_000), chance / chance.sum(), size=SIMULATIONS).astype(
+        float
+    )
     shares = mixture_shares(likelihoods, drawn)
     weights = redrawn * (shares / sizes)[:, scorer.labels]
-    return _distance(pool, drawn / drawn.sum(axis=1, keepdims=True) - weights)
+    simulated = scale * _distance(pool, drawn / drawn.sum(axis=1, keepdims=True) - weights)
+    return CheckResult(statistic, float((1 + (simulated >= statistic).sum()) / (1 + SIMULATIONS)))
 
 
 @lru_cache(maxsize=8)
@@ -223,7 +214,10 @@ def separation(scorer: Scorer) -> Separation:
         pair = first | second
         rng = np.random.default_rng([scorer.seed, 6, g, h])
         p_value = _permutation_p(scorer.control.units[pair], first[pair], rng)
-        result = Separation(_auc(score[first], score[second]), p_value)
+        # Pairs that are ranked correctly, ties counting half.
+        own, rest = score[first], np.sort(score[second])
+        below = np.searchsorted(rest, own, side="left") + np.searchsorted(rest, own, side="right")
+        result = Separation(float(below.sum()) / (2 * len(own) * len(rest)), p_value)
         worst = max(worst, result, key=lambda s: (s.p_value, -s.auc))
     return worst
 
@@ -247,21 +241,11 @@ def _permutation_p(units: FloatArray, first: NDArray[np.bool_], rng: np.random.G
     for penalty in PENALTIES:
         shrink = S**2 / (S**2 + penalty)
         loo = y - (y - U @ (shrink[:, None] * projected)) / np.maximum(1 - U**2 @ shrink, 1e-9)[:, None]
-        best = np.minimum(best, _log_spread(loo, member) + preference(float(penalty), n))
+        # Variance within the two groups over the squared distance of their means, for every labelling.
+        inside = (loo * member).sum(axis=0) / member.sum(axis=0)
+        outside = (loo * ~member).sum(axis=0) / (~member).sum(axis=0)
+        within = ((loo - np.where(member, inside, outside)) ** 2).mean(axis=0)
+        gap = np.maximum(inside - outside, 1e-300)
+        spread = np.where(inside > outside, np.log(within + 1e-300) - 2 * np.log(gap), np.inf)
+        best = np.minimum(best, spread + preference(float(penalty), n))
     return float((best <= best[0]).mean()) if np.isfinite(best[0]) else 1.0
-
-
-def _log_spread(loo: FloatArray, member: NDArray[np.bool_]) -> FloatArray:
-    """Variance within the two groups over the squared distance of their means, for every labelling."""
-    inside = (loo * member).sum(axis=0) / member.sum(axis=0)
-    outside = (loo * ~member).sum(axis=0) / (~member).sum(axis=0)
-    within = ((loo - np.where(member, inside, outside)) ** 2).mean(axis=0)
-    gap = np.maximum(inside - outside, 1e-300)
-    return np.where(inside > outside, np.log(within + 1e-300) - 2 * np.log(gap), np.inf)
-
-
-def _auc(own: FloatArray, rest: FloatArray) -> float:
-    """Chance that a number of `own` exceeds one of `rest`, ties counting half."""
-    ordered = np.sort(rest)
-    below = np.searchsorted(ordered, own, side="left") + np.searchsorted(ordered, own, side="right")
-    return float(below.sum()) / (2 * len(own) * len(rest))

@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
@@ -27,7 +27,7 @@ from divscore.control.controlset import ControlSet
 from divscore.estimators.checks import SEPARABLE_P
 from divscore.report.listing import uninformative
 from divscore.sketch.missing import Missing
-from divscore.text import brief, count, listed, p_value, percent, printable, unsigned
+from divscore.text import brief, count, finite, listed, p_value, percent, printable, unsigned
 
 VISIBLE = 0.005  # a shift that two decimals show
 CHANCE = 0.1  # chosen representatives may cover so much less than random ones
@@ -60,11 +60,11 @@ class Check:
 
 def checks(audits: Sequence[Audit], missing: Missing | None = None) -> tuple[Check, ...]:
     """Every check of a report, in the order of the page; `missing` parts as in a document."""
-    made = [_separability(audits), _relevance(audits), _score_fit(audits)]
+    assumed = [_separability(audits), _relevance(audits), _score_fit(audits)]
     if audits[0].estimator in ("iid", "rectified"):
         direct = sentences()["note"]["direct"]
-        made = [Check(each.name, "info", each.figure, f"{each.sentence} {direct}") for each in made]
-    return (*made, _coverage(audits[0].control), _skipped(audits, missing_from(audits, missing).count))
+        assumed = [replace(check, state="info", sentence=f"{check.sentence} {direct}") for check in assumed]
+    return (*assumed, _coverage(audits[0].control), _skipped(audits, missing_from(audits, missing).count))
 
 
 def _check(section: str, key: str, figure: str, *values: object, state: str = "") -> Check:
@@ -74,23 +74,22 @@ def _check(section: str, key: str, figure: str, *values: object, state: str = ""
 
 
 def _separability(audits: Sequence[Audit]) -> Check:
-    found = audits[0].diagnostics
-    figure = f"{found.auc:.0%} of pairs ranked correctly, {p_value(found.separability_p)}"
-    if found.separability_p > SEPARABLE_P:
+    numbers = audits[0].diagnostics
+    figure = f"{numbers.auc:.0%} of pairs ranked correctly, {p_value(numbers.separability_p)}"
+    if numbers.separability_p > SEPARABLE_P:
         return _check("separability", "poor", figure)
-    if found.auc < 0.75:
+    if numbers.auc < 0.75:
         return _check("separability", "caution", figure)
-    return _check("separability", "good" if found.auc >= 0.95 else "mostly", figure, state="good")
+    return _check("separability", "good" if numbers.auc >= 0.95 else "mostly", figure, state="good")
 
 
 def _relevance(audits: Sequence[Audit]) -> Check:
     off = [a for a in audits if a.diagnostics.relevance_p < ALARM]
     state = "caution" if off else "good"
-    worst = max(audits, key=lambda a: _or_least(a.diagnostics.relevance))
-    found = worst.diagnostics
-    figure = f"{unsigned(found.relevance, 1)} × the expected distance"
+    worst = _largest(audits, "relevance")
+    figure = f"{unsigned(worst.diagnostics.relevance, 1)} × the expected distance"
     if len(audits) == 1:
-        return _check("relevance", state, f"{figure}, {p_value(found.relevance_p)}")
+        return _check("relevance", state, f"{figure}, {p_value(worst.diagnostics.relevance_p)}")
     figure = f"{len(off):,} of {len(audits):,} differ; at most {figure} ({brief(worst.name, 30)})"
     return _check("relevance", f"{state}_many", figure)
 
@@ -98,14 +97,12 @@ def _relevance(audits: Sequence[Audit]) -> Check:
 def _score_fit(audits: Sequence[Audit]) -> Check:
     bad = [a for a in audits if a.diagnostics.misfit]
     odd = [a for a in audits if a.diagnostics.score_fit_p < ALARM and not a.diagnostics.misfit]
-    worst = max(audits, key=lambda a: _or_least(a.diagnostics.score_fit))
-    found = worst.diagnostics
-    figure = f"misfit {unsigned(found.score_fit)}, {p_value(found.score_fit_p)}"
+    worst = _largest(audits, "score_fit")
+    misfit = f"misfit {unsigned(worst.diagnostics.score_fit)}"
+    figure = f"{misfit}, {p_value(worst.diagnostics.score_fit_p)}"
     if len(audits) > 1:
-        figure = (
-            f"{len(bad) + len(odd):,} of {len(audits):,} do not fit; largest misfit {unsigned(found.score_fit)} "
-            f"({brief(worst.name, 30)})"
-        )
+        number = f"{len(bad) + len(odd):,} of {len(audits):,}"
+        figure = f"{number} do not fit; largest {misfit} ({brief(worst.name, 30)})"
     if not bad:
         return _check("score_fit", "caution" if odd else "good", figure, MISFIT)
     key = "poor" if len(audits) == 1 else "poor_many"
@@ -147,8 +144,14 @@ def _skipped(audits: Sequence[Audit], parts: int) -> Check:
     return _check("skipped", ("caution" if far else "good") + suffix, figure)
 
 
-def _or_least(value: float) -> float:
-    return value if math.isfinite(value) else -math.inf
+def _largest(audits: Sequence[Audit], name: str) -> Audit:
+    """The audit with the largest value of a check; unknown values come last."""
+
+    def value(audit: Audit) -> float:
+        number = finite(getattr(audit.diagnostics, name))
+        return -math.inf if number is None else number
+
+    return max(audits, key=value)
 
 
 # Warnings

@@ -19,12 +19,12 @@ from divscore.audit.change import (
     AuditDiff,
     Change,
 )
-from divscore.audit.document import AuditDocument, Entry
-from divscore.estimators.interval import Interval
+from divscore.audit.document import Entry
 from divscore.report.listing import columns
-from divscore.text import brief, signed
+from divscore.text import brief, finite, signed
 
 SCHEMA = "divscore.diff/1"
+MADE_WITH = ("version", "estimator", "confidence", "seed", "encoder", "control")
 END = 12  # changes at either end of a long table
 LONE = 4  # new collections, and vanished ones, that a long table shows
 COUNTED = {  # how the headline counts verdicts
@@ -76,10 +76,10 @@ def change_overview(diff: AuditDiff) -> tuple[str, str]:
         return not change.known, change.unchanged, -value, change.name
 
     ordered = sorted(diff.changes, key=size)
-    clear = [each for each in ordered if each.known and 0.0 not in each.interval]
-    rises = [each for each in clear if each.change > 0]
-    falls = [each for each in clear if each.change <= 0]
-    others = [each for each in ordered if not each.known or 0.0 in each.interval]
+    clear = [change for change in ordered if change.known and 0.0 not in change.interval]
+    rises = [change for change in clear if change.change > 0]
+    falls = [change for change in clear if change.change <= 0]
+    others = [change for change in ordered if not change.known or 0.0 in change.interval]
     down = falls[: max(END, 2 * END - len(rises))]
     up = rises[: 2 * END - len(down)]
     shown = [*up, *reversed(down), *others[: 2 * END - len(up) - len(down)]]
@@ -87,7 +87,7 @@ def change_overview(diff: AuditDiff) -> tuple[str, str]:
     lines = change_table(part).split("\n")
     if len(up) + len(down) < len(clear):
         lines.insert(1 + len(up), "…")
-    total, kept = (len(each.changes) + len(each.new) + len(each.vanished) for each in (diff, part))
+    total, kept = (len(d.changes) + len(d.new) + len(d.vanished) for d in (diff, part))
     note = (
         f"{total - kept:,} of {total:,} collections are not in this table. To get all of them, add --json FILE, or "
         "redirect the output."
@@ -105,8 +105,8 @@ def change_document(
         "version": __version__,
         "attribute": diff.after.attribute,
         "groups": list(diff.after.groups),
-        "before": _made_with(diff.before),
-        "after": _made_with(diff.after),
+        "before": {name: getattr(diff.before, name) for name in MADE_WITH},
+        "after": {name: getattr(diff.after, name) for name in MADE_WITH},
         "headline": change_headline(diff),
         "max_change": limit,
         **gate,
@@ -119,43 +119,36 @@ def change_document(
 
 def _sentence(change: Change, attribute: str, *, named: bool) -> str:
     """What happened to one collection; it is `named` if there are others."""
-    where = f"in '{brief(change.name)}'"
+    where = f"'{brief(change.name)}'"
     if not change.known:
-        return f"Cannot tell how {brief(attribute)} has changed{f' {where}' if named else ''}."
-    text = _movement(change)
-    return f"I{where[1:]} {text[0].lower()}{text[1:]}" if named else text
-
-
-def _movement(change: Change) -> str:
-    if change.unchanged:
-        return "Nothing has changed: the items are the same."
+        return f"Cannot tell how {brief(attribute)} has changed{f' in {where}' if named else ''}."
     low, high = change.interval.low, change.interval.high
     two = len(change.groups) == 2
     what = f"the share of {brief(change.groups[0])}" if two else "the disparity"
     # A share changes by half as much as the disparity; here in percentage points.
     low, high = (50 * low, 50 * high) if two else (low, high)
     unit, digits = (" points", 1) if two else ("", 2)
-    if 0.0 in change.interval:
-        return f"No clear change: {what} changed by {low:+.{digits}f} to {high:+.{digits}f}{unit}."
-    moved = "rose" if low > 0 else "fell"
-    least, most = sorted((abs(low), abs(high)))
-    ends = [(1 + e.disparity) / 2 if two else e.disparity for e in (change.before, change.after)]
-    shown = [f"{value:.0%}" if two else f"{value:.2f}" for value in ends]
-    verdict = "" if change.verdict == SHIFTED else f": {change.verdict}"
-    return (
-        f"{what[0].upper()}{what[1:]} {moved} by {least:.{digits}f} to {most:.{digits}f}{unit}, "
-        f"from about {shown[0]} to {shown[1]}{verdict}."
-    )
+    if change.unchanged:
+        text = "nothing has changed: the items are the same."
+    elif 0.0 in change.interval:
+        text = f"no clear change: {what} changed by {low:+.{digits}f} to {high:+.{digits}f}{unit}."
+    else:
+        moved = "rose" if low > 0 else "fell"
+        least, most = sorted((abs(low), abs(high)))
+        ends = [(1 + e.disparity) / 2 if two else e.disparity for e in (change.before, change.after)]
+        before, after = (f"{value:.0%}" if two else f"{value:.2f}" for value in ends)
+        verdict = "" if change.verdict == SHIFTED else f": {change.verdict}"
+        amount = f"{least:.{digits}f} to {most:.{digits}f}{unit}"
+        text = f"{what} {moved} by {amount}, from about {before} to {after}{verdict}."
+    return f"In {where} {text}" if named else f"{text[0].upper()}{text[1:]}"
 
 
 def _row(change: Change) -> list[str]:
     verdict = _verdict(change)
     if verdict == SHIFTED:
         verdict = f"shifted towards {brief(change.towards or '')}"
-    value, interval = (
-        signed(change.change),
-        f"{signed(change.interval.low)} to {signed(change.interval.high)}",
-    )
+    value = signed(change.change)
+    interval = f"{signed(change.interval.low)} to {signed(change.interval.high)}"
     if not change.known:
         value, interval = (f"({value})" if value != "?" else value), f"({interval})"
     return [brief(change.name), _value(change.before), _value(change.after), value, interval, verdict]
@@ -171,28 +164,17 @@ def _value(entry: Entry) -> str:
     return text if entry.conclusive or text == "?" else f"({text})"
 
 
-def _made_with(document: AuditDocument) -> dict[str, Any]:
-    return {
-        "version": document.version,
-        "estimator": document.estimator,
-        "confidence": document.confidence,
-        "seed": document.seed,
-        "encoder": document.encoder,
-        "control": document.control,
-    }
-
-
 def _entry(change: Change, limit: float | None) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "name": change.name,
         "before": _side(change.before),
         "after": _side(change.after),
-        "change": _number(change.change),
-        "interval": _limits(change.interval),
+        "change": finite(change.change),
+        "interval": change.interval.ends,
         "interval_level": change.interval.level,
         "interval_method": change.interval.method,
-        "increase": _number(change.increase),
-        "increase_interval": _limits(change.increase_interval),
+        "increase": finite(change.increase),
+        "increase_interval": change.increase_interval.ends,
         "verdict": change.verdict,
         "towards": change.towards,
     }
@@ -203,15 +185,7 @@ def _side(entry: Entry) -> dict[str, Any]:
     return {
         "name": entry.name,
         "count": entry.count,
-        "disparity": _number(entry.disparity),
-        "interval": _limits(entry.interval),
+        "disparity": finite(entry.disparity),
+        "interval": entry.interval.ends,
         "trust": entry.trust,
     }
-
-
-def _limits(interval: Interval) -> list[float]:
-    return [interval.low, interval.high]
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -22,12 +22,7 @@ QUALITY = 72
 
 
 def find_examples(
-    path: str,
-    control: ControlSet,
-    encoding: Encoding,
-    *,
-    attribute: str | None,
-    likely_column: str | None,
+    path: str, control: ControlSet, encoding: Encoding, attribute: str | None, column: str | None
 ) -> Examples:
     """Texts or thumbnails of representatives, or the reason why there are none.
 
@@ -38,11 +33,11 @@ def find_examples(
     wanted: dict[str, str] = {}
     for group, name in enumerate(control.groups):
         rows = control.rows(group, representatives=True)
-        some = np.linspace(0, len(rows) - 1, min(len(rows), MOST)).round().astype(int)
-        wanted.update((control.ids[row], name) for row in rows[some])
+        spread = np.linspace(0, len(rows) - 1, min(len(rows), MOST)).round().astype(int)
+        wanted.update((control.ids[row], name) for row in rows[spread])
     try:
         saved = is_control(path)
-        source = None if saved else open_labelled(path, encoding, attribute, likely_column=likely_column)
+        source = None if saved else open_labelled(path, encoding, attribute, likely_column=column)
         if not isinstance(source, Items):
             return Examples(
                 remark="The representatives cannot be shown: the control set has vectors and names, not the labelled "
@@ -58,10 +53,8 @@ def find_examples(
                 elif name in wanted:
                     contents[name] = content
     except (DivscoreError, OSError, ValueError) as error:
-        reason = printable(str(error))
-        return Examples(
-            remark=f"The representatives cannot be shown: they could not be read a second time ({reason})."
-        )
+        reason = f"they could not be read a second time ({printable(str(error))})"
+        return Examples(remark=f"The representatives cannot be shown: {reason}.")
     shown = []
     for name in wanted:
         item = contents.get(name) if name not in twice else None

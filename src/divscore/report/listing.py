@@ -16,9 +16,9 @@ NAME, TOOLTIP = 60, 300  # characters of a name in a table, and in its tooltip
 MINUS = "−"
 
 
-def interval_title(interval: Interval) -> str:
-    """Heading for intervals."""
-    return "interval" if interval.is_none else f"{level(interval.level)} interval"
+def interval_title(interval: Interval, none: str = "interval") -> str:
+    """Heading for intervals; `none` where the method gives none."""
+    return none if interval.is_none else f"{level(interval.level)} interval"
 
 
 def share_range(interval: Interval) -> str:
@@ -135,12 +135,8 @@ def marginal_listing(audits: Sequence[Audit]) -> Listing | None:
     for audit in audits:
         for part in audit.marginals:
             shares = ", ".join(f"{brief(name, 40)} {percent(share)}" for name, share in part.shares.items())
-            groups = len(part.shares)
-            figures = [
-                shares,
-                disparity_text(part.disparity, groups),
-                disparity_range(part.interval, groups),
-            ]
+            k = len(part.shares)
+            figures = [shares, disparity_text(part.disparity, k), disparity_range(part.interval, k)]
             if audit.trust == "poor":
                 figures = [_bracketed(text) for text in figures]
             cells = (brief(part.attribute, 40), *figures)
@@ -156,13 +152,12 @@ def _line(audit: Audit, limit: float | None) -> Line:
     if len(groups) == 2:
         shares = [percent(audit.shares[groups[0]]), share_range(audit.share_intervals[groups[0]])]
     else:
-        bars = [bar_of(audit, name) for name in groups]
-        shares = [
-            f"{percent(audit.shares[name])} ({share_range(audit.share_intervals[name])})"
-            if bar
-            else percent(audit.shares[name])
-            for name, bar in zip(groups, bars, strict=True)
-        ]
+        shares = []
+        for name in groups:
+            share, interval = audit.shares[name], audit.share_intervals[name]
+            drawn = math.isfinite(share) and not interval.is_none
+            bars.append((interval.low, interval.high, float(share)) if drawn else None)
+            shares.append(percent(share) + (f" ({share_range(interval)})" if drawn else ""))
     disparity = disparity_text(audit.disparity, len(groups))
     divscore = signed(audit.divscore).replace("-", MINUS)
     if audit.noisy_groups:
@@ -174,14 +169,6 @@ def _line(audit: Audit, limit: float | None) -> Line:
     cells = (f"{audit.count:,}", *figures, *within, audit.trust)
     padded = (None, *bars, *[None] * (len(cells) - len(bars) - 1))
     return Line(shortened(audit.name), tooltip(audit.name), cells, padded if any(bars) else ())
-
-
-def bar_of(audit: Audit, name: str) -> tuple[float, float, float] | None:
-    """The interval and the value of a share, where there are both."""
-    share, interval = audit.shares[name], audit.share_intervals[name]
-    return (
-        None if not math.isfinite(share) or interval.is_none else (interval.low, interval.high, float(share))
-    )
 
 
 def _bracketed(text: str) -> str:

@@ -21,7 +21,7 @@ from divscore.errors import FileError, InputError
 from divscore.files import check_writable, write_file
 from divscore.report.caveats import notices, noun_of, sentences
 from divscore.report.listing import ALL, listing
-from divscore.report.picture import Mark, Picture, disparities, shares
+from divscore.report.picture import Mark, Picture, pictures
 from divscore.report.summary import Context, headline, overview, summarise
 from divscore.sketch.missing import Missing
 from divscore.text import count, escape_markdown
@@ -83,6 +83,9 @@ def render_html(audits: Sequence[Audit], context: Context | None = None) -> str:
     context = context or Context()
     summary = summarise(audits, context)
     style, script = _read("report.css"), _read("report.js")
+    # A Content-Security-Policy allows inline style and script by their digests.
+    digests = [hashlib.sha256(text.encode()).digest() for text in (style, script)]
+    allowed = [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
     plots = [
         (picture, _draw(picture, f"plot{at}"), _draw(picture, f"plot{at}", narrow=True))
         for at, picture in enumerate(summary.pictures)
@@ -95,8 +98,8 @@ def render_html(audits: Sequence[Audit], context: Context | None = None) -> str:
         data=_embedded(audits, context.missing),
         style=Markup(style),
         script=Markup(script),
-        style_hash=_hash(style),
-        script_hash=_hash(script),
+        style_hash=allowed[0],
+        script_hash=allowed[1],
         version=__version__,
     )
 
@@ -106,8 +109,7 @@ def fragment(audits: Sequence[Audit]) -> str:
     from markupsafe import Markup
 
     first = audits[0]
-    by_group = len(audits) == 1 and len(first.shares) > 2 and first.has_shares
-    picture = shares(first) if by_group else disparities(audits, None)
+    picture = pictures(audits, None)[0]
     # Two results on one page must not share ids.
     key = hashlib.sha256(repr([(a.name, a.shares, a.interval) for a in audits]).encode()).hexdigest()[:8]
     return _template(
@@ -118,7 +120,7 @@ def fragment(audits: Sequence[Audit]) -> str:
         items=count(sum(a.count for a in audits), noun_of(audits)),
         divscore=picture.has_divscores,
         listing=listing(overview(audits).shown if len(audits) > ALL else audits),
-        warnings=[(each.sentence, each.about(len(audits))) for each in notices(audits)],
+        warnings=[(notice.sentence, notice.about(len(audits))) for notice in notices(audits)],
         plot=_draw(picture, f"divscore-{key}"),
         style=Markup(_read("fragment.css")),
     )
@@ -213,13 +215,8 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, float):
         return round(value, 4)
     if isinstance(value, list):
-        return [_rounded(each) for each in value]
-    return {key: _rounded(each) for key, each in value.items()} if isinstance(value, dict) else value
-
-
-def _hash(text: str) -> str:
-    """An inline style or script, as a Content-Security-Policy allows it."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+        return [_rounded(item) for item in value]
+    return {key: _rounded(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 # Markdown
@@ -244,10 +241,6 @@ class Raw(str):
     """Markdown of our own, which is not escaped."""
 
 
-def _escape(text: object) -> str:
-    return text if isinstance(text, Raw) else escape_markdown(str(text))
-
-
 # Templates
 
 
@@ -260,10 +253,13 @@ def _environment(markdown: bool) -> Environment:
     """Templates in which every value is escaped and an undefined one is an error."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
+    def escape(text: object) -> str:
+        return text if isinstance(text, Raw) else escape_markdown(str(text))
+
     return Environment(
         loader=FunctionLoader(_read),
         autoescape=not markdown,
-        finalize=_escape if markdown else None,
+        finalize=escape if markdown else None,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

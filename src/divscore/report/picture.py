@@ -90,6 +90,13 @@ class Picture:
         return any(isinstance(row, Mark) and row.value is None for row in self.rows)
 
 
+def pictures(audits: Sequence[Audit], limit: float | None) -> tuple[Picture, ...]:
+    """The plots of a report, the most important first: shares of one collection with many groups, and disparities."""
+    first = audits[0]
+    by_group = len(audits) == 1 and len(first.shares) > 2 and first.has_shares
+    return (*([shares(first)] if by_group else []), disparities(audits, limit))
+
+
 def disparities(audits: Sequence[Audit], limit: float | None) -> Picture:
     """Collections sorted by disparity, inconclusive ones last; of many, those at both ends."""
     first = audits[0]
@@ -121,7 +128,7 @@ def disparities(audits: Sequence[Audit], limit: float | None) -> Picture:
         limits=() if limit is None else (-limit, limit) if two else (limit,),
         limit_label="" if limit is None else f"limit {'±' if two else ''}{limit:g}",
         rows=tuple(rows),
-        level=_level(first),
+        level=interval_title(first.interval, none="no interval"),
     )
 
 
@@ -153,7 +160,7 @@ def shares(audit: Audit) -> Picture:
         limits=(),
         limit_label="",
         rows=tuple(rows),
-        level=_level(audit),
+        level=interval_title(audit.interval, none="no interval"),
     )
 
 
@@ -169,10 +176,6 @@ def _mark(audit: Audit) -> Mark:
         figure=disparity_text(audit.disparity, groups) if known else INCONCLUSIVE,
         range=disparity_range(interval, groups) if known and not interval.is_none else "",
     )
-
-
-def _level(audit: Audit) -> str:
-    return "no interval" if audit.interval.is_none else interval_title(audit.interval)
 
 
 def _ticks(start: float, text: Callable[[float], str]) -> tuple[tuple[float, str], ...]:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+import numpy as np
+
 from divscore import __version__
 from divscore.audit.result import Audit
 from divscore.audit.trust import control_facts
@@ -31,7 +33,7 @@ from divscore.report.listing import (
     table,
     uninformative,
 )
-from divscore.report.picture import Picture, disparities, shares
+from divscore.report.picture import Picture, pictures
 from divscore.sketch.missing import Missing
 from divscore.text import brief, count, joined, level, percent, printable, unsigned
 
@@ -137,28 +139,21 @@ def lead(audits: Sequence[Audit]) -> str:
     if not known:
         return total
     ends = [min(known, key=lambda a: a.disparity), max(known, key=lambda a: a.disparity)]
-    first = ends[0]
-    group = first.control.groups[0]
-    if not first.has_shares:
-        what, after = "The difference in DivScore between the largest and the smallest group", ""
-        figures = [(unsigned(a.disparity), disparity_range(a.interval, len(a.shares))) for a in ends]
-    elif len(first.shares) > 2:
-        what, after = "The gap between the largest and the smallest group", ""
-        figures = [
-            (
-                f"{100 * a.disparity:.0f} percentage points",
-                f"{100 * a.interval.low:.0f} to {100 * a.interval.high:.0f}",
-            )
-            for a in ends
-        ]
-    else:
-        what, after = f"The share of {shortened(group)}", "; an even split is 50%"
-        figures = [(percent(a.shares[group]), share_range(a.share_intervals[group])) for a in ends]
-    low, high = (
-        f"{value} in {brief(a.name, 40)}" + ("" if a.interval.is_none else f" ({between})")
-        for a, (value, between) in zip(ends, figures, strict=True)
-    )
-    return f"{what} ranges from {low} to {high}{after}. {total}"
+    first, group = ends[0], ends[0].control.groups[0]
+    parts = []
+    for a in ends:
+        if not first.has_shares:
+            what, after = "The difference in DivScore between the largest and the smallest group", ""
+            value, between = unsigned(a.disparity), disparity_range(a.interval, len(a.shares))
+        elif len(first.shares) > 2:
+            what, after = "The gap between the largest and the smallest group", ""
+            value = f"{100 * a.disparity:.0f} percentage points"
+            between = f"{100 * a.interval.low:.0f} to {100 * a.interval.high:.0f}"
+        else:
+            what, after = f"The share of {shortened(group)}", "; an even split is 50%"
+            value, between = percent(a.shares[group]), share_range(a.share_intervals[group])
+        parts.append(f"{value} in {brief(a.name, 40)}" + ("" if a.interval.is_none else f" ({between})"))
+    return f"{what} ranges from {parts[0]} to {parts[1]}{after}. {total}"
 
 
 def _lead_of_one(audit: Audit) -> str:
@@ -270,11 +265,15 @@ def summarise(audits: Sequence[Audit], context: Context) -> Summary:
     _check_alike(audits)
     first, note = audits[0], sentences()["note"]
     alone = len(audits) == 1
-    pictures: tuple[Picture, ...] = (disparities(audits, context.limit),)
-    if alone and len(first.shares) > 2 and first.has_shares:
-        pictures = (shares(first), *pictures)
-    marginals = marginal_listing(audits)
+    plots = pictures(audits, context.limit)
     too_many = len(audits) > MARGINALS and any(a.marginals for a in audits)
+    two, measure = len(first.shares) == 2, sentences()["measure"]
+    method = [measure["two" if two else "more"].format(*map(shortened, first.control.groups))]
+    if first.estimator != "divscore":
+        drawn = any(plot.has_divscores for plot in plots)
+        method.append(measure["divscore"].format(", the hollow mark," if drawn else ""))
+    elif not two:
+        method = [measure["scores"]]
     attribute = shortened(first.control.attribute)
     what = shortened(first.name) if alone else count(len(audits), "collections")
     return Summary(
@@ -283,21 +282,21 @@ def summarise(audits: Sequence[Audit], context: Context) -> Summary:
         headline=headline(audits),
         lead=lead(audits),
         trust=first.trust if alone else "",
-        pictures=pictures,
+        pictures=plots,
         remark=" ".join(filter(None, [noise_note(first), _remark(audits)])),
         listing=listing(audits, context.limit),
-        marginals=marginals,
+        marginals=marginal_listing(audits),
         marginals_note=note["marginals"] if too_many else "",
         checks=checks(audits, context.missing),
         warnings=tuple(
             (notice.sentence, notice.about(len(audits))) for notice in notices(audits, context.missing)
         ),
         control=_control(first.control, context.examples),
-        method=_method(first, any(picture.has_divscores for picture in pictures)),
+        method=(sentences()["method"][first.estimator], *method),
         assumptions=tuple(
-            (each["title"], each["text"])
-            for each in sentences()["assumptions"]
-            if not (each.get("control") and first.estimator in ("iid", "rectified"))
+            (assumption["title"], assumption["text"])
+            for assumption in sentences()["assumptions"]
+            if not (assumption.get("control") and first.estimator in ("iid", "rectified"))
         ),
         reproduce=_reproduce(first, context),
     )
@@ -306,15 +305,13 @@ def summarise(audits: Sequence[Audit], context: Context) -> Summary:
 def _check_alike(audits: Sequence[Audit]) -> None:
     """A report states the control set and the method once, for all of its collections."""
     first = audits[0]
-    for each in audits:
-        names = f"'{printable(each.name)}' and '{printable(first.name)}'"
-        if each.control is not first.control and each.control.digest != first.control.digest:
+    for audit in audits:
+        names = f"'{printable(audit.name)}' and '{printable(first.name)}'"
+        if audit.control is not first.control and audit.control.digest != first.control.digest:
             raise MismatchError(f"{names} were audited with different control sets; make a report for each")
-        if (each.estimator, each.confidence) != (first.estimator, first.confidence):
-            raise MismatchError(
-                f"{names} were audited in different ways: {each.estimator} at {each.confidence:g}, {first.estimator} "
-                f"at {first.confidence:g}; make a report for each"
-            )
+        if (audit.estimator, audit.confidence) != (first.estimator, first.confidence):
+            ways = ", ".join(f"{a.estimator} at {a.confidence:g}" for a in (audit, first))
+            raise MismatchError(f"{names} were audited in different ways: {ways}; make a report for each")
 
 
 def _remark(audits: Sequence[Audit]) -> str:
@@ -334,35 +331,18 @@ def _remark(audits: Sequence[Audit]) -> str:
     return f"{note['misses'].format(level(miss), expected)} {note['chance']}"
 
 
-def _method(audit: Audit, divscores: bool) -> tuple[str, ...]:
-    """How the numbers were made; `divscores` where the plot shows the DivScore too."""
-    words, measure = sentences()["method"][audit.estimator], sentences()["measure"]
-    two = len(audit.shares) == 2
-    disparity = measure["two" if two else "more"].format(*map(shortened, audit.control.groups))
-    if audit.estimator == "divscore":
-        return words, disparity if two else measure["scores"]
-    return words, disparity, measure["divscore"].format(", the hollow mark," if divscores else "")
-
-
 def _control(control: ControlSet, examples: Examples | None) -> ControlPart:
     facts = control_facts(control)
+    chosen = np.bincount(control.labels[control.representative]).tolist()
     groups = tuple(
-        (
-            shortened(name),
-            control.counts[name],
-            len(control.rows(at, representatives=True)),
-            control.skipped.get(name, 0),
-        )
-        for at, name in enumerate(control.groups)
+        (shortened(name), control.counts[name], number, control.skipped.get(name, 0))
+        for name, number in zip(control.groups, chosen, strict=True)
     )
     by_hand = "; the whole pool was picked by hand" if control.hand_picked else ""
     gamma = unsigned(facts.separability.gamma, 3).replace("-", MINUS)
     table = (
         ("Labelled examples", f"{len(control):,}{by_hand}"),
-        (
-            "Representatives",
-            f"{int(control.representative.sum()):,} ({printable(control.method)})",
-        ),
+        ("Representatives", f"{sum(chosen):,} ({printable(control.method)})"),
         (
             "γ of all labelled examples",
             f"{gamma} (how much more similar two examples of one group are than two of different groups)",
@@ -375,23 +355,17 @@ def _control(control: ControlSet, examples: Examples | None) -> ControlPart:
         return ControlPart(groups, table, (), sentences()["note"]["examples"])
     shown = []
     for name in control.groups if examples.shown else ():
-        own = [each for each in examples.shown if each.group == name]
-        pictures = [base64.b64encode(each.picture).decode() for each in own if each.picture]
-        shown.append(
-            GroupExamples(
-                shortened(name),
-                tuple(brief(each.text, TEXT) for each in own if each.text),
-                tuple(f"data:image/jpeg;base64,{picture}" for picture in pictures),
-            )
-        )
+        own = [example for example in examples.shown if example.group == name]
+        texts = tuple(brief(example.text, TEXT) for example in own if example.text)
+        thumbnails = [base64.b64encode(example.picture).decode() for example in own if example.picture]
+        addresses = tuple(f"data:image/jpeg;base64,{thumbnail}" for thumbnail in thumbnails)
+        shown.append(GroupExamples(shortened(name), texts, addresses))
     return ControlPart(groups, table, tuple(shown), printable(examples.remark))
 
 
 def _reproduce(audit: Audit, context: Context) -> tuple[tuple[str, str], ...]:
-    import numpy
-
     interval = f"confidence {audit.confidence:g}, interval by {audit.interval.method}"
-    versions = f"divscore {__version__}, Python {platform.python_version()}, numpy {numpy.__version__}"
+    versions = f"divscore {__version__}, Python {platform.python_version()}, numpy {np.__version__}"
     facts = [
         ("Created", context.created.strftime("%Y-%m-%d %H:%M %Z").strip()),
         ("Command", printable(context.command) or "made from Python"),
@@ -402,7 +376,7 @@ def _reproduce(audit: Audit, context: Context) -> tuple[tuple[str, str], ...]:
     ]
     if context.limit is not None:
         facts.append(("Limit", f"disparity of at most {context.limit:g}"))
-    for each in context.inputs:
-        digest = each.digest or "no digest: a folder, a stream, a remote or a large file"
-        facts.append((f"{each.role} {brief(each.path, 80)}", digest))
+    for source in context.inputs:
+        digest = source.digest or "no digest: a folder, a stream, a remote or a large file"
+        facts.append((f"{source.role} {brief(source.path, 80)}", digest))
     return tuple(facts)

@@ -199,20 +199,18 @@ def _gate(audits: Audits, limit: float) -> int:
 
     A part may be missing from a collection that has no audit at all: that is inconclusive too.
     """
-    results = []
-    for result in audits:
-        code = CODES.get(verdict(result, limit), 3)
-        inside = -limit <= result.interval.low and result.interval.high <= limit
-        why = ", as parts of it may be missing" if code == 3 and result.missing.count and inside else ""
-        results.append((named(result.name), code, why))
+    results, explained = [], False
+    for collection in audits:
+        code = CODES.get(verdict(collection, limit), 3)
+        low, high, missing = collection.interval.low, collection.interval.high, collection.missing.count
+        hidden = code == 3 and missing and -limit <= low and high <= limit
+        results.append((named(collection.name), code, ", as parts of it may be missing" if hidden else ""))
+        explained = explained or (code > 0 and not missing)
     within = f"the limit of ±{limit:g}"
     texts = {1: f"beyond {within}", 3: f"not certainly within {within}"}
     warn_of_gate(results, texts, f"beyond ±{limit:g}")
     codes = {code for _, code, _ in results}
     code = 1 if 1 in codes else 3 if 3 in codes or audits.missing.count else 0
-    explained = any(
-        own and not result.missing.count for result, (_, own, _) in zip(audits, results, strict=True)
-    )
     if code == 3 and audits.missing.count and not explained:
         warn("parts of the source are missing, so the result is inconclusive; fix or remove them")
     return code

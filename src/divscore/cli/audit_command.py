@@ -101,7 +101,7 @@ def audit(
     (.csv .tsv .jsonl .parquet .arrow), a list of texts (.txt, one per line), vectors (.npy .npz), a folder or quoted
     pattern of such files, a sketch or a folder of sketches, or '-' for standard input. It can be local or remote
     (s3://…). Each collection is audited separately with one control set C: a folder written by 'divscore control
-    select', a table with a column of group names, or a folder with one sub-folder of images for result group.
+    select', a table with a column of group names, or a folder with one sub-folder of images for each group.
     """
     read = [("Collection", path) for path in collections] + [("Control set", control_path)]
     if sample:

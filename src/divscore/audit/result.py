@@ -35,7 +35,7 @@ class Marginal:
             "attribute": self.attribute,
             "shares": {name: finite(value) for name, value in self.shares.items()},
             "disparity": finite(self.disparity),
-            "interval": self.interval.ends,
+            "interval": [self.interval.low, self.interval.high],
         }
 
 
@@ -142,9 +142,9 @@ class Audit:
             "skipped": dict(self.skipped),
             "missing_parts": self.missing.count,
             "shares": {name: finite(value) for name, value in self.shares.items()},
-            "share_intervals": {name: i.ends for name, i in self.share_intervals.items()},
+            "share_intervals": {name: [i.low, i.high] for name, i in self.share_intervals.items()},
             "disparity": finite(self.disparity),
-            "interval": self.interval.ends,
+            "interval": [self.interval.low, self.interval.high],
             "interval_level": self.interval.level,
             "interval_method": self.interval.method,
             "divscore": finite(self.divscore),

@@ -31,11 +31,6 @@ class Interval:
         return self.high - self.low
 
     @property
-    def ends(self) -> list[float]:
-        """Both limits, as JSON has them."""
-        return [self.low, self.high]
-
-    @property
     def is_none(self) -> bool:
         """Whether the method gives no interval; the limits are then the whole range."""
         return self.method.startswith("none")

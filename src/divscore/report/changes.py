@@ -170,11 +170,11 @@ def _entry(change: Change, limit: float | None) -> dict[str, Any]:
         "before": _side(change.before),
         "after": _side(change.after),
         "change": finite(change.change),
-        "interval": change.interval.ends,
+        "interval": [change.interval.low, change.interval.high],
         "interval_level": change.interval.level,
         "interval_method": change.interval.method,
         "increase": finite(change.increase),
-        "increase_interval": change.increase_interval.ends,
+        "increase_interval": [change.increase_interval.low, change.increase_interval.high],
         "verdict": change.verdict,
         "towards": change.towards,
     }
@@ -186,6 +186,6 @@ def _side(entry: Entry) -> dict[str, Any]:
         "name": entry.name,
         "count": entry.count,
         "disparity": finite(entry.disparity),
-        "interval": entry.interval.ends,
+        "interval": [entry.interval.low, entry.interval.high],
         "trust": entry.trust,
     }

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from divscore.control.controlset import ControlSet
 from divscore.errors import MismatchError
 from divscore.sketch.sample import Owners
-from divscore.sketch.scan import Limits
+from divscore.sketch.scan import Limits, Scan
 from divscore.sketch.scorer import Scorer
-from divscore.sketch.sketch import Block, Origin, ScannedChunk, Sketch, SketchTable, checked_rows, scan_blocks
+from divscore.sketch.sketch import Block, Origin, Sketch, SketchTable, checked_rows, scan_blocks
 from divscore.text import printable
 
 Coded = tuple[Sequence[str], NDArray[np.intp]]  # names, and for every row the position of its name
@@ -30,7 +30,7 @@ class Sketches:
     def __init__(self, origin: Origin) -> None:
         self.names: dict[str, int] = {}
         self._table = SketchTable(origin, 0)
-        self._scans: list[ScannedChunk] = []  # of one partition; counted when somebody looks
+        self._scans: list[tuple[Owners, Scan]] = []  # their items are not yet in the table
 
     @classmethod
     def of(cls, sketches: Mapping[str, Sketch]) -> Sketches:
@@ -60,10 +60,14 @@ class Sketches:
     @property
     def table(self) -> SketchTable:
         """The numbers of all collections."""
+        scans, self._scans = self._scans, []
+        for at, scan in scans:
+            self._table.add_items(at, scan)
+        return self._grown()
+
+    def _grown(self) -> SketchTable:
         if len(self.names) > len(self._table):
             self._table.grow(len(self.names))
-        scans, self._scans = self._scans, []
-        self._fold(scans, None)
         return self._table
 
     def __len__(self) -> int:
@@ -72,7 +76,7 @@ class Sketches:
     @property
     def nbytes(self) -> int:
         """Bytes of all numbers."""
-        return self._table.nbytes + sum(chunk.nbytes for chunk in self._scans)
+        return self._table.nbytes + sum(scan.sample.rows.nbytes for _, scan in self._scans)
 
     def positions(self, names: Sequence[str]) -> Owners:
         """Return the positions of different collections in the table; new ones get a place."""
@@ -88,26 +92,9 @@ class Sketches:
             self.names, self._table, self._scans = other.names, other._table, other._scans
             return
         at, table = self.positions(list(other.names)), self.table
-        if other._scans:
-            self._fold(other._scans, at)
-        else:
-            table.merge(other.table, at)
-
-    def _fold(self, scans: list[ScannedChunk], at: Owners | None) -> None:
-        """Count the scans of one partition, whose collections are those `at` of this table.
-
-        To give the same bits as a table of the partition would, its sums are added up first.
-        """
-        table = self._table
-        several = len(scans) > 1
-        if several:
-            before = table.total, table.similarity
-            table.total, table.similarity = np.zeros_like(before[0]), np.zeros_like(before[1])
-        for chunk in scans:
-            table.fold(chunk if at is None else replace(chunk, at=at[chunk.at]))
-        if several:
-            table.total += before[0]
-            table.similarity += before[1]
+        table.merge(other._table, at[: len(other._table)])
+        for there, scan in other._scans:
+            table.add_items(at[there], scan)
 
     def subtract(self, name: str, other: SketchTable) -> None:
         """Take the only collection of another table out of the one with this name."""
@@ -156,10 +143,12 @@ def sketch_blocks(
         return part_of._table.limits(np.array(known, dtype=np.intp)[at])
 
     for chunk in scan_blocks(control, scorer, placed(), limits, seen=seen, workers=workers):
+        table = sketches._grown()
+        table.add_counts(chunk)
         if part_of is None:
-            sketches.table.fold(chunk)
+            table.add_items(chunk.at, chunk.scan)
         else:
-            sketches._scans.append(chunk)
+            sketches._scans.append((chunk.at, replace(chunk.scan, totals=np.empty((0, 0)))))
         if progress is not None:
             progress(chunk.rows)
     return sketches

@@ -108,7 +108,7 @@ class Sampled:
 class Sample:
     """Bottom-k samples of one or many collections (owners), in columns.
 
-    Invariant: every item of owner c whose hash is below ``limit[c]`` is here, once, with its number of copies. Items
+    Invariant: every item of owner c with a hash below ``limit[c]`` is here, once, with its number of copies. Items
     are different if their hash or their row of bytes differs, so two vectors with one hash do not depend on order.
     Adding lowers the limit of an owner with more than k items to its (k + 1)-th hash; removing leaves the limit.
 
@@ -167,9 +167,10 @@ class Sample:
         new["slot"] = self._slots(len(hashes))
         self._rows[new["slot"]] = rows
         self._waiting.append(new)
-        # Sorting takes time, and waiting takes memory: a quarter more than the sampled items.
+        # Sorting takes time, and waiting takes memory: at most a quarter of the sampled items, and of the room.
         few = min(self._k * len(self.limit), WAITING)
-        if sum(map(len, self._waiting)) > max(few, len(self._items) // 4):
+        many = min(len(self._items) // 4, self.room - len(self._items))
+        if sum(map(len, self._waiting)) > max(few, many):
             self.items()
 
     def remove(

@@ -39,7 +39,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Limits:
-    """Which rows are candidates: those whose hash is below the limit of their owner."""
+    """Which rows are candidates: those with a hash below the limit of their owner."""
 
     sample: Hashes  # (owners,)
     joint: Hashes | None  # (owners,); with three groups or more
@@ -108,7 +108,7 @@ def scan(
         products = _Products(block, scorer, owner, len(limits.sample), single)
         products.run(rows, None)
         if not (products.square.min(initial=1) > SMALLEST and products.square.max(initial=1) < LARGEST):
-            # Rare, so found out at the end: two comparisons of every piece would cost more.
+            # Rare, so checked at the end: two comparisons of every piece would cost more.
             block, why = _cleaned(rows, block, products.square)
             products = _Products(block, scorer, owner, len(limits.sample), single)
             products.run(rows, why)
@@ -172,7 +172,7 @@ class _Products:
 def _cleaned(
     rows: NDArray[Any], block: NDArray[np.float32], square: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
-    """Rescale rows whose squares leave the range of single precision, and blank those that cannot be used.
+    """Rescale rows with squares outside the range of single precision, and blank those that cannot be used.
 
     Also return for every row why it is skipped: 0 not at all, 1 zero, 2 not finite.
     """
@@ -301,8 +301,8 @@ def _by_owner(block: NDArray[Any], inverse: NDArray[Any], owner: Owners, owners:
         return np.asarray(sums.reshape(most, owners, -1).sum(axis=0, dtype=np.float64))
     first = np.cumsum(lanes) - lanes
     sums = _product(inverse, first[owner] + row * lanes[owner] // n, int(lanes.sum()), block)
-    whose = np.repeat(np.arange(owners), lanes)
-    return _product(np.ones(len(whose)), whose, owners, sums.astype(np.float64))
+    back = np.repeat(np.arange(owners), lanes)
+    return _product(np.ones(len(back)), back, owners, sums.astype(np.float64))
 
 
 def _product(weights: NDArray[Any], place: Owners, places: int, block: NDArray[Any]) -> NDArray[np.floating]:

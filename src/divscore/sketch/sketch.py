@@ -32,9 +32,9 @@ SMALLEST_SET = 5
 EVEN = 32  # items that must carry the weight of a sample
 SMALL_SAMPLE = 128  # sampled items below which an interval is noticeably wider
 JOINT_ITEMS, LEAST_JOINT_ITEMS = 65_536, 4_096  # score tuples of a collection, with three groups or more
-BUDGET = 300 << 20  # bytes of sampled vectors of all collections of a table
+BUDGET = 200 << 20  # bytes of sampled vectors of all collections of a table
 JOINT_BUDGET = 100 << 20
-WAITING = 1 << 21  # keys
+WAITING = 1 << 20  # keys
 DENSE = 1 << 17  # cells up to which a full table is counted: it stays in the cache
 REFUSED = "more items to remove than were added to this sketch; nothing was removed"
 
@@ -180,14 +180,19 @@ class SketchTable:
         limits = [np.where(unknown, TOP, np.append(each.limit, TOP)[at]) for each in self._samples()]
         return Limits(limits[0], limits[1] if len(limits) > 1 else None)
 
-    def fold(self, chunk: ScannedChunk, sign: int = 1) -> None:
-        """Count (or take away) the scan of a chunk."""
+    def add_counts(self, chunk: ScannedChunk, sign: int = 1) -> None:
+        """Add (or take away) the counts and sums of a scanned chunk."""
         at, part = chunk.at, chunk.scan
         self.count[at] += sign * part.usable
         self._add_totals(at, part.totals, sign)
         self.similarity[at] += sign * chunk.similarity
         self.skipped[at, ZERO] += sign * part.zero
         self.skipped[at, NONFINITE] += sign * part.nonfinite
+        if sign < 0:
+            self._check_removed(at)
+
+    def add_items(self, at: Owners, part: Scan, sign: int = 1) -> None:
+        """Add (or take away) the scores and sampled items of a scanned chunk."""
         if part.keys is not None:
             keys, counts = part.keys, None
             if len(at) * SIDE <= DENSE:
@@ -202,11 +207,9 @@ class SketchTable:
             if sample is not None and new is not None and len(new.hash):
                 change = sample.add if sign > 0 else sample.remove
                 change(at[new.owner], new.hash, new.rows, new.step)
-        if sign < 0:
-            self._check_removed(at)
 
     def merge(self, other: SketchTable, at: Owners, sign: int = 1) -> None:
-        """Count (or take away) everything in another table, whose collections are those `at` of this one."""
+        """Count (or take away) everything in another table; its collections are those `at` of this one."""
         self.count[at] += sign * other.count
         self._add_totals(at, other.total, sign)
         self.similarity[at] += sign * other.similarity
@@ -415,7 +418,8 @@ class Sketch:
         for chunk in scan_blocks(
             self.control, self.scorer, blocks, table.limits, seen=self.count, workers=workers
         ):
-            table.fold(chunk, sign)
+            table.add_items(chunk.at, chunk.scan, sign)
+            table.add_counts(chunk, sign)
         self.table = table
 
     def _combine(self, other: Sketch, sign: int) -> None:
@@ -453,12 +457,6 @@ class ScannedChunk:
     scan: Scan
     similarity: FloatArray  # (owners, m)
     rows: int
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the largest arrays."""
-        keys = 0 if self.scan.keys is None else self.scan.keys.nbytes
-        return int(self.scan.totals.nbytes + self.scan.sample.rows.nbytes + keys)
 
 
 def scan_blocks(

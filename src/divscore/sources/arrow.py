@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from divscore.sources.manifest import read_embedded
 from divscore.sources.places import Location
 from divscore.sources.table import (
+    BLOCK_BYTES,
     HEAD,
     PROBLEMS_KEPT,
     Block,
@@ -164,6 +165,8 @@ class ParquetFile(ArrowTable):
     def _batches(self, file: Any, columns: Sequence[str], rows: int) -> Iterator[Any]:
         piece = self.request.piece
         groups = list(range(piece.start, piece.stop)) if piece else None
+        # Decoding takes three times the memory of a batch, so large blocks are left to formats that are mapped.
+        rows = min(rows, max(1, BLOCK_BYTES // (4 * max(1, self.dimension or 1))))
         return iter(file.iter_batches(batch_size=rows, columns=list(columns), row_groups=groups))
 
     @contextlib.contextmanager

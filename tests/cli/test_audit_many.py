@@ -23,7 +23,7 @@ from tables import (
 from divscore.cli import main
 from divscore.text import brief, named
 
-TOLD = ("beyond", "not certainly within")
+TOLD = ("outside", "possibly outside")
 
 
 def test_a_pipe_gets_every_collection(whole: Whole) -> None:
@@ -75,7 +75,7 @@ def test_where_little_can_be_told_the_rest_fills_the_table(posts: None) -> None:
     assert lines[-1] == "Trust: 60 poor."
 
 
-@pytest.mark.parametrize(("limit", "many"), [(0.3, ["beyond"]), (0.85, ["not certainly within"]), (0.75, [])])
+@pytest.mark.parametrize(("limit", "many"), [(0.3, ["outside"]), (0.85, ["possibly outside"]), (0.75, [])])
 def test_a_gate_names_a_few_and_counts_many(whole: Whole, posts: None, limit: float, many: list[str]) -> None:
     verdicts = [(named(each["name"]), judged(each, limit)) for each in whole.entries]
     names = {told: [name for name, each in verdicts if each == told] for told in TOLD}
@@ -88,9 +88,9 @@ def test_a_gate_names_a_few_and_counts_many(whole: Whole, posts: None, limit: fl
         expected.append(f"{first} and {len(names[told]) - 12} more: {told} the limit of ±{limit:g}")
     if many:
         beyond, unclear = (len(names[told]) for told in TOLD)
-        expected.append(f"{beyond} of 60 collections are beyond ±{limit:g}; {unclear} are inconclusive")
+        expected.append(f"{beyond} of 60 collections are outside ±{limit:g}; {unclear} are inconclusive")
     done = CliRunner().invoke(main, [*AUDIT, "--max-disparity", str(limit)])
-    assert done.exit_code == (1 if names["beyond"] else 3)
+    assert done.exit_code == (1 if names["outside"] else 3)
     assert done.stderr.splitlines()[-len(expected) :] == expected
     assert "the limit" not in "".join(done.stderr.splitlines()[: -len(expected)])
 
@@ -114,5 +114,5 @@ def test_only_what_has_no_name_is_given_one() -> None:
 def judged(entry: dict[str, Any], limit: float) -> str:
     low, high = entry["interval"]
     if entry["trust"] == "poor" or (low <= limit < high) or (low < -limit <= high):
-        return "not certainly within"
-    return "beyond" if max(abs(low), abs(high)) > limit else ""
+        return "possibly outside"
+    return "outside" if max(abs(low), abs(high)) > limit else ""

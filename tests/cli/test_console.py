@@ -15,12 +15,12 @@ from divscore.cli.console import _pace
 
 
 def test_a_bar_tells_the_speed_since_the_start() -> None:
-    assert _pace(8_000_000, None, 0.05) == "8,000,000 –/s 0:00:00 gone"
-    assert _pace(8_000_000, 9_000_000, 0.99) == "8,000,000/9,000,000 –/s 0:00:00 gone"
-    assert _pace(0, 100, 5.0) == "0/100 –/s 0:00:05 gone"
-    assert _pace(500, None, 2.0) == "500 250/s 0:00:02 gone"
-    assert _pace(500, 1000, 2.0) == "500/1,000 250/s 0:00:02 gone, 0:00:02 left"
-    assert _pace(3, 3600, 2.0) == "3/3,600 1.5/s 0:00:02 gone, 0:39:58 left"
+    assert _pace(8_000_000, None, 0.05) == "8,000,000 –/s 0:00:00 elapsed"
+    assert _pace(8_000_000, 9_000_000, 0.99) == "8,000,000/9,000,000 –/s 0:00:00 elapsed"
+    assert _pace(0, 100, 5.0) == "0/100 –/s 0:00:05 elapsed"
+    assert _pace(500, None, 2.0) == "500 250/s 0:00:02 elapsed"
+    assert _pace(500, 1000, 2.0) == "500/1,000 250/s 0:00:02 elapsed, 0:00:02 left"
+    assert _pace(3, 3600, 2.0) == "3/3,600 1.5/s 0:00:02 elapsed, 0:39:58 left"
     assert _pace(1001, 1000, 2.0).endswith(", 0:00:00 left")  # a total may be a guess
 
 
@@ -37,13 +37,13 @@ def test_a_bar_on_terminal(total: int | None) -> None:
     )
     shown = on_terminal(["-c", code], "stderr")
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
-    frames = [line for line in re.split(r"[\r\n]+", plain) if "gone" in line]
-    assert all("–/s" in line for line in frames if "0:00:00 gone" in line)
-    late = [line for line in frames if "0:00:01 gone" in line]
+    frames = [line for line in re.split(r"[\r\n]+", plain) if "elapsed" in line]
+    assert all("–/s" in line for line in frames if "0:00:00 elapsed" in line)
+    late = [line for line in frames if "0:00:01 elapsed" in line]
     assert late
     for line in late:
         assert 500 <= float(re.search(r"([\d,]+)/s", line)[1].replace(",", "")) <= 2000  # type: ignore[index]
-        assert bool(re.search(r"gone, 0:00:0\d left", line)) == (total is not None)
+        assert bool(re.search(r"elapsed, 0:00:0\d left", line)) == (total is not None)
     assert total is not None or "left" not in plain
 
 
@@ -69,7 +69,7 @@ def test_a_message_does_not_run_into_the_bar_which_has_one_line(name: str) -> No
     # Only at the end does the cursor go up, to where the bar was: it never had a second line.
     assert written.count("\x1b[1A") == 1
     assert "3,000/3,000" in written
-    assert "0:00:01 gone, 0:00:00 left" in written
+    assert "0:00:01 elapsed, 0:00:00 left" in written
 
 
 @pytest.mark.slow

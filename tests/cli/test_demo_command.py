@@ -10,7 +10,7 @@ from commands import run
 
 def test_demo_tells_the_truth(tmp_path):
     result = run("demo", "--out", tmp_path / "demo")
-    assert result.stdout.count("In truth") == 3
+    assert result.stdout.count("True share") == 3
     assert "list C" in result.stdout
     again = run(
         "audit",

@@ -152,7 +152,7 @@ def test_a_change_that_cannot_be_told_warns_and_keeps_the_baseline(repository: R
 def test_a_list_beyond_the_wall_stops_before_the_comparison(new_repository: Repository) -> None:
     ran = new_repository.push(BEYOND)
     assert codes(ran) == {AUDIT: 1}
-    assert "beyond the limit of ±0.7" in ran[AUDIT].stdout
+    assert "outside the limit of ±0.7" in ran[AUDIT].stdout
     assert not (new_repository.folder / "baseline.json").exists()
     assert (new_repository.folder / "report.html").exists()  # what stopped the push can be read
 

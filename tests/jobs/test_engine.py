@@ -113,7 +113,7 @@ def test_a_task_on_which_workers_die_is_an_error_or_has_a_result_of_its_own(proc
 
 def test_a_broken_executor_of_somebody_else_is_an_error() -> None:
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, context) as pool, pytest.raises(DivscoreError, match="the workers died"):
+    with ProcessPoolExecutor(1, context) as pool, pytest.raises(DivscoreError, match="all workers died"):
         list(Engine(executor=pool).map(die_always, range(9)))
 
 

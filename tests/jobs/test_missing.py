@@ -91,7 +91,7 @@ def test_a_bad_file_concerns_the_collection_whose_folder_it_is_in(posts: Path) -
     assert (found["SE"]["trust"], found["SE"]["missing_parts"]) == ("caution", 1)
     assert [each["part"] for each in document()["missing"]["listed"]] == ["posts/country=SE/2.parquet"]
     assert [within(name) for name in ("r.md", "r.html")] == [{"SA": "yes", "SE": "inconclusive"}] * 2
-    assert f"SE: not certainly within the limit of ±{LIMIT}" in done.stderr
+    assert f"SE: possibly outside the limit of ±{LIMIT}" in done.stderr
     assert "SA:" not in done.stderr
     assert "parts of the source are missing, so the result is inconclusive" in done.stderr
     audited(posts / "country=SA", "--max-disparity", LIMIT, by=False)
@@ -125,7 +125,7 @@ def test_what_is_beyond_the_limit_stays_so(posts: Path) -> None:
     write(posts / "country=SE" / "1.parquet", items(rng, 144)[:144])
     spoil(posts / "country=SE" / "2.parquet")
     done = audited(posts, "--max-disparity", "0.5", code=1)
-    assert "SE: beyond the limit of ±0.5" in done.stderr
+    assert "SE: outside the limit of ±0.5" in done.stderr
     assert "so the result is inconclusive" not in done.stderr
 
 
@@ -134,7 +134,7 @@ def test_a_collection_of_which_nothing_could_be_read_is_told_everywhere(posts: P
     done = audited(posts, "--max-disparity", LIMIT, code=3)
     assert "SA: skipped, as none of its files could be read" in done.stderr
     assert "parts of the source are missing" in done.stderr
-    assert "SE: not certainly within" not in done.stderr
+    assert "SE: possibly outside" not in done.stderr
     assert {name: (each["trust"], each["missing_parts"]) for name, each in collections().items()} == {
         "SE": ("good", 0)
     }

@@ -203,7 +203,7 @@ def test_pools_that_cannot_be(tmp_path: Path, labelled: Path, model: Path) -> No
     with Encoding("onnx", model=model) as some:
         with pytest.raises(ControlError, match=r"is next to the sub-folders; .* flat/female and flat/male"):
             read_control(root, some)
-        with pytest.raises(ControlError, match="names images without their groups"):
+        with pytest.raises(ControlError, match="lists images without groups"):
             read_control(f"{labelled}/*/*.png", some)
         one = tiny.folder(tmp_path / "one", {"red": 3}, 1)
         with pytest.raises(ControlError, match="all 3 labelled examples belong to group 'red'"):

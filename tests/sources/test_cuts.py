@@ -217,6 +217,6 @@ def test_messages_name_the_same_rows(
     assert much_text(source)
     said: list[str] = []
     warn_of_dividing("a.csv", [source.location], said.append)
-    assert said == ["a.csv: finding where to divide 0.0 GB of text"]
+    assert said == ["a.csv: scanning for row boundaries in 0.0 GB of text"]
     monkeypatch.setattr(sketching, "WORTH_PARSING", 10_000)
     assert not much_text(source)

@@ -184,7 +184,7 @@ def test_a_file_that_goes_on_to_fail_is_named_and_left_out(
     found = sketch_source(source, control)
     assert found.rows == 300
     assert [each.part for each in found.missing] == [f"{BUCKET}/two/1.npy"]
-    assert "you may not read this file; check your keys" in found.missing[0].reason
+    assert "permission denied; check your keys" in found.missing[0].reason
 
 
 @pytest.mark.parametrize("form", ["npy", "csv"])
@@ -213,7 +213,7 @@ def test_self_training_tries_again_and_leaves_no_copies(
         server.refused.clear()
     assert len(vectors) == 288
     assert [each.part for each in missing] == [f"{BUCKET}/whole-{form}/1.{form}"]
-    assert "you may not read this file; check your keys" in missing[0].reason
+    assert "permission denied; check your keys" in missing[0].reason
 
 
 def test_what_embed_could_not_read_is_known_in_a_bucket(

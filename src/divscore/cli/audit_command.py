@@ -65,7 +65,7 @@ Examples:
     "--max-disparity",
     type=click.FloatRange(0, 1),
     metavar="X",
-    help="Exit 1 if the interval is beyond ±X, 3 if it crosses ±X or a part is missing.",
+    help="Exit 1 if the interval is outside ±X, 3 if it crosses ±X or a part is missing.",
 )
 @click.option(
     "--report",
@@ -119,7 +119,7 @@ def audit(
         **options,
     )
     for notice in notices(audits):  # the same warning about several collections is printed once
-        figures = " (with the first one's figures)" if notice.varies else ""
+        figures = " (numbers of the first)" if notice.varies else ""
         warn(f"{listed([named(name) for name in notice.names])}{figures}: {notice.text}")
     if json_path:
         write_json(json_path, as_text(audits.to_dict(replicates=True)))
@@ -195,7 +195,7 @@ def _text(audits: Audits) -> str:
 
 
 def _gate(audits: Audits, limit: float) -> int:
-    """Name the collections that do not pass; the exit code of the worst: 0 fine, 1 beyond the limit, 3 inconclusive.
+    """Name the collections that do not pass; the exit code of the worst: 0 fine, 1 outside the limit, 3 inconclusive.
 
     A part may be missing from a collection that has no audit at all: that is inconclusive too.
     """
@@ -207,8 +207,8 @@ def _gate(audits: Audits, limit: float) -> int:
         results.append((named(collection.name), code, ", as parts of it may be missing" if hidden else ""))
         explained = explained or (code > 0 and not missing)
     within = f"the limit of ±{limit:g}"
-    texts = {1: f"beyond {within}", 3: f"not certainly within {within}"}
-    warn_of_gate(results, texts, f"beyond ±{limit:g}")
+    texts = {1: f"outside {within}", 3: f"possibly outside {within}"}
+    warn_of_gate(results, texts, f"outside ±{limit:g}")
     codes = {code for _, code, _ in results}
     code = 1 if 1 in codes else 3 if 3 in codes or audits.missing.count else 0
     if code == 3 and audits.missing.count and not explained:

@@ -36,7 +36,7 @@ from divscore.text import printable
 @click.option(
     "--labels",
     metavar="N,N,…",
-    help="Numbers of labels to try.  [default: 50,100,200, as far as POOL allows]",
+    help="Numbers of labels to try.  [default: 50,100,200, limited by POOL]",
 )
 @click.option(
     "--repetitions",
@@ -81,7 +81,7 @@ def compare(
 ) -> None:
     """Find out which estimator, control set and number of labels suit your own items.
 
-    POOL is some hundred labelled examples or more. A part of them is held out and drawn into collections of known
+    POOL has a few hundred labelled examples or more. Some are held out and drawn into collections of known
     composition, and every method is tested on these.
 
     \b

@@ -181,7 +181,7 @@ def _pace(done: float, total: float | None, seconds: float) -> str:
     rate = done / seconds if seconds >= FIRST_SECONDS else None
     left = "" if total is None or not rate else f", {_clock(max(0.0, total - done) / rate)} left"
     of = "" if total is None else f"/{total:,.0f}"
-    return f"{done:,.0f}{of} {_rate(rate)} {_clock(seconds)} gone{left}"
+    return f"{done:,.0f}{of} {_rate(rate)} {_clock(seconds)} elapsed{left}"
 
 
 def _clock(seconds: float) -> str:

@@ -159,7 +159,7 @@ def show(path: str, attribute: str | None, examples: bool, as_json: bool) -> Non
     )
     rows = [["group", "labelled", "representatives", "u − l", "its error", ""]]
     for name, group in facts["groups"].items():
-        note = "noise: DivScore cannot use it" if group["noisy"] else ""
+        note = "too noisy for DivScore" if group["noisy"] else ""
         error = "?" if group["gap_error"] is None else f"{group['gap_error']:.3f}"
         counts = [str(group["labelled"]), str(group["representatives"])]
         rows.append([printable(name), *counts, f"{group['gap']:+.3f}", error, note])
@@ -274,7 +274,7 @@ def check(path: str, attribute: str | None) -> None:
     for problem in problems:
         say(f"! {printable(problem)}")
     if not problems:
-        say("No problem found. Look at the representatives yourself.")
+        say("No problems found. Review the representatives before use.")
     sys.exit(1 if problems else 0)
 
 
@@ -310,7 +310,7 @@ def card(path: str, attribute: str | None, out: str | None, measuring: bool) -> 
 @click.option("-o", "--out", metavar="FOLDER", help="Where to write; an earlier edition there is updated.")
 @opt.attribute
 @click.option(
-    "--about", "about_file", metavar="FILE.toml", help="What only people know: definition, source, consent, …"
+    "--about", "about_file", metavar="FILE.toml", help="Facts for the card: definition, source, consent, …"
 )
 @click.option("--template", metavar="FILE.toml", help="Write the questions for --about to fill in, and stop.")
 @click.option(

@@ -54,13 +54,13 @@ def demo(out: str | None, seed: int) -> None:
         say(f"{listing.name}: {result.headline}")
         hit = "inside" if listing.truth in result.interval else "outside"
         share = (1 + listing.truth) / 2
-        say(f"        In truth {share:.0%} are women, disparity {listing.truth:+.2f}: {hit} the interval.")
+        say(f"        True share: {share:.0%} women, disparity {listing.truth:+.2f}: {hit} the interval.")
     say("\nHow to read a row")
     low, high = audits[0].interval.low, audits[0].interval.high
     sure = level(audits[0].share_intervals["female"].level)
     rows = [
         ["column", "meaning"],
-        ["female", f"estimated share of women; {sure} sure that it is 'between' the next two numbers"],
+        ["female", f"estimated share of women; 'between' is its {sure} interval"],
         ["disparity", "share of women − share of men: 0 is an even split, −1 means only men"],
         [
             "95% interval",
@@ -68,7 +68,7 @@ def demo(out: str | None, seed: int) -> None:
         ],
         [
             "DivScore",
-            "the paper's own score (Algorithm 1) from 50 representatives: rougher, may leave −1 … 1",
+            "the paper's own score (Algorithm 1) from 50 representatives: less precise, can be outside −1 to 1",
         ],
         ["trust", "good, caution or poor: whether the labelled names suit this list"],
     ]
@@ -83,7 +83,7 @@ def demo(out: str | None, seed: int) -> None:
         shown = [Example(control.groups[control.labels[row]], text=control.ids[row]) for row in chosen]
         examples = Examples(shown, f"All {len(shown)} representatives are shown.")
         write_report(Path(out) / "report.html", audits, Context(typed_command(), examples=examples))
-        say(f"\nWrote {out}; the report for people is {out}/report.html. Audit the lists yourself:")
+        say(f"\nWrote {out}; open {out}/report.html. Audit the lists yourself:")
         say(f"  divscore audit {out}/names.parquet --control {out}/control --by list")
 
 

@@ -293,7 +293,7 @@ def _expand(collections: Sequence[Any], control: Any) -> list[Any]:
             )
     if len(things) > 1 and all(isinstance(thing, PATH) and is_picture(os.fspath(thing)) for thing in things):
         raise InputError(
-            f"{len(things)} images were named one by one, and each would be a collection of its own; quote the pattern "
+            f"{len(things)} images were passed separately, so each would be a collection of its own; quote the pattern "
             "('photos/*.jpg') or name their folder"
         )
     return things
@@ -419,7 +419,7 @@ def audit_many(
             )
         if sketch.seed != first.seed:
             raise MismatchError(
-                f"the sketch of {named(name)} has another seed than the first; audit sketches of one seed together"
+                f"the sketch of {named(name)} has a different seed than the first; audit sketches of one seed together"
             )
     if not engine.local:
         check_sendable(control)

@@ -153,7 +153,7 @@ class Engine:
                 in_flight.popleft()
                 yield task, result
         except BrokenExecutor as error:
-            raise DivscoreError(f"the workers died, the last of them on {task}. {MEMORY_HINT}") from error
+            raise DivscoreError(f"all workers died; the last task was {task}. {MEMORY_HINT}") from error
         finally:
             for _, future in in_flight:
                 future.cancel()

@@ -128,7 +128,7 @@ def read_control(
             f"{control.counts[name]} of {control.counts[name] + control.skipped.get(name, 0)} '{printable(name)}'"
             for name in control.groups
         )
-        warn(f"{source.path}: encoded {counts}; the encoder found nothing in the others")
+        warn(f"{source.path}: encoded {counts}; the others were skipped")
     return control
 
 
@@ -161,7 +161,7 @@ def open_labelled(
         source = open_collection(thing, **options)  # the examples name their column differently
     if isinstance(source, Items) and source.table is None:
         raise ControlError(
-            f"{source.path} names images without their groups; name the folder with one sub-folder for each group, or "
+            f"{source.path} lists images without groups; pass the folder with one sub-folder for each group, or "
             f"a table such as {LABELS} with the columns file and group"
         )
     return source

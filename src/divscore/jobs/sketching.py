@@ -294,7 +294,7 @@ def warn_of_dividing(what: str, files: Iterable[Location], warn: Warn) -> None:
     """Say that large files of text are scanned first, to find where they can be divided."""
     size = sum(file.size() for file in files if divisible(file))
     if size >= SLOW_TO_DIVIDE:
-        warn(f"{what}: finding where to divide {size / 1e9:,.1f} GB of text")
+        warn(f"{what}: scanning for row boundaries in {size / 1e9:,.1f} GB of text")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from divscore.text import printable
 
 ABOUT = "about.toml"
 HEADER = """\
-# What only people know about a control set. It is published with the set, word for word.
+# Facts about a control set. They are published with it, unchanged.
 # An empty answer is published as "not stated". Long answers: \"\"\"between three quotes\"\"\".
 """
 

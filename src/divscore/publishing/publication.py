@@ -220,7 +220,7 @@ class Publication:
                 "The vectors are face descriptors: anybody with another photo of one of these people can recognise "
                 "them. In many countries such numbers are personal data with special protection."
             )
-        return "A vector reveals something about its item: anybody with the item can recognise its vector."
+        return "A vector reveals something about its item: anyone who has the item can recognise its vector."
 
     @property
     def not_encoded(self) -> str:

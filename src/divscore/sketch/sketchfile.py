@@ -181,7 +181,7 @@ def subtract_sketches(path: PathLike, minus: Sequence[PathLike], out: PathLike) 
             except InputError as error:
                 which = "" if single else f" (collection {printable(name)!r})"
                 raise InputError(
-                    f"{each} cannot be subtracted from {path}: not all of its items are in it{which}; "
+                    f"{each} cannot be subtracted from {path}: some of its items were never added{which}; "
                     "nothing was written"
                 ) from error
     _write(out, whole.sketches, whole.missing)
@@ -462,7 +462,7 @@ def _other_format(path: PathLike) -> FileError:
     with open(path, "rb") as file:
         second = file.read(len(MAGIC_2)) == MAGIC_2
     if not second and not _is_first_format(path):
-        return _damaged(path, "it does not begin like one")
+        return _damaged(path, "unknown file header")
     return FileError(
         f"{path} has format 'divscore.sketch/{2 if second else 1}', of an earlier version; this version reads "
         f"{FORMAT}. Sketch the collection again"

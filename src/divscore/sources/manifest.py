@@ -106,7 +106,7 @@ class Manifest:
         label = _named(self.folder)
         if not self.finished:
             raise FileError(
-                f"{label} is not finished: its job is running or was stopped. Let 'divscore embed' finish"
+                f"{label} is not finished: its job is running or was stopped. Run 'divscore embed' again"
             )
         if not self.parts:
             why = "".join(f" ({each})" for each in Missing.of(self.missing).warning)

@@ -165,7 +165,7 @@ class Location:
             raise
         except PermissionError as error:
             fix = "check your keys" if self.remote else "change its permissions"
-            raise FileError(f"{self.label}: you may not read this file; {fix}") from error
+            raise FileError(f"{self.label}: permission denied; {fix}") from error
         except Exception as error:
             damage = isinstance(error, DAMAGE) or type(error).__module__.startswith("pyarrow")
             # About the way to a file, not its contents: pyarrow raises OSErrors too, but without a number.

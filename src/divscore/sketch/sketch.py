@@ -139,7 +139,7 @@ class SketchTable:
     def __init__(self, origin: Origin, owners: int = 1) -> None:
         self.origin = origin
         self.count: Counts = np.zeros(owners, dtype=np.int64)
-        self.total: FloatArray = np.zeros((owners, origin.dimension))
+        self.total: NDArray[np.floating] = np.zeros((owners, origin.dimension))
         self.similarity: FloatArray = np.zeros((owners, origin.similarities))
         self.skipped: Counts = np.zeros((owners, len(SKIPS)), dtype=np.int64)
         self.cells = Cells()
@@ -162,11 +162,9 @@ class SketchTable:
 
     def grow(self, owners: int) -> None:
         """Make room for more collections."""
-        more = owners - len(self)
-        self.count = np.concatenate([self.count, np.zeros(more, dtype=np.int64)])
-        self.total = np.concatenate([self.total, np.zeros((more, self.total.shape[1]))])
-        self.similarity = np.concatenate([self.similarity, np.zeros((more, self.similarity.shape[1]))])
-        self.skipped = np.concatenate([self.skipped, np.zeros((more, len(SKIPS)), dtype=np.int64)])
+        self.count, self.total = _with_rows(self.count, owners), _with_rows(self.total, owners)
+        self.similarity = _with_rows(self.similarity, owners)
+        self.skipped = _with_rows(self.skipped, owners)
         for sample in self._samples():
             sample.grow(owners)
 
@@ -183,8 +181,11 @@ class SketchTable:
     def add_counts(self, chunk: ScannedChunk, sign: int = 1) -> None:
         """Add (or take away) the counts and sums of a scanned chunk."""
         at, part = chunk.at, chunk.scan
+        if not self.count.any() and sign > 0 and _everyone(at, len(self)):
+            self.total = part.totals  # taken over, perhaps in single precision: it may be large
+        else:
+            self._add_totals(at, part.totals, sign)
         self.count[at] += sign * part.usable
-        self._add_totals(at, part.totals, sign)
         self.similarity[at] += sign * chunk.similarity
         self.skipped[at, ZERO] += sign * part.zero
         self.skipped[at, NONFINITE] += sign * part.nonfinite
@@ -199,7 +200,7 @@ class SketchTable:
                 dense = np.bincount(keys)
                 keys = np.flatnonzero(dense)
                 counts = dense[keys].astype(np.int64, copy=False)
-            if not np.array_equal(at, np.arange(len(at))):
+            if not _everyone(at, len(at)):
                 owner, cell = np.divmod(keys, SIDE)
                 keys = at[owner] * SIDE + cell
             (self.cells.add if sign > 0 else self.cells.remove)(keys, counts)
@@ -223,15 +224,18 @@ class SketchTable:
     def take(self, at: Owners) -> SketchTable:
         """Return a table of some collections, in this order; it shares nothing with this one."""
         taken = SketchTable(self.origin, 0)
-        taken.count, taken.total = self.count[at], self.total[at]
+        taken.count, taken.total = self.count[at], self.total[at].astype(np.float64)
         taken.similarity, taken.skipped = self.similarity[at], self.skipped[at]
         taken.cells, taken.sample = self.cells.take(at), self.sample.take(at)
         taken.joint = None if self.joint is None else self.joint.take(at)
         return taken
 
     def _add_totals(self, at: Owners, totals: NDArray[np.floating], sign: int) -> None:
-        if len(at) == len(self) and np.array_equal(at, np.arange(len(at))):
-            np.add(self.total, totals if sign > 0 else -totals, out=self.total)  # no copy: they may be large
+        self.total = self.total.astype(np.float64, copy=False)
+        if _everyone(at, len(self)):
+            np.add(
+                self.total, totals if sign > 0 else -totals, out=self.total
+            )  # no copies: they may be large
         else:
             self.total[at] += sign * totals
 
@@ -244,6 +248,15 @@ class SketchTable:
         # Without any item the sums are zero, not what rounding left of them.
         empty = at[self.count[at] == 0]
         self.total[empty], self.similarity[empty] = 0.0, 0.0
+
+
+def _everyone(at: Owners, owners: int) -> bool:
+    return len(at) == owners and np.array_equal(at, np.arange(owners))
+
+
+def _with_rows(array: NDArray[Any], rows: int) -> NDArray[Any]:
+    more = np.zeros((rows - len(array), *array.shape[1:]), dtype=array.dtype)
+    return np.concatenate([array, more]) if len(array) else more
 
 
 class Sketch:
@@ -284,14 +297,14 @@ class Sketch:
     @property
     def total(self) -> FloatArray:
         """Sum of the unit vectors."""
-        return np.array(self.table.total[self.at])
+        return np.array(self.table.total[self.at], dtype=np.float64)
 
     @property
     def mean(self) -> FloatArray:
         """Mean of the unit vectors."""
         if not self.count:
             raise InputError("the sketch is empty: no item with a usable vector was added")
-        return np.asarray(self.table.total[self.at] / self.count)
+        return self.total / self.count
 
     @property
     def similarity_total(self) -> FloatArray:

@@ -316,6 +316,9 @@ class PartsFolder:
         if not about["vectors"]:
             where = listing if self.single else f"{self.path}/part-*.skipped.csv"
             reason = missing[0].reason if missing else f"see {where}"
+            if self.single:  # without a vector there is nothing to resume from
+                for name in self._own_files():
+                    (self.path / name).unlink(missing_ok=True)
             raise FileError(
                 f"{source}: none of its {count(about['items'], 'items')} could be encoded; {reason}"
             )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Portraits, draw_groups
+from documents import changed
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -260,19 +261,6 @@ def plain() -> dict[str, Any]:
     result = audit(draw_groups(1, (60, 30))[0], labelled(), name="x")
     found: dict[str, Any] = json.loads(as_text(document([result], replicates=True)))
     return found
-
-
-def changed(found: dict[str, Any], path: str, value: Any) -> str:
-    copy = json.loads(json.dumps(found))
-    *parents, last = path.split("/")
-    place: Any = copy
-    for key in parents:
-        place = place[int(key) if key.isdigit() else key]
-    if value is KeyError:
-        del place[last]
-    else:
-        place[last] = value
-    return json.dumps(copy)
 
 
 def test_a_document_without_answers_compares(plain: dict[str, Any]) -> None:

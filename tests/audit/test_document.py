@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from conftest import draw_groups
+from documents import changed
 
 from divscore import ControlSet, Sketch
 from divscore.audit.audit import ESTIMATORS, audit
@@ -187,19 +188,6 @@ def plain() -> dict[str, Any]:
     result = audit(draw_groups(1, (60, 30))[0], control, name="x")
     found: dict[str, Any] = json.loads(as_text(document([result], replicates=True)))
     return found
-
-
-def changed(found: dict[str, Any], path: str, value: Any) -> str:
-    copy = json.loads(json.dumps(found))
-    *parents, last = path.split("/")
-    place: Any = copy
-    for key in parents:
-        place = place[int(key) if key.isdigit() else key]
-    if value is KeyError:
-        del place[last]
-    else:
-        place[last] = value
-    return json.dumps(copy)
 
 
 def test_what_was_written_is_read_back(plain: dict[str, Any]) -> None:

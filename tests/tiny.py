@@ -70,4 +70,4 @@ def encoded(source: Path | str, encoding: Encoding, *, strict: bool = False) -> 
     items = sources.open(source, strict=strict)
     assert isinstance(items, sources.Items)
     encoding.fit(items)
-    return EncodedSource(items, encoding, strict=strict)
+    return EncodedSource(items, encoding, strict=strict, single=False)

@@ -89,7 +89,10 @@ def test_pictures_in_memory_reach_the_workers(tmp_path: Path, model: Path, cache
         with Encoding("faces", workers=2, cache=tmp_path if cached else None) as faces:  # processes
             source = tiny.encoded("memory://shelf", faces)
             assert not list(source)
-        assert source.skipped() == {"unreadable": 0, "empty": 12}  # read, and no face in it
+        assert source.skipped_by(None, 0)[0]["shelf"] == {
+            "unreadable": 0,
+            "empty": 12,
+        }  # read, and no face in it
     finally:
         memory.rm("/shelf", recursive=True)
 

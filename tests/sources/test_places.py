@@ -24,8 +24,8 @@ from divscore import ControlSet
 from divscore.cli import main
 from divscore.errors import FileError, MissingExtraError
 from divscore.jobs import sketching as partial
-from divscore.jobs.cluster import Engines
 from divscore.jobs.encode import Encoding
+from divscore.jobs.engine import Engines
 from divscore.jobs.sketching import Run, sketch_source
 from divscore.sources import arrays, open_table
 from divscore.sources import arrow as ipc

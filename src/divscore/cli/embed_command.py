@@ -16,8 +16,8 @@ from divscore.files import refuse_url
 from divscore.jobs.cluster import ClusterEngine
 from divscore.jobs.embed import EmbedResult, open_items
 from divscore.jobs.embed import embed as run_embed
-from divscore.jobs.encode import Encoding
-from divscore.jobs.sketching import SKIPPED, warn_of_dividing
+from divscore.jobs.encode import SKIPPED, Encoding
+from divscore.jobs.sketching import warn_of_dividing
 from divscore.report.listing import columns
 from divscore.sketch.missing import Missing
 

@@ -19,9 +19,8 @@ from divscore.audit.audits import Audits
 from divscore.audit.result import Audit
 from divscore.control.controlset import ControlSet, LabelledSample
 from divscore.errors import FileError, InputError, MismatchError
-from divscore.jobs.cluster import Engines
-from divscore.jobs.encode import SEVERAL, EncodedSource, Encoding
-from divscore.jobs.engine import Engine
+from divscore.jobs.encode import Encoding
+from divscore.jobs.engine import Engine, Engines
 from divscore.jobs.pool import Progress, Warn, no_progress, no_warning, read_control
 from divscore.jobs.sketching import PATH, Run, Sketched, check_sendable
 from divscore.sketch.many import Sketches
@@ -124,14 +123,13 @@ def audit_source(
             control = control if groups is None else control.with_order(groups)
             encoder.expect(control.encoder)
         else:
-            first = sources[0]
             control = read_control(
                 control,
                 encoder,
                 attribute=attribute,
                 order=groups,
                 likely_column=column,
-                fit_with=(first,) if isinstance(first, Items) else (),
+                fit_with=[source for source in sources[:1] if source is not None],
                 progress=progress,
                 warn=warn,
             )
@@ -194,16 +192,12 @@ def _audit_table(
 ) -> tuple[list[Audit], Missing]:
     """Audit a collection, or many by the values of a column; with all that is missing from the source."""
     source, by = run.vectors_of(opened, control), run.by
-    noun = "items"  # vectors do not say what they were made from
-    if isinstance(source, EncodedSource):
-        noun = "pictures" if source.items.kind == "image" else "texts"
-        noun = "faces" if SEVERAL in run.encoding.options else noun
     if options["estimator"] == "self-training":
         if by:
             raise InputError("'self-training' audits one collection at a time; leave out --by")
         vectors, skipped, parts = run.read_vectors(source)
         audit = audit_vectors(vectors, control, name=source.name, seed=run.seed, **options)
-        audit = replace(audit, skipped={**audit.skipped, **skipped}, noun=noun)
+        audit = replace(audit, skipped={**audit.skipped, **skipped}, noun=source.noun)
         return [_with_missing(audit, Missing.of(parts))], Missing.of(parts)
     done = run.sketch(source, control)
     sketches = {name: sketch for name, sketch in done.sketches.items() if sketch.count}
@@ -213,15 +207,13 @@ def _audit_table(
         if name not in sketches:
             run.warn(f"{named(name)}: skipped, as none of its items has a usable vector")
     audits = [
-        replace(audit, noun=noun)
+        replace(audit, noun=source.noun)
         for audit in _audit_sketches(run, sketches or done.sketches, control, options)
     ]
     if not done.missing:
         return audits, Missing()
     # Folders name the collections only if they do so for all files: any row may be in a file with the column.
-    tables = source.items.parts if isinstance(source, EncodedSource) else source.parts
-    folders = bool(tables) and all(by in table.folder_values for table in tables)
-    missing = MissingByCollection(done.missing, by if folders else None)
+    missing = MissingByCollection(done.missing, by if by in source.folder_columns else None)
     for name in sorted(missing.known - set(done.sketches)):
         run.warn(f"{named(name)}: skipped, as none of its files could be read")
     return [_with_missing(audit, missing.of(audit.name)) for audit in audits], Missing.of(done.missing)
@@ -344,10 +336,7 @@ def _read_sample(path: Any, control: ControlSet, encoding: Encoding, column: str
             f"{source.path} has no column '{control.attribute}' or 'group' with the groups of the labelled items; its "
             f"columns are {', '.join(source.columns) or 'none'}"
         )
-    if isinstance(source, Items):
-        blocks = list(EncodedSource(source.select([name]), encoding, strict=True))
-    else:
-        blocks = list(source.select(extra=(name,)))
+    blocks = list(encoding.encode(source.select(extra=(name,)), strict=True))
     groups = [group for block in blocks for group in block.values[name]]
     return LabelledSample.of(np.concatenate([block.vectors for block in blocks]), groups, control)
 

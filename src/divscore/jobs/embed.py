@@ -20,7 +20,7 @@ from typing import Any
 
 from divscore.errors import FileError
 from divscore.files import lock_file, refuse_url, write_file
-from divscore.jobs.encode import KEY_BYTES, Encoding
+from divscore.jobs.encode import Encoding
 from divscore.jobs.engine import Engine
 from divscore.jobs.parts import (
     IDENTITY,
@@ -38,8 +38,9 @@ from divscore.jobs.parts import (
 )
 from divscore.jobs.projection import Projection
 from divscore.sketch.missing import MissingPart
-from divscore.sources import Items, Table
+from divscore.sources import Items
 from divscore.sources import open as open_collection
+from divscore.sources.items import KEY_BYTES
 from divscore.sources.manifest import FORMAT, MANIFEST, note_missing
 from divscore.text import brief, count, printable
 
@@ -77,7 +78,7 @@ def open_items(
 ) -> Items:
     """Open a collection of items to encode; `extra` None takes every column of text and numbers."""
     source = open_collection(thing, column=column, extra=extra or (), form=form, strict=strict, forced=True)
-    if isinstance(source, Table):
+    if source.kind == "vectors":
         raise FileError(f"{source.path} has vectors, not items; there is nothing to encode")
     return source.select(source.readable) if extra is None else source
 

@@ -6,7 +6,6 @@ like a table of vectors.
 
 from __future__ import annotations
 
-import hashlib
 import multiprocessing
 import os
 import threading
@@ -17,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,16 +25,14 @@ from numpy.typing import NDArray
 from divscore.encoders.registry import DEFAULTS, ENCODERS, Encoder, EncoderSpec, Kind
 from divscore.errors import DivscoreError, FileError, InputError, MismatchError, check_cancelled
 from divscore.jobs.cache import EMPTY, UNREADABLE, Cache, ItemVectors, default_cache, stack_vectors
-from divscore.jobs.cluster import Engines
-from divscore.jobs.engine import MEMORY_HINT, Engine
+from divscore.jobs.engine import MEMORY_HINT, Engine, Engines
 from divscore.jobs.projection import Projection
-from divscore.sources.items import ItemBatch, Items
+from divscore.sources.items import ItemBatch, Items, fingerprint
 from divscore.sources.manifest import ENCODER_KEY
 from divscore.sources.pictures import decode, read_picture
 from divscore.sources.places import Location, UnseenError, anywhere, unseen
 from divscore.sources.table import PROBLEMS_KEPT, Block, Request, Table
 
-KEY_BYTES = 16
 FETCHES = 8  # remote pictures that are fetched at the same time
 # Items that a worker takes at a time. Fixed, because the batch size can change the last bits of a vector.
 CHUNK = {"image": 8, "text": 512}
@@ -43,6 +41,7 @@ FITTED_ON = 4096  # items of a sample
 INLINE = 24  # items for which it is not worth starting workers
 BLOCK = 4096  # items of a block of vectors
 SEVERAL = ("faces", "all")  # the option that gives an item more than one vector
+SKIPPED = {"unreadable": "could not be read", "empty": "had nothing to encode"}
 SKIP_HINT = "fix or remove it, or leave out --strict to skip such items"
 
 
@@ -114,12 +113,6 @@ def _try_read(content: str | bytes) -> bytes | FileError:
         return read_picture(content)
     except FileError as error:
         return error
-
-
-def fingerprint(content: str | bytes) -> bytes:
-    """Digest of a text or a picture; the key of the cache."""
-    data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
-    return hashlib.blake2b(data, digest_size=KEY_BYTES).digest()
 
 
 class _Pending(NamedTuple):
@@ -301,12 +294,22 @@ class Encoding:
             if cache is not None:
                 cache.close()
 
-    def fit(self, *sources: Items, seed: int = 0) -> None:
-        """Fit the projection that --pca asks for on a random sample of all items."""
-        if self.pca is None or self.projection is not None:
+    def encode(self, source: Items | Table, *, strict: bool = False, single: bool = False) -> Table:
+        """The vectors of a source: those it has, or those of its items, which are encoded while they are read.
+
+        `single` for one vector an item, whatever the options say.
+        """
+        if source.kind == "vectors":
+            return source
+        return EncodedSource(source, self, strict=strict, single=single)
+
+    def fit(self, *sources: Items | Table, seed: int = 0) -> None:
+        """Fit the projection that --pca asks for on a random sample of all items; vectors stay as they are."""
+        if self.pca is None or self.projection is not None or sources[0].kind == "vectors":
             return
         rng = np.random.default_rng(seed)
-        vectors = np.concatenate([self._sample(source, rng) for source in sources])
+        samples = [self._sample(source, rng) for source in sources if source.kind != "vectors"]
+        vectors = np.concatenate(samples)
         usable = np.isfinite(vectors).all(axis=1) & vectors.any(axis=1)
         self.projection = Projection.fit(vectors[usable], self.pca, self.encoder(sources[0].kind).identity)
 
@@ -372,38 +375,60 @@ def _options_in(name: str, identity: str) -> tuple[tuple[str, str], ...]:
 
 
 class EncodedSource(Table):
-    """Vectors of items that are encoded while they are read.
+    """Vectors of items that are encoded while they are read, in this process.
 
-    After an iteration `skips` counts the items without a vector by kind and by the values of the extra columns,
-    `several` the items with more than one face. `on_items` is called with numbers of finished items.
+    `tally` counts the items of the last iteration and those with several faces, `skips` those without a vector by kind
+    and by the values of the extra columns. Copies share both.
     """
 
-    def __init__(
-        self, items: Items, encoding: Encoding, *, strict: bool = False, single: bool = False
-    ) -> None:
-        super().__init__(Location(items.path, items.path), Request(extra=items.extra, strict=strict))
+    def __init__(self, items: Items, encoding: Encoding, *, strict: bool, single: bool) -> None:
+        super().__init__(Location(items.path, ""), Request(extra=items.extra, strict=strict))
         self.items = items
         self.encoding = encoding
         self.name, self.path, self.label = items.name, items.path, items.path
         self.rows, self.columns, self.missing = items.rows, items.columns, items.missing
+        self.noun = "pictures" if items.kind == "image" else "texts"
+        if SEVERAL in encoding.options:
+            self.noun = "faces"
+        self.here_only = True
         self.dimension = encoding.dimension(items.kind)
         self.metadata = {ENCODER_KEY: encoding.identity(items.kind)}
-        self.single = single  # one vector an item, whatever the options say
+        self.single = single
+        self.tally: Counter[str] = Counter()
         self.skips: Counter[tuple[str, tuple[str, ...]]] = Counter()
-        self.several = 0
-        self.encoded = 0
-        self.on_items: Callable[[int], None] = lambda count: None
+        self._advance: Callable[[int], None] = lambda count: None
+
+    @property
+    def table(self) -> Table | None:
+        """The table that the items are in; None for a folder."""
+        return self.items.table
+
+    @property
+    def folder_columns(self) -> set[str]:
+        """Those of the tables that the items are in."""
+        return self.items.table.folder_columns if self.items.table is not None else set()
+
+    def watch(self, advance: Callable[[int], None]) -> Callable[[int], None]:
+        """Progress counts items, many times a block, and not vectors: an item may have none, or several."""
+        self._advance = advance
+        return lambda rows: None
+
+    def _plan(self) -> None:
+        """Nothing is to be chosen: the items are."""
 
     def _blocks(self) -> Iterator[Block]:
-        self.skips, self.several, self.encoded = Counter(), 0, 0
+        self.tally.clear()
+        self.skips.clear()
         if self.request.strict and self.items.unlisted:
             raise FileError(f"{self.items.unlisted[0]}; fix it, or leave out --strict")
         rows: list[tuple[ItemBatch, int, ItemVectors]] = []
         encoded = self.encoding.run(self.items, self.items.kind, single=self.single, rows=self.items.rows)
-        for batch, results in encoded:
+        batch: ItemBatch | None
+        for batch, results in chain(encoded, [(None, [])]):  # the last writes what is left
             for at, result in enumerate(results):
+                assert batch is not None
                 rows.append((batch, at, result))
-                self.several += result.detected > 1
+                self.tally["several"] += result.detected > 1
                 if not result.kind:
                     continue
                 problem = f"{self.path}, {batch.ids[at]}: {result.reason}"
@@ -413,25 +438,54 @@ class EncodedSource(Table):
                 self.unreadable += result.kind == UNREADABLE
                 if len(self.problems) < PROBLEMS_KEPT:
                     self.problems.append(problem)
-            self.encoded += len(batch)
-            self.on_items(len(batch))
-            if len(rows) >= BLOCK:
-                yield from self._block(rows)
+            if batch is not None:
+                self.tally["items"] += len(batch)
+                self._advance(len(batch))
+            if len(rows) >= BLOCK or batch is None:
+                owners = [(owner, at) for owner, at, result in rows for _ in range(len(result.vectors))]
+                if owners:
+                    some = [result.vectors for *_, result in rows if len(result.vectors)]
+                    values = {n: [owner.values[n][at] for owner, at in owners] for n in self.items.extra}
+                    ids = [owner.ids[at] for owner, at in owners]
+                    yield Block(self.encoding.shorten(np.concatenate(some)), values, ids=ids)
                 rows = []
-        yield from self._block(rows)
         self.unreadable += self.items.unreadable
         self.problems = [*self.items.problems, *self.problems][:PROBLEMS_KEPT]
 
-    def _block(self, rows: Sequence[tuple[ItemBatch, int, ItemVectors]]) -> Iterator[Block]:
-        owners = [(batch, at) for batch, at, result in rows for _ in range(len(result.vectors))]
-        if owners:
-            vectors = self.encoding.shorten(np.concatenate([r.vectors for *_, r in rows if len(r.vectors)]))
-            values = {name: [batch.values[name][at] for batch, at in owners] for name in self.items.extra}
-            yield Block(vectors, values, ids=[batch.ids[at] for batch, at in owners])
+    def skipped_by(self, by: str | None, unreadable: int) -> tuple[dict[str, Counter[str]], int]:
+        """Items without a vector by collection and kind; rows that the source could not read have no collection."""
+        own = self.items.unreadable
+        known: dict[str, Counter[str]] = {} if by else {self.name: Counter(unreadable=own, empty=0)}
+        for (kind, values), number in self.skips.items():
+            known.setdefault(values[0] if by else self.name, Counter())[kind] += number
+        return known, own if by else 0
 
-    def skipped(self) -> dict[str, int]:
-        """Count the skipped items by kind."""
-        kinds = {UNREADABLE: self.items.unreadable, EMPTY: 0}
-        for (kind, _), number in self.skips.items():
-            kinds[kind] += number
-        return kinds
+    def skipped_values(self) -> Counter[tuple[str, ...]]:
+        """Items without a vector by the values of the extra columns, whatever the kind."""
+        counts: Counter[tuple[str, ...]] = Counter()
+        for (_, values), number in self.skips.items():
+            counts[values] += number
+        return counts
+
+    def messages(self, verbose: bool) -> list[str]:
+        """How many items were encoded, why others were not, and which files of a folder were not read."""
+        texts = []
+        skipped = self.skipped_by(None, 0)[0][self.name]
+        total = self.tally["items"] + self.items.unreadable
+        words = {**SKIPPED, "empty": "showed no face"} if self.encoding.name == "faces" else SKIPPED
+        kinds = [f"{number:,} {words[kind]}" for kind, number in skipped.items() if number]
+        if kinds:
+            hint = "" if verbose else " (--verbose lists them)"
+            encoded = total - skipped.total()
+            texts.append(f"{self.path}: {encoded:,} of {total:,} items encoded; {', '.join(kinds)}{hint}")
+        if self.tally["several"]:
+            kept = "all are counted" if SEVERAL in self.encoding.options else "the largest is counted"
+            texts.append(f"{self.path}: {self.tally['several']:,} images show more than one face; {kept}")
+        texts += [f"{problem}; its images are missing from the result" for problem in self.items.unlisted]
+        if self.items.other:
+            most = self.items.other.most_common(5)
+            listed = ", ".join(f"{number:,} {suffix or 'without suffix'}" for suffix, number in most)
+            texts.append(
+                f"{self.path}: these files were not read, as their formats are not supported: {listed}"
+            )
+        return texts + self.encoding.troubles()

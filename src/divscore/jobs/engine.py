@@ -1,4 +1,7 @@
-"""Engine: the one ordered executor. Tasks in, results out in the same order, from any kind of worker."""
+"""Engine: the one ordered executor. Tasks in, results out in the same order, from any kind of worker.
+
+Engines: a cluster or local workers, whichever a call has.
+"""
 
 from __future__ import annotations
 
@@ -203,3 +206,43 @@ class Engine:
 
     def _wait(self, work: Any, task: object, future: Future[R]) -> R:
         return future.result()
+
+
+class Engines:
+    """The workers of one call, started when first needed: a cluster, or else threads or processes.
+
+    Connects to a cluster at once: a wrong address is an error before anything else is done.
+    """
+
+    def __init__(
+        self, workers: int = 1, address: str | None = None, notify: Callable[[str], None] = lambda line: None
+    ) -> None:
+        self.cluster: Engine | None = None
+        if address is not None:
+            from divscore.jobs.cluster import ClusterEngine
+
+            self.cluster = ClusterEngine(address, notify=notify)
+        self.workers = workers if self.cluster is None else self.cluster.workers
+        self._started: dict[bool, Engine] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(at_once=kind is not None)
+
+    def close(self, at_once: bool = False) -> None:
+        """Stop the workers: after their work, or `at_once`; a cluster is only disconnected."""
+        for engine in (self.cluster, *self._started.values()):
+            if engine is not None:
+                if at_once:
+                    engine.abandon()
+                engine.close()
+        self._started.clear()
+
+    def start(self, *, processes: bool) -> Engine:
+        """The cluster, or else processes for work that holds Python's lock, or threads."""
+        if self.cluster is not None:
+            return self.cluster
+        processes = processes and self.workers > 1
+        return self._started.setdefault(processes, Engine(self.workers, processes=processes))

@@ -12,7 +12,6 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -24,11 +23,11 @@ from divscore.encoders.registry import Kind
 from divscore.errors import DivscoreError, FileError
 from divscore.files import atomic_file
 from divscore.jobs.cache import ItemVectors, stack_vectors
-from divscore.jobs.encode import KEY_BYTES, SKIP_HINT, Encoding, fingerprint
-from divscore.sources.items import ItemBatch, Items, PictureRun
+from divscore.jobs.encode import SKIP_HINT, Encoding
+from divscore.sources.items import KEY_BYTES, ItemBatch, Items
 from divscore.sources.manifest import ABOUT_KEY, ENCODER_KEY, KINDS, MOST_VALUES, Embedded, read_embedded
-from divscore.sources.places import UnseenError, unseen
-from divscore.sources.table import BLOCK_BYTES, check_here
+from divscore.sources.places import UnseenError
+from divscore.sources.table import BLOCK_BYTES
 
 VECTOR, IDENTITY = "embedding", "id"
 # Items of a partition: minutes of work for the slower encoders. A part has at most twice as many.
@@ -42,7 +41,6 @@ class ItemPartition:
     number: int
     items: Items
     signature: str  # changes with the content
-    size: int = 0  # bytes of the table when the work was planned
     done: int = 0  # parts that exist, and their items
     done_items: int = 0
 
@@ -56,14 +54,7 @@ class ItemPartition:
     def read(self) -> Iterator[ItemBatch]:
         """Read the items that have no part yet, if they are visible on this machine and have not changed."""
         try:
-            for location in self.items.locations:
-                check_here(location, self.size)
-            if isinstance(self.items, PictureRun):
-                contents = self.items.batch.contents
-                paths = [path for path in contents if isinstance(path, str) and "://" not in path]
-                # A single picture may have been removed; if none is here, this machine does not see the folder.
-                if paths and not any(map(os.path.exists, paths)):
-                    raise UnseenError(unseen(paths[0]))
+            self.items.check_visible()
             skip = self.done_items
             for batch in self.items:
                 if skip < len(batch):
@@ -80,22 +71,7 @@ class UnreadableError(FileError):
 def item_partitions(source: Items) -> Iterator[ItemPartition]:
     """Cut a source into partitions, in its order; the cuts depend on the source alone."""
     for number, items in enumerate(source.divided(ROWS[source.kind])):
-        if isinstance(items, PictureRun):
-            versions = [_picture_version(content) for content in items.batch.contents]
-            yield ItemPartition(number, items, _digest(items.extra, list(items.batch.ids), versions))
-        else:
-            location = items.locations[0]
-            size, version = location.version()
-            about = (location.name, size, version, items.column, items.extra, str(items.piece), items.before)
-            yield ItemPartition(number, items, _digest(*about), size)
-
-
-def _picture_version(content: str | bytes) -> str:
-    if isinstance(content, str) and "://" not in content:
-        with suppress(OSError, ValueError):
-            about = os.stat(content)
-            return f"{about.st_size} {about.st_mtime_ns}"
-    return fingerprint(content).hex()
+        yield ItemPartition(number, items, _digest(*items.version()))
 
 
 def _digest(*content: object) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from divscore.control.controlfile import is_control, load_control
 from divscore.control.controlset import CROSS, MAX_GROUPS, ControlSet
 from divscore.errors import ControlError, FileError, MismatchError
-from divscore.jobs.encode import EncodedSource, Encoding
+from divscore.jobs.encode import Encoding
 from divscore.jobs.projection import Projection
 from divscore.sources import Items, Table, open_pictures
 from divscore.sources import open as open_collection
@@ -50,7 +50,7 @@ def read_control(
     order: Sequence[str] | None = None,
     form: str = "",
     likely_column: str | None = None,
-    fit_with: Sequence[Items] = (),
+    fit_with: Sequence[Items | Table] = (),
     progress: Progress = no_progress,
     warn: Warn = no_warning,
 ) -> ControlSet:
@@ -71,7 +71,7 @@ def read_control(
         The column of texts, image paths or vectors; `likely_column` is used if it exists.
     order : sequence of names, optional
         Fixes the sign for two groups: disparity = share(first) − share(second).
-    fit_with : sequence of Items
+    fit_with : sequence of sources
         Further items on which a projection (``pca``) is fitted.
     """
     if isinstance(thing, (str, os.PathLike)) and is_control(thing):
@@ -88,40 +88,41 @@ def read_control(
     source = open_labelled(thing, encoding, attribute, column, form, likely_column)
     if source.missing:
         raise FileError(f"{source.missing[0].reason}; labelled examples would be missing")
-    table = source if isinstance(source, Table) else source.table
-    names = [attribute or GROUP] if table is None else _attributes(table, attribute, source)
-    if isinstance(source, Items):
-        encoding.fit(source, *fit_with)
-        items = EncodedSource(source if table is None else source.select(names), encoding, single=True)
-        with progress("labelled examples", items.rows) as advance:
-            items.on_items = advance
-            blocks = list(items)
-        if not blocks:
-            problems = "; ".join(items.problems[:3])
-            raise ControlError(f"{items.path}: none of the labelled examples could be encoded; {problems}")
-        encoder: str | None = items.metadata[ENCODER_KEY]
-        ids: Sequence[str] | None = [name for block in blocks for name in block.ids]
+    folders = source.table is None
+    names = [attribute or GROUP] if source.table is None else _attributes(source.table, attribute, source)
+    identity = next((name for name in source.columns if name.lower() == "id" and name not in names), None)
+    encoding.fit(source, *fit_with)
+    if source.kind == "vectors":
+        source = source.select(extra=(*names, *([identity] if identity else [])), strict=True)
     else:
-        identity = next((name for name in source.columns if name.lower() == "id" and name not in names), None)
-        blocks = list(source.select(extra=(*names, *([identity] if identity else [])), strict=True))
-        if not blocks:
-            raise FileError(f"{source.label} has no labelled examples")
-        encoder = source.metadata.get(ENCODER_KEY)
-        ids = [text for block in blocks for text in block.values[identity]] if identity else None
+        source = source if folders else source.select(names)
+    vectors_of = encoding.encode(source, single=True)
+    with progress("labelled examples", source.rows) as advance:
+        vectors_of.watch(advance)
+        blocks = list(vectors_of)
+    if not blocks:
+        problems = "; ".join(vectors_of.problems[:3])
+        raise ControlError(f"{source.path}: none of the labelled examples could be encoded; {problems}")
+    encoder = vectors_of.metadata.get(ENCODER_KEY)
+    ids: Sequence[str] | None = [name for block in blocks for name in block.ids] or None
+    if source.kind == "vectors" and identity:
+        ids = [text for block in blocks for text in block.values[identity]]
     vectors = np.concatenate([block.vectors for block in blocks])
     single = order if len(names) == 1 else None
     sets = []
     for name in names:
-        if table is None:
+        if source.table is None:
             groups = _sub_folders(source.path, ids or (), source.name)
         else:
-            groups = _groups(table, name, [text for block in blocks for text in block.values[name]])
+            groups = _groups(source.table, name, [text for block in blocks for text in block.values[name]])
         sets.append(ControlSet(vectors, groups, attribute=name, order=single, ids=ids, encoder=encoder))
     control = reduce(ControlSet.cross, sets)
     if order is not None and len(sets) > 1:
         control = control.with_order(order)
-    if isinstance(source, Items):
-        control.skipped = _skipped(items, control, table is None)
+    control.skipped = {}
+    for values, number in vectors_of.skipped_values().items():
+        group = values[0].split("/", 1)[0] if folders else CROSS.join(values)
+        control.skipped[group] = control.skipped.get(group, 0) + number
     encoding.expect(encoder)
     if control.skipped:
         counts = ", ".join(
@@ -159,7 +160,7 @@ def open_labelled(
         if column or not likely_column:
             raise
         source = open_collection(thing, **options)  # the examples name their column differently
-    if isinstance(source, Items) and source.table is None:
+    if source.table is None:
         raise ControlError(
             f"{source.path} lists images without groups; pass the folder with one sub-folder for each group, or "
             f"a table such as {LABELS} with the columns file and group"
@@ -190,9 +191,8 @@ def _attributes(table: Table, attribute: str | None, source: Items | Table) -> l
         return names
     if GROUP in table.columns:
         return [GROUP]
-    taken = source.column if isinstance(source, Items) else ""
     texts = tuple(
-        n for n, kind in table.columns.items() if kind == "text" and n.lower() != "id" and n != taken
+        n for n, kind in table.columns.items() if kind == "text" and n.lower() != "id" and n != source.column
     )
     seen: dict[str, set[str]] = {name: set() for name in texts}
     for block in table.select(extra=texts, vectors=False, pictures=None) if texts else ():
@@ -233,11 +233,3 @@ def _sub_folders(path: str, ids: Sequence[str], root: str) -> list[str]:
                 f"as {root}/female and {root}/male, or a {LABELS} with the columns file and group"
             )
     return [name.split("/", 1)[0] for name in ids]
-
-
-def _skipped(items: EncodedSource, control: ControlSet, folders: bool) -> dict[str, int]:
-    counts = dict.fromkeys(control.groups, 0)
-    for (_, values), number in items.skips.items():
-        group = values[0].split("/", 1)[0] if folders else CROSS.join(values)
-        counts[group] = counts.get(group, 0) + number
-    return {name: number for name, number in counts.items() if number}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager, nullcontext
@@ -17,9 +16,8 @@ import numpy as np
 
 from divscore.control.controlset import ControlSet
 from divscore.errors import DivscoreError, FileError, InputError, MismatchError
-from divscore.jobs.cluster import Engines
-from divscore.jobs.encode import SEVERAL, EncodedSource, Encoding
-from divscore.jobs.engine import Engine
+from divscore.jobs.encode import Encoding
+from divscore.jobs.engine import Engine, Engines
 from divscore.jobs.pool import Progress, Warn, no_progress, no_warning
 from divscore.sketch.many import Coded, Sketches, sketch_blocks
 from divscore.sketch.missing import MissingPart
@@ -41,10 +39,7 @@ ATTEMPTS = 3  # to read a remote file, which may fail for a moment
 WAIT_SECONDS = 0.5
 WORTH_PARSING = 64 << 20  # bytes of text: parsing them takes longer than starting processes
 SLOW_TO_DIVIDE = 1 << 30  # bytes of text: looking for record boundaries takes seconds
-THREADS = 4  # next to an encoder, which is slower than any sketch
 FEW_NUMBERS = 8
-LISTED = 20  # skipped items that are named with `verbose`
-SKIPPED = {"unreadable": "could not be read", "empty": "had nothing to encode"}
 
 R = TypeVar("R")
 
@@ -210,6 +205,8 @@ def sketch_partition(
     try:
         return retry(partition, read)
     except DivscoreError as error:
+        if partition.table.here_only:
+            raise
         return Partial(failed=str(error), fatal=isinstance(error, UnseenError))
 
 
@@ -327,14 +324,14 @@ class Run:
 
     def vectors_of(self, source: Items | Table, control: ControlSet) -> Table:
         """The vectors of a collection; they must come from the control set's encoder."""
-        if isinstance(source, Items):
+        if source.kind != "vectors":
             if control.encoder is None and not self.encoding.forced:
                 raise MismatchError(
                     f"{source.path} has to be encoded, but the control set does not say which encoder made its "
                     "vectors; name it with --encoder, or use labelled examples instead of vectors"
                 )
             self.encoding.fit(source)
-            source = EncodedSource(source, self.encoding, strict=self.strict)
+            source = self.encoding.encode(source, strict=self.strict)
         elif self.encoding.shortens:
             raise FileError(f"{source.path} has vectors already; --pca shortens only what is encoded")
         if 0 < len(source.number_columns) < FEW_NUMBERS:
@@ -361,33 +358,20 @@ class Run:
     def sketch(self, source: Table, control: ControlSet) -> Sketched:
         """Sketch a source in one pass, and count what was skipped."""
         with self._watched(source) as advance:
-            if isinstance(source, EncodedSource):
-                for part in source.missing:
-                    self._warn_of_missing(part)
-                # Items are encoded while they are read, by the encoding's own workers.
-                reader = VectorReader(source, self.strict, self.verbose)
-                threads = min(self.engines.workers, THREADS)
-                scorer = scorer_for(control, self.seed)
-                sketches = sketch_blocks(
-                    reader.blocks(self.by), control, scorer, name=source.name, workers=threads
-                ).sketches(control, scorer)
-                problems = tuple(reader.problems[:LISTED])
-                done = Sketched(sketches, 1, reader.rows, source.unreadable, problems, source.missing)
-            else:
-                done = sketch_source(
-                    source,
-                    control,
-                    by=self.by,
-                    seed=self.seed,
-                    engine=self.engines.start(processes=much_text(source)),
-                    strict=self.strict,
-                    verbose=self.verbose,
-                    progress=advance,
-                    on_missing=self._warn_of_missing,
-                )
+            done = sketch_source(
+                source,
+                control,
+                by=self.by,
+                seed=self.seed,
+                engine=self.engines.start(processes=much_text(source)),
+                strict=self.strict,
+                verbose=self.verbose,
+                progress=advance,
+                on_missing=self._warn_of_missing,
+            )
         if not done.sketches:
             raise FileError(f"{source.path} has no item with a usable vector")
-        known, unknown = _skipped(source, done.unreadable, self.by)
+        known, unknown = source.skipped_by(self.by, done.unreadable)
         if not self.by:
             known[source.name]["unreadable"] += sum(part.rows or 0 for part in done.missing)
         for name, kinds in known.items():
@@ -411,15 +395,14 @@ class Run:
         problems: list[str] = []
         unreadable = 0
 
-        def read(part: Table | Partition) -> tuple[VectorReader, list[Any]]:
-            table = part.open() if isinstance(part, Partition) else part
-            reader = VectorReader(table, self.strict, self.verbose)
+        def read(part: Partition) -> tuple[VectorReader, list[Any]]:
+            reader = VectorReader(part.open(), self.strict, self.verbose)
             return reader, [block for block, _ in reader.blocks(None)]
 
         with self._watched(source) as advance:
-            for part in [source] if isinstance(source, EncodedSource) else partitions_of(source):
+            for part in partitions_of(source):
                 try:
-                    reader, blocks = retry(part, read) if isinstance(part, Partition) else read(part)
+                    reader, blocks = retry(part, read)
                 except DivscoreError as error:
                     if self.strict or isinstance(error, UnseenError) or not source.many:
                         raise
@@ -430,73 +413,24 @@ class Run:
                 vectors += blocks
                 problems += reader.problems
                 unreadable += reader.source.unreadable
-        for problem in problems[:LISTED] if self.verbose else ():
+        for problem in problems[:PROBLEMS_KEPT] if self.verbose else ():
             self.warn(problem)
         if not vectors:
             reason = f"; {missing[0].reason}" if missing else ""
             raise FileError(f"{source.path} has no row with a usable vector{reason}")
-        skipped = _skipped(source, unreadable, None)[0][source.name]
+        skipped = source.skipped_by(None, unreadable)[0][source.name]
         skipped["unreadable"] += sum(absent.rows or 0 for absent in missing)
         return np.concatenate(vectors), dict(skipped), missing
 
     @contextmanager
     def _watched(self, source: Table) -> Iterator[Callable[[int], None]]:
-        """Show the progress of vectors, or of items where these are encoded first."""
-        if not isinstance(source, EncodedSource):
-            warn_of_dividing(source.path, source.locations, self.warn)
-            with self.progress(source.name, source.rows) as advance:
-                yield advance
-            return
+        """Show progress, then what a person should know about the items."""
+        warn_of_dividing(source.path, source.locations, self.warn)
         with self.progress(source.name, source.rows) as advance:
-            source.on_items = advance
-            yield lambda rows: None
-        skipped, encoding = source.skipped(), source.encoding
-        total = source.encoded + source.items.unreadable
-        words = {**SKIPPED, "empty": "showed no face"} if encoding.name == "faces" else SKIPPED
-        kinds = [f"{number:,} {words[kind]}" for kind, number in skipped.items() if number]
-        if kinds:
-            hint = "" if self.verbose else " (--verbose lists them)"
-            encoded = total - sum(skipped.values())
-            self.warn(f"{source.path}: {encoded:,} of {total:,} items encoded; {', '.join(kinds)}{hint}")
-        if source.several:
-            kept = "all are counted" if SEVERAL in encoding.options else "the largest is counted"
-            self.warn(f"{source.path}: {source.several:,} images show more than one face; {kept}")
-        for problem in source.items.unlisted:
-            self.warn(f"{problem}; its images are missing from the result")
-        if source.items.other:
-            most = source.items.other.most_common(5)
-            listed = ", ".join(f"{number:,} {suffix or 'without suffix'}" for suffix, number in most)
-            self.warn(
-                f"{source.path}: these files were not read, as their formats are not supported: {listed}"
-            )
-        for trouble in encoding.troubles():
-            self.warn(trouble)
+            yield source.watch(advance)
+        for text in source.messages(self.verbose):
+            self.warn(text)
 
     def _warn_of_missing(self, part: MissingPart) -> None:
         rows = f" ({part.rows:,} rows)" if part.rows else ""
         self.warn(f"missing{rows}: {part.reason}")
-
-
-def _skipped(source: Table, unreadable: int, by: str | None) -> tuple[dict[str, Counter[str]], int]:
-    """Items without a vector by collection and kind, and how many belong to an unknown collection.
-
-    For a file of vectors these are rows that could not be read, and what `embed` noted in its metadata.
-    """
-    known: dict[str, Counter[str]] = {} if by else {source.name: Counter(unreadable=0, empty=0)}
-    if isinstance(source, EncodedSource):
-        for (kind, values), number in source.skips.items():
-            known.setdefault(values[0] if by else source.name, Counter())[kind] += number
-        unreadable = source.items.unreadable
-    else:
-        notes = [part.embedded for part in source.parts if part.embedded]
-        for note in notes:
-            by_name = note.skipped_by.get(by, {}) if by else {source.name: note.skipped}
-            if note.skipped_items != sum(sum(kinds.values()) for kinds in by_name.values()):
-                # Some are not attributed, so the counts of all collections would be too low.
-                return {}, unreadable + sum(note.skipped_items for note in notes)
-            for name, kinds in by_name.items():
-                known.setdefault(name, Counter()).update(kinds)
-    if by:
-        return known, unreadable
-    known[source.name]["unreadable"] += unreadable
-    return known, 0

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from divscore.control.controlset import ControlSet
 from divscore.errors import FileError, InputError
-from divscore.jobs.encode import EncodedSource, Encoding
+from divscore.jobs.encode import Encoding
 from divscore.sources.items import ItemBatch, Items
 from divscore.text import quoted
 
@@ -121,13 +121,13 @@ def encode(
     """Encode items; without an encoding by the default encoder and the user's cache."""
     with nullcontext(encoding) if encoding is not None else Encoding(cache=True) as used:
         used.fit(items)
-        source = EncodedSource(items, used, single=True)
-        source.on_items = progress or source.on_items
+        source = used.encode(items, single=True)
+        source.watch(progress or (lambda number: None))
         blocks = list(source)
         if not blocks:
             reasons = "; ".join(source.problems[:3]) or "there are none"
             raise FileError(f"{items.path}: no item could be encoded: {reasons}")
-        skipped = [values for (_, values), count in source.skips.items() for _ in range(count)]
+        skipped = list(source.skipped_values().elements())
         return LabelledData(
             items.name,
             np.concatenate([block.vectors for block in blocks]),

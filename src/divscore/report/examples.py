@@ -12,7 +12,6 @@ from divscore.errors import DivscoreError
 from divscore.jobs.encode import Encoding
 from divscore.jobs.pool import open_labelled
 from divscore.report.summary import Example, Examples
-from divscore.sources import Items
 from divscore.sources.pictures import decode, read_picture
 from divscore.text import printable
 
@@ -38,7 +37,7 @@ def find_examples(
     try:
         saved = is_control(path)
         source = None if saved else open_labelled(path, encoding, attribute, likely_column=column)
-        if not isinstance(source, Items):
+        if source is None or source.kind == "vectors":
             return Examples(
                 remark="The representatives cannot be shown: the control set has vectors and names, not the labelled "
                 "items. To show them, give the labelled folder or table itself as --control."

@@ -138,18 +138,18 @@ class NpzFile(Table):
             yield archive
 
     def _find_vectors(self) -> None:
-        self._column = self._choose("a table of items × dimensions")
-        self.rows, self.dimension = self._members[self._column].shape
+        self.column = self._choose("a table of items × dimensions")
+        self.rows, self.dimension = self._members[self.column].shape
         self._check_shape()
         for name in self._own:
             if self._members[name].shape != (self.rows,):
                 raise FileError(
                     f"{self.label}: member '{name}' has {self._members[name].shape[0]} entries for {self.rows} "
-                    f"vectors in '{self._column}'; expected one per vector"
+                    f"vectors in '{self.column}'; expected one per vector"
                 )
 
     def _blocks(self) -> Iterator[Block]:
-        request, vectors = self.request, self._column
+        request, vectors = self.request, self.column
         names = (vectors, *self._own) if request.vectors else self._own
         step = request.rows_within(self.dimension, self._members[vectors].dtype.itemsize if vectors else 4)
         # All members are streamed side by side, so only one block of each is in memory.

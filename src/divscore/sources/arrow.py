@@ -92,17 +92,17 @@ class ArrowTable(Table):
         self.rows = 0 if empty else self.rows
 
     def _find_vectors(self) -> None:
-        self._column = self._choose()
-        if not self._dimensions[self._column] and self.rows != 0:
+        self.column = self._choose()
+        if not self._dimensions[self.column] and self.rows != 0:
             with self.location.reading(self.format), self._file() as file:
-                self._peek(file, self._column)
-        self.dimension = self._dimensions[self._column]
+                self._peek(file, self.column)
+        self.dimension = self._dimensions[self.column]
         if not (self.rows == 0 and self.dimension and self._may_be_empty):
             self._check_shape()
 
     def _blocks(self) -> Iterator[Block]:
         request, own = self.request, self._own
-        vectors, pictures = self._column if request.vectors else None, request.pictures
+        vectors, pictures = self.column if request.vectors else None, request.pictures
         columns = list(dict.fromkeys([*own, *(name for name in (vectors, pictures) if name)]))
         first = request.piece.first if request.piece else 0
         names = _Names()

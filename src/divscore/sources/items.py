@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -14,8 +16,8 @@ from typing import Literal, Self
 from divscore.errors import FileError
 from divscore.sketch.missing import MissingPart
 from divscore.sources.pictures import IMAGE_SUFFIXES
-from divscore.sources.places import Location, files_in, folder_values, plain
-from divscore.sources.table import Piece, Table
+from divscore.sources.places import Location, UnseenError, files_in, folder_values, plain, unseen
+from divscore.sources.table import Table, check_here
 from divscore.text import public, quoted
 
 RUN = 1024  # pictures in a batch
@@ -23,6 +25,7 @@ RUN_OF_TABLE = 4096
 RUN_OF_PICTURES = 64  # in the table itself, so that few are in memory
 COLUMNS = {"file": "text", "folder": "text"}  # of pictures that are files
 IDENTITY = "id"
+KEY_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ class Items:
         self.table: Table | None = None  # that the items are in, and the column
         self.column = ""
         self.before = 0  # rows of the tables before these
+        self.size = 0  # bytes of the table when the items were divided
 
     def __iter__(self) -> Iterator[ItemBatch]:
         raise NotImplementedError
@@ -89,10 +93,13 @@ class Items:
             for start in range(0, len(batch), rows):
                 yield PictureRun(self, batch.slice(start, start + rows))
 
-    @property
-    def piece(self) -> Piece | None:
-        """The run of rows that these are, if they are not all of a table."""
-        return self.table.request.piece if self.table is not None else None
+    def version(self) -> tuple[object, ...]:
+        """What changes with the content of a run of `divided`."""
+        raise NotImplementedError
+
+    def check_visible(self) -> None:
+        """Refuse a run of `divided` that this machine does not see, or that has changed since it was divided."""
+        raise NotImplementedError
 
     @property
     def readable(self) -> list[str]:
@@ -117,6 +124,30 @@ class PictureRun(Items):
 
     def __iter__(self) -> Iterator[ItemBatch]:
         yield self.batch
+
+    def version(self) -> tuple[object, ...]:
+        """Names, sizes and times of the pictures."""
+        return self.extra, list(self.batch.ids), [_picture_version(each) for each in self.batch.contents]
+
+    def check_visible(self) -> None:
+        """A single picture may have been removed; if none is here, this machine does not see the folder."""
+        paths = [each for each in self.batch.contents if isinstance(each, str) and "://" not in each]
+        if paths and not any(map(os.path.exists, paths)):
+            raise UnseenError(unseen(paths[0]))
+
+
+def _picture_version(content: str | bytes) -> str:
+    if isinstance(content, str) and "://" not in content:
+        with suppress(OSError, ValueError):
+            about = os.stat(content)
+            return f"{about.st_size} {about.st_mtime_ns}"
+    return fingerprint(content).hex()
+
+
+def fingerprint(content: str | bytes) -> bytes:
+    """Digest of a text or a picture: the key of the cache."""
+    data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    return hashlib.blake2b(data, digest_size=KEY_BYTES).digest()
 
 
 def is_picture(name: str) -> bool:
@@ -213,12 +244,23 @@ class TableItems(Items):
         for part in self.table.parts:
             pieces = part.pieces(rows)
             for piece in pieces if len(pieces) > 1 else [None]:
-                other, table = copy(self), part.copied(part.location.anywhere).select(piece=piece)
+                other, table = copy(self), part.anywhere().select(piece=piece)
                 other.path = f"{part.label}, {piece}" if piece else part.label
                 other._read(table, self.extra)
-                other.before = before
+                other.before, other.size = before, part.location.size()
                 yield other
             before += part.rows or sum(piece.rows or 0 for piece in pieces)
+
+    def version(self) -> tuple[object, ...]:
+        """Name, size and time of the file, and which of its rows and columns these are."""
+        location = self.locations[0]
+        piece = str(self.table.request.piece)
+        return location.name, *location.version(), self.column, self.extra, piece, self.before
+
+    def check_visible(self) -> None:
+        """The file must have the size that it had when the items were divided."""
+        for location in self.locations:
+            check_here(location, self.size)
 
     def _read(self, table: Table, extra: Sequence[str]) -> None:
         self.extra = tuple(dict.fromkeys(extra))

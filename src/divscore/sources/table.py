@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import PurePath
@@ -139,9 +140,10 @@ class Table:
         self.missing: tuple[MissingPart, ...] = ()
         self.folder_values: dict[str, str] = {}  # requested columns that the names of its folders add
         self.number_columns: list[str] = []  # columns that together are the vector
+        self.noun = "items"  # what a row is; vectors do not say what they were made from
         self.unreadable = 0
         self.problems: list[str] = []
-        self._column = ""  # of vectors
+        self.column = ""  # of vectors
         self._head: dict[str, list[str]] = {}
 
     def opened(self) -> Self:
@@ -152,16 +154,21 @@ class Table:
 
     def select(self, **changes: Any) -> Self:
         """The same table, with other fields of its `Request`; nothing is opened again."""
-        other = self.copied(self.location)
+        other = copy(self)
         other.request = replace(self.request, **changes)
         other.unreadable, other.problems = 0, []
         other._plan()
         return other
 
-    def copied(self, location: Location) -> Self:
-        """The same table under another address."""
-        other = object.__new__(type(self))  # not copy(), which would drop what is not pickled
-        other.__dict__.update(self.__dict__, location=location)
+    def __copy__(self) -> Self:
+        other = object.__new__(type(self))  # the usual way would drop what is not pickled
+        vars(other).update(vars(self))
+        return other
+
+    def anywhere(self) -> Self:
+        """The same table for a process that works in another folder."""
+        other = copy(self)
+        other.location = self.location.anywhere
         return other
 
     def __iter__(self) -> Iterator[Block]:
@@ -188,9 +195,47 @@ class Table:
         return (self,)
 
     @property
+    def table(self) -> Table | None:
+        """The table that the rows are in: this one, but for items."""
+        return self
+
+    @property
     def locations(self) -> list[Location]:
         """Where its files are."""
         return [part.location for part in self.parts]
+
+    @property
+    def folder_columns(self) -> set[str]:
+        """Requested columns that the names of its folders add, for all of its files."""
+        return set.intersection(*(set(part.folder_values) for part in self.parts))
+
+    def watch(self, advance: Callable[[int], None]) -> Callable[[int], None]:
+        """Say where progress goes; returns what to call with the number of rows that were read."""
+        return advance
+
+    def skipped_values(self) -> Counter[tuple[str, ...]]:
+        """Items that could not be encoded in the last iteration, by the values of the extra columns."""
+        return Counter()
+
+    def messages(self, verbose: bool) -> list[str]:
+        """What a person should know about the last iteration."""
+        return []
+
+    def skipped_by(self, by: str | None, unreadable: int) -> tuple[dict[str, Counter[str]], int]:
+        """Items without a vector by collection and kind, and how many belong to an unknown collection.
+
+        Here these are the rows that could not be read, and what `embed` noted in the metadata of its files.
+        """
+        known: dict[str, Counter[str]] = {} if by else {self.name: Counter(unreadable=unreadable, empty=0)}
+        notes = [part.embedded for part in self.parts if part.embedded]
+        for note in notes:
+            by_name = note.skipped_by.get(by, {}) if by else {self.name: note.skipped}
+            if note.skipped_items != sum(sum(kinds.values()) for kinds in by_name.values()):
+                # Some are not attributed, so the counts of all collections would be too low.
+                return {}, unreadable + sum(note.skipped_items for note in notes)
+            for name, kinds in by_name.items():
+                known.setdefault(name, Counter()).update(kinds)
+        return known, unreadable if by else 0
 
     def head(self, name: str) -> list[str]:
         """The first cells of a column of text."""
@@ -425,7 +470,7 @@ def check_here(location: Location, size: int) -> None:
 def partitions_of(source: Table) -> Iterator[Partition]:
     """Divide a source into partitions: file by file, each from its start to its end."""
     for part in source.parts:
-        table, size = part.copied(part.location.anywhere), part.location.size()
+        table, size = part.anywhere(), part.location.size()
         pieces = part.pieces()
         if len(pieces) < 2:
             yield Partition(table, size)

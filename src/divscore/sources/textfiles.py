@@ -128,8 +128,8 @@ class JsonLinesFile(_RecordFile):
                         self._lengths[name] = len(value)
 
     def _find_vectors(self) -> None:
-        self._column = self._choose()
-        self.dimension = self._lengths[self._column]
+        self.column = self._choose()
+        self.dimension = self._lengths[self.column]
 
     def _row(self, text: bytes) -> Row | str:
         record, vector = _parsed(text), NO_VECTOR
@@ -138,9 +138,9 @@ class JsonLinesFile(_RecordFile):
         if not isinstance(record, dict):
             return f"is a JSON {type(record).__name__}, not an object"
         if self.request.vectors:
-            if self._column not in record:
-                return f"has no field '{self._column}'"
-            read = _vector(record[self._column], self.dimension)
+            if self.column not in record:
+                return f"has no field '{self.column}'"
+            read = _vector(record[self.column], self.dimension)
             if isinstance(read, str):
                 return read
             vector = read
@@ -230,8 +230,8 @@ class DelimitedFile(Table):
 
     def _find_vectors(self) -> None:
         self.number_columns = self._numbers(NAMES_OF_ROWS)
-        self._column = "" if self.number_columns else self._choose(EXPECTED)
-        self.dimension = len(self.number_columns) or self._lengths[self._column]
+        self.column = "" if self.number_columns else self._choose(EXPECTED)
+        self.dimension = len(self.number_columns) or self._lengths[self.column]
 
     def pieces(self, rows: int | None = None) -> list[Piece]:
         """Runs of records."""
@@ -239,7 +239,7 @@ class DelimitedFile(Table):
 
     def _blocks(self) -> Iterator[Block]:
         request, own = self.request, self._own
-        columns = [*(self.number_columns or [self._column]), *own] if request.vectors else list(own)
+        columns = [*(self.number_columns or [self.column]), *own] if request.vectors else list(own)
         with self.location.reading("CSV"):
             # For pyarrow no columns would mean all of them.
             for numbers, batch in self._numbered(columns or list(self.columns)[:1]):
@@ -286,7 +286,7 @@ class DelimitedFile(Table):
     def _vectors(self, batch: Any) -> tuple[NDArray[Any], dict[int, str]]:
         """Vectors of the batch's good rows, and what is wrong with the others."""
         if not self.number_columns:
-            return _from_lists(batch.column(self._column).to_pylist(), self.dimension)
+            return _from_lists(batch.column(self.column).to_pylist(), self.dimension)
         vectors = np.empty((batch.num_rows, self.dimension))
         reasons: dict[int, str] = {}
         for position, name in enumerate(self.number_columns):

@@ -462,13 +462,12 @@ def test_nothing_large_travels(engine: ClusterEngine, wide_control: ControlSet, 
 
     from divscore.jobs.sketching import sketch_partition
     from divscore.sketch.scorer import scorer_for
-    from divscore.sources.table import partitions_of
 
     for at in range(2):
         rng = np.random.default_rng(at)
         np.save(tmp_path / f"{at}.npy", rng.standard_normal((FEW, DIMENSION), dtype=np.float32))
     work = partial(sketch_partition, scorer_for(wide_control), "x", None, False, False)
-    parts = list(partitions_of(open_table(str(tmp_path / "*.npy"))))
+    parts = list(open_table(str(tmp_path / "*.npy")).divided())
     results = [found for _, found in engine.map(work, parts)]
     vectors = FEW * DIMENSION * 4
     assert len(pickle.dumps(work)) < vectors / 10

@@ -40,7 +40,6 @@ from divscore.sketch.scorer import scorer_for
 from divscore.sources import arrays, cuts, open_table
 from divscore.sources import arrow as ipc
 from divscore.sources import arrow as tables
-from divscore.sources.table import partitions_of
 
 
 @pytest.fixture
@@ -83,13 +82,13 @@ def test_what_cannot_be_sent_is_told(control: ControlSet, processes: Engine, tmp
 def test_partitions_are_the_file_in_order(tmp_path: Path, form: str) -> None:
     write(tmp_path / f"a.{form}", matrix(1))
     source = opened(tmp_path, form)
-    parts = list(partitions_of(source))
+    parts = list(source.divided())
     assert (len(parts) > 3) == (form != "npz")
     again = pickle.loads(pickle.dumps(parts))
-    read = np.concatenate([block.vectors for part in again for block in part.open()])
+    read = np.concatenate([block.vectors for part in again for block in part])
     np.testing.assert_array_equal(read, np.concatenate([block.vectors for block in source]))
     if form != "npz":
-        assert [part.rows for part in parts] == [sum(len(b.vectors) for b in part.open()) for part in parts]
+        assert [part.rows for part in parts] == [sum(len(b.vectors) for b in part) for part in parts]
 
 
 @given(rows=st.integers(1, 400), group=st.integers(1, 90), least=st.integers(1, 120))
@@ -101,9 +100,9 @@ def test_row_groups_are_gathered_whatever_their_size(rows: int, group: int, leas
         path = Path(folder) / "a.parquet"
         vectors = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2)
         pq.write_table(pa.table({"embedding": list(vectors)}), path, row_group_size=group)
-        parts = list(partitions_of(open_table(path)))
+        parts = list(open_table(path).divided())
         assert all((part.rows or 0) >= min(least, rows) for part in parts[:-1])
-        read = [block.vectors for part in parts for block in part.open()]
+        read = [block.vectors for part in parts for block in part]
         np.testing.assert_array_equal(np.concatenate(read), vectors)
 
 
@@ -135,7 +134,7 @@ def test_threads_and_processes_agree_with_one_thread_to_the_bit(
 def test_threads_share_the_blocks_of_a_single_partition(tmp_path: Path, control: ControlSet) -> None:
     write(tmp_path / "a.npy", matrix(3, 5000))
     source = open_table(tmp_path / "a.npy", batch_rows=64)
-    assert len(list(partitions_of(source))) == 1
+    assert len(list(source.divided())) == 1
     wanted = fingerprints(sketch_source(source, control), control)
     assert fingerprints(sketch_source(source, control, workers=3), control) == wanted
 
@@ -335,10 +334,10 @@ def test_when_nothing_can_be_read_that_is_an_error(damaged: Path, control: Contr
 def test_a_file_that_changes_meanwhile_is_told(tmp_path: Path, control: ControlSet) -> None:
     for at in range(2):
         write(tmp_path / f"{at}.npy", matrix(at))
-    parts = list(partitions_of(open_table(str(tmp_path / "*.npy"))))
+    parts = list(open_table(str(tmp_path / "*.npy")).divided())
     write(tmp_path / "1.npy", matrix(1, 100))
     with pytest.raises(FileError, match="when the work was planned"):
-        parts[1].open()
+        parts[1].check_visible()
     (tmp_path / "1.npy").unlink()
     with pytest.raises(FileError, match="every worker must see the files under the same path"):
-        parts[1].open()
+        parts[1].check_visible()

@@ -111,13 +111,12 @@ def test_only_the_columns_that_are_needed_are_fetched(server: Counting, tmp_path
 def test_a_range_of_rows_is_fetched_alone(
     server: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from divscore.sources.table import partitions_of
 
     monkeypatch.setattr(arrays, "PIECE_ROWS", 1000)
     np.save(tmp_path / "a.npy", np.random.default_rng(0).normal(size=(10_000, 16)))
-    parts = list(partitions_of(open_table(upload(tmp_path / "a.npy", "rows/a.npy"))))
+    parts = list(open_table(upload(tmp_path / "a.npy", "rows/a.npy")).divided())
     server.reset()
-    read = np.concatenate([block.vectors for block in parts[7].open()])
+    read = np.concatenate([block.vectors for block in parts[7]])
     np.testing.assert_array_equal(read, np.load(tmp_path / "a.npy")[7000:8000])
     assert server.bytes < 1.3 * read.nbytes
 

@@ -19,7 +19,6 @@ from divscore.errors import FileError, InputError
 from divscore.jobs.sketching import sketch_source
 from divscore.sources import Table, arrays, arrow, open_table
 from divscore.sources.recognise import Files, tables_in
-from divscore.sources.table import partitions_of
 
 VECTORS = np.random.default_rng(3).standard_normal((60, 4), dtype=np.float32)
 FEEDS = [f"feed {row % 3}" for row in range(60)]
@@ -64,7 +63,7 @@ def test_a_table_in_memory_is_like_a_file(thing: Any, monkeypatch: pytest.Monkey
     assert (source.kind, source.rows, source.name) == ("vectors", 60, "collection")
     np.testing.assert_array_equal(rows_of(source), VECTORS)
     assert [text for block in source for text in block.values["feed"]] == FEEDS
-    sent = [pickle.loads(pickle.dumps(each)).open() for each in partitions_of(source)]
+    sent = [pickle.loads(pickle.dumps(each)) for each in source.divided()]
     assert [each.rows for each in sent] == [25, 25, 10]
     np.testing.assert_array_equal(np.concatenate([rows_of(each) for each in sent]), VECTORS)
     assert [text for each in sent for block in each for text in block.values["feed"]] == FEEDS
@@ -83,11 +82,9 @@ def test_an_array_is_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrays, "PIECE_ROWS", 25)
     source = sources.open(VECTORS)
     assert (source.kind, source.rows, source.dimension) == ("vectors", 60, 4)
-    sent = [pickle.dumps(each) for each in partitions_of(source)]
+    sent = [pickle.dumps(each) for each in source.divided()]
     assert max(map(len, sent)) < VECTORS.nbytes + 2000
-    np.testing.assert_array_equal(
-        np.concatenate([rows_of(pickle.loads(each).open()) for each in sent]), VECTORS
-    )
+    np.testing.assert_array_equal(np.concatenate([rows_of(pickle.loads(each)) for each in sent]), VECTORS)
 
 
 def test_an_iterable_of_arrays_is_vectors() -> None:
@@ -133,9 +130,9 @@ def test_a_parquet_file_is_opened_once_to_plan_and_once_to_read(
     )
     assert set(sketch_source(source, control, by="feed").sketches) == set(FEEDS)
     assert opens["a.parquet"] == 2
-    worker = pickle.loads(pickle.dumps(next(partitions_of(source))))
+    worker = pickle.loads(pickle.dumps(next(iter(source.divided()))))
     opens.clear()
-    np.testing.assert_array_equal(rows_of(worker.open()), VECTORS)
+    np.testing.assert_array_equal(rows_of(worker), VECTORS)
     assert opens["a.parquet"] == 1
 
 

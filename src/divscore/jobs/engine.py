@@ -59,6 +59,9 @@ class Engine:
         self._executor = executor
         self._own: ThreadPoolExecutor | ProcessPool | None = None
         self._cancel = Cancel()
+        self.own = executor is None  # the workers belong to this engine and end with it
+        self.inline = self.own and self.workers == 1  # all work is done in this thread
+        self.local = self.own and (self.inline or not processes)  # in this process
         if executor is not None and self.workers == 1:
             self.workers = int(getattr(executor, "_max_workers", 0)) or os.cpu_count() or 1
 
@@ -83,21 +86,6 @@ class Engine:
         self._cancel.request()  # a thread cannot be killed
         Engine.close(self)
         self._cancel = Cancel()
-
-    @property
-    def inline(self) -> bool:
-        """Whether all work is done in this thread."""
-        return self.workers == 1 and self._executor is None
-
-    @property
-    def local(self) -> bool:
-        """Whether all work is done in this process."""
-        return self.inline or (self._executor is None and not self.processes)
-
-    @property
-    def own(self) -> bool:
-        """Whether the workers belong to this engine and end with it."""
-        return self._executor is None
 
     def map(
         self,

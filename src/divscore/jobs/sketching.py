@@ -29,7 +29,7 @@ from divscore.sources import open as open_collection
 from divscore.sources.cuts import divisible
 from divscore.sources.manifest import ENCODER_KEY
 from divscore.sources.places import WHOLE, Location, UnseenError
-from divscore.sources.table import PROBLEMS_KEPT, Partition, Table, Texts, partitions_of
+from divscore.sources.table import PROBLEMS_KEPT, Table, Texts
 from divscore.text import named
 
 PATH = (str, os.PathLike)
@@ -95,7 +95,7 @@ def sketch_source(
     on_missing : callable
         Called with each missing file or part, as soon as it is known.
     """
-    scorer, partitions = scorer_for(control, seed), list(partitions_of(source))
+    scorer, partitions = scorer_for(control, seed), list(source.divided())
     sketches = Sketches(Origin.of(control, seed))
     rows = unreadable = 0
     problems: list[str] = []
@@ -110,7 +110,7 @@ def sketch_source(
         work = partial(
             sketch_partition, scorer, source.name, by, strict, verbose, seen=known_rows, part_of=part_of
         )
-        results: Iterable[tuple[Partition, Partial]]
+        results: Iterable[tuple[Table, Partial]]
         here = used.inline or source.here_only or (used.own and len(partitions) == 1)
         if here:
             # Blocks of a single partition are shared among threads, which does not change the result.
@@ -130,7 +130,7 @@ def sketch_source(
             if result.failed is not None:
                 if strict or result.fatal or not source.many:
                     raise FileError(result.failed)
-                missing.append(MissingPart(partition.label, result.failed, partition.rows))
+                missing.append(MissingPart(str(partition), result.failed, partition.rows))
                 on_missing(missing[-1])
                 continue
             rows += result.rows
@@ -170,7 +170,7 @@ def sketch_partition(
     by: str | None,
     strict: bool,
     verbose: bool,
-    partition: Partition,
+    partition: Table,
     *,
     seen: int = 0,
     part_of: Sketches | None = None,
@@ -184,12 +184,14 @@ def sketch_partition(
     if (partition.rows or MOST_PART_ROWS) >= MOST_PART_ROWS:
         part_of = None
 
-    def read(partition: Partition) -> Partial:
+    def read(partition: Table) -> Partial:
         # The first scorer that reaches a process is kept for all tasks, with everything computed from it.
         shared = shared_scorer(scorer)
-        reader = VectorReader(partition.open(LARGE_BLOCK if by is not None else 0), strict, verbose)
+        table = partition.select(
+            block_bytes=LARGE_BLOCK if by is not None else 0, unusable=_unusable(strict, verbose)
+        )
         sketches = sketch_blocks(
-            reader.blocks(by),
+            _with_names(table, by),
             shared.control,
             shared,
             name=name,
@@ -198,22 +200,21 @@ def sketch_partition(
             part_of=part_of,
             progress=progress,
         )
-        return Partial(
-            sketches, reader.rows, reader.source.unreadable, tuple(reader.problems[:PROBLEMS_KEPT])
-        )
+        return Partial(sketches, table.read, table.unreadable, tuple(table.problems))
 
     try:
         return retry(partition, read)
     except DivscoreError as error:
-        if partition.table.here_only:
+        if partition.here_only:
             raise
         return Partial(failed=str(error), fatal=isinstance(error, UnseenError))
 
 
-def retry(partition: Partition, read: Callable[[Partition], R]) -> R:
-    """Read a partition; a remote one is tried again after an error, and its local copy is removed."""
+def retry(partition: Table, read: Callable[[Table], R]) -> R:
+    """Read a run of `divided`; a remote one is tried again after an error, and its local copy is removed."""
     for attempt in range(ATTEMPTS):
         try:
+            partition.check_visible()
             return read(partition)
         except DivscoreError as error:
             lasting = isinstance(error, UnseenError) or not partition.location.remote
@@ -225,45 +226,19 @@ def retry(partition: Partition, read: Callable[[Partition], R]) -> R:
     raise AssertionError
 
 
-class VectorReader:
-    """Reads the blocks of a table and, if strict or verbose, looks for rows that will be skipped."""
+def _unusable(strict: bool, verbose: bool) -> str:
+    return "refuse" if strict else "list" if verbose else ""
 
-    def __init__(self, source: Table, strict: bool, verbose: bool) -> None:
-        self.source = source
-        self.strict, self.verbose = strict, verbose
-        self.rows = 0
-        self._unusable: list[str] = []
 
-    @property
-    def problems(self) -> list[str]:
-        """Messages about rows that could not be read or used."""
-        return [*self.source.problems, *self._unusable]
-
-    def blocks(self, by: str | None) -> Iterator[tuple[Any, Coded | None]]:
-        """Vectors of each block, and the names and codes of their collections."""
-        piece = self.source.request.piece
-        first = piece.first if piece else 0
-        for block in self.source:
-            if self.strict or self.verbose:
-                start = first + self.rows
-                numbers = block.numbers or range(start, start + len(block.vectors))
-                finite = np.isfinite(block.vectors).all(axis=1)
-                for at in np.flatnonzero(~finite | ~block.vectors.any(axis=1)).tolist():
-                    kind = "only zeros" if finite[at] else "NaN or infinite numbers"
-                    message = f"{self.source.path}, row {numbers[at]}: the vector has {kind}"
-                    if self.strict:
-                        raise FileError(
-                            f"{message}; fix or remove it, or leave out --strict to skip such rows"
-                        )
-                    if len(self._unusable) < PROBLEMS_KEPT:
-                        self._unusable.append(message)
-            self.rows += len(block.vectors)
-            if by is None:
-                yield block.vectors, None
-            else:
-                values = block.values[by]
-                texts = values if isinstance(values, Texts) else Texts.of(values)
-                yield block.vectors, (texts.names, texts.codes)
+def _with_names(table: Table, by: str | None) -> Iterator[tuple[Any, Coded | None]]:
+    """Vectors of each block, and the names and codes of their collections."""
+    for block in table:
+        if by is None:
+            yield block.vectors, None
+        else:
+            values = block.values[by]
+            texts = values if isinstance(values, Texts) else Texts.of(values)
+            yield block.vectors, (texts.names, texts.codes)
 
 
 def check_sendable(control: ControlSet) -> None:
@@ -395,24 +370,24 @@ class Run:
         problems: list[str] = []
         unreadable = 0
 
-        def read(part: Partition) -> tuple[VectorReader, list[Any]]:
-            reader = VectorReader(part.open(), self.strict, self.verbose)
-            return reader, [block for block, _ in reader.blocks(None)]
+        def read(part: Table) -> tuple[Table, list[Any]]:
+            table = part.select(unusable=_unusable(self.strict, self.verbose))
+            return table, [block.vectors for block in table]
 
         with self._watched(source) as advance:
-            for part in partitions_of(source):
+            for part in source.divided():
                 try:
-                    reader, blocks = retry(part, read)
+                    table, blocks = retry(part, read)
                 except DivscoreError as error:
                     if self.strict or isinstance(error, UnseenError) or not source.many:
                         raise
-                    missing.append(MissingPart(part.label, str(error), part.rows))
+                    missing.append(MissingPart(str(part), str(error), part.rows))
                     self._warn_of_missing(missing[-1])
                     continue
-                advance(reader.rows)
+                advance(table.read)
                 vectors += blocks
-                problems += reader.problems
-                unreadable += reader.source.unreadable
+                problems += table.problems
+                unreadable += table.unreadable
         for problem in problems[:PROBLEMS_KEPT] if self.verbose else ():
             self.warn(problem)
         if not vectors:

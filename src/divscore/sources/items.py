@@ -17,7 +17,7 @@ from divscore.errors import FileError
 from divscore.sketch.missing import MissingPart
 from divscore.sources.pictures import IMAGE_SUFFIXES
 from divscore.sources.places import Location, UnseenError, files_in, folder_values, plain, unseen
-from divscore.sources.table import Table, check_here
+from divscore.sources.table import Table
 from divscore.text import public, quoted
 
 RUN = 1024  # pictures in a batch
@@ -73,7 +73,6 @@ class Items:
         self.table: Table | None = None  # that the items are in, and the column
         self.column = ""
         self.before = 0  # rows of the tables before these
-        self.size = 0  # bytes of the table when the items were divided
 
     def __iter__(self) -> Iterator[ItemBatch]:
         raise NotImplementedError
@@ -247,7 +246,7 @@ class TableItems(Items):
                 other, table = copy(self), part.anywhere().select(piece=piece)
                 other.path = f"{part.label}, {piece}" if piece else part.label
                 other._read(table, self.extra)
-                other.before, other.size = before, part.location.size()
+                other.before = before
                 yield other
             before += part.rows or sum(piece.rows or 0 for piece in pieces)
 
@@ -258,9 +257,8 @@ class TableItems(Items):
         return location.name, *location.version(), self.column, self.extra, piece, self.before
 
     def check_visible(self) -> None:
-        """The file must have the size that it had when the items were divided."""
-        for location in self.locations:
-            check_here(location, self.size)
+        """Those of the table."""
+        self.table.check_visible()
 
     def _read(self, table: Table, extra: Sequence[str]) -> None:
         self.extra = tuple(dict.fromkeys(extra))

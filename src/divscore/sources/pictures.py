@@ -6,6 +6,7 @@ import io
 import os
 import stat
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -93,25 +94,51 @@ def decode(data: bytes, *, enough: int = 0) -> NDArray[np.uint8]:
     The EXIF orientation is applied, and transparency becomes white. With `enough`, the picture may be smaller than
     stored as long as its shorter side keeps that many pixels.
     """
-    from PIL.Image import DecompressionBombError, DecompressionBombWarning
+    from PIL import Image
 
     form = _form(data)
     try:
-        picture = _open(data, form, enough)
-        picture.load()
-        return np.asarray(_upright(_rgb(_reduced(_plain(picture), enough)), picture))
+        stored = _open(data, form, enough)
+        stored.load()
+        picture: Image.Image = stored
+        # One of the forms that can be averaged: L, RGB or RGBA.
+        if stored.mode in WIDE_GREY or stored.mode.startswith("I;16"):
+            picture = _narrow(stored)
+        elif stored.has_transparency_data:
+            picture = stored.convert("RGBA")
+        elif stored.mode not in ("L", "RGB"):
+            picture = stored.convert("L" if stored.mode == "1" else "RGB")
+        times = min(picture.size) // enough if enough else 1
+        if times > 1:
+            picture = picture.reduce(times)
+        if picture.mode == "RGBA":
+            ground = Image.new("RGB", picture.size, "white")
+            ground.paste(picture, mask=picture.getchannel("A"))
+            picture = ground
+        picture = picture.convert("RGB")
+        # Not ImageOps.exif_transpose: a converted picture has lost the tags of its TIFF file, and the stored one would
+        # be turned at full size, before it is reduced, which takes memory and gives other pixels.
+        turn = None
+        with suppress(Exception):  # damaged metadata of a picture that is whole
+            turn = TRANSPOSED.get(stored.getexif().get(ORIENTATION, 1))
+        return np.asarray(picture if turn is None else picture.transpose(Image.Transpose(turn)))
     except UnreadablePicture:
         raise
     except MemoryError:
         raise UnreadablePicture("does not fit into memory") from None
-    except (DecompressionBombError, DecompressionBombWarning) as error:  # known to GIF and WebP only
+    except (
+        Image.DecompressionBombError,
+        Image.DecompressionBombWarning,
+    ) as error:  # known to GIF and WebP only
         raise UnreadablePicture(
             f"has more pixels than the limit of {FEWER_PIXELS // MILLION} million"
         ) from error
     except Exception as error:  # Pillow's readers raise nearly anything on damaged files
-        raise UnreadablePicture(
-            "is cut off" if _ended(error) else "is damaged or of an unusual kind"
-        ) from error
+        ends = (EOFError, IndexError, struct.error)
+        ended = (
+            isinstance(error, ends) or isinstance(error.__cause__, ends) or "truncated" in str(error).lower()
+        )
+        raise UnreadablePicture("is cut off" if ended else "is damaged or of an unusual kind") from error
 
 
 def _form(data: bytes) -> str:
@@ -153,46 +180,25 @@ def _open(data: bytes, form: str, enough: int) -> ImageFile:
             picture.draft(None, (enough, enough))
     if isinstance(picture, TiffImagePlugin.TiffImageFile):
         tile = (picture.tag_v2.get(TILE_WIDTH, 1), picture.tag_v2.get(TILE_HEIGHT, 1))
-        _check_pixels(tile, FEWER_PIXELS)  # a tile may exceed the picture
+        _check(tile, FEWER_PIXELS, least=0)  # a tile may exceed the picture
     _check(picture.size, FEWER_PIXELS if form in ("GIF", "TIFF") else MAX_PIXELS)
     return picture
 
 
-def _check(size: tuple[Any, ...], most: int) -> None:
-    short, long = min(size), max(size)
-    if short < MIN_SIDE:
-        raise UnreadablePicture(
-            f"has {size[0]:,} × {size[1]:,} pixels; expected at least {MIN_SIDE} on each side"
-        )
-    _check_pixels(size, most)
-    if long > MAX_RATIO * short:
-        raise UnreadablePicture(
-            f"is more than {MAX_RATIO} times as long as wide ({size[0]:,} × {size[1]:,} pixels)"
-        )
-
-
-def _check_pixels(size: tuple[Any, ...], most: int) -> None:
+def _check(size: tuple[Any, ...], most: int, least: int = MIN_SIDE) -> None:
+    pixels = f"{size[0]:,} × {size[1]:,} pixels"
+    if min(size) < least:
+        raise UnreadablePicture(f"has {pixels}; expected at least {least} on each side")
     if size[0] * size[1] > most:
-        raise UnreadablePicture(
-            f"has {size[0]:,} × {size[1]:,} pixels, more than the limit of {most // MILLION} million"
-        )
+        raise UnreadablePicture(f"has {pixels}, more than the limit of {most // MILLION} million")
+    if least and max(size) > MAX_RATIO * min(size):
+        raise UnreadablePicture(f"is more than {MAX_RATIO} times as long as wide ({pixels})")
 
 
 def _in_one_pass(photo: Any, data: bytes, end: int) -> bool:
     """Whether the first scan has all layers: the decoder keeps a JPEG of several scans whole, at full size."""
     start = end - 8 - 2 * int(photo.layers)
     return "progressive" not in photo.info and data[start : start + 2] == b"\xff\xda"
-
-
-def _plain(picture: Image) -> Image:
-    """One of the forms that can be averaged: L, RGB or RGBA."""
-    if picture.mode in WIDE_GREY or picture.mode.startswith("I;16"):
-        return _narrow(picture)
-    if picture.has_transparency_data:
-        return picture.convert("RGBA")
-    if picture.mode in ("L", "RGB"):
-        return picture
-    return picture.convert("L" if picture.mode == "1" else "RGB")
 
 
 def _narrow(picture: Image) -> Image:
@@ -206,37 +212,3 @@ def _narrow(picture: Image) -> Image:
     if values.dtype.kind == "f" or least < 0 or largest > 0xFFFF:
         values = (values.astype(np.float64) - least) / ((largest - least) or 1.0) * 0xFFFF
     return Image.fromarray((values.astype(np.uint16) >> 8).astype(np.uint8))
-
-
-def _reduced(picture: Image, enough: int) -> Image:
-    times = min(picture.size) // enough if enough else 1
-    return picture.reduce(times) if times > 1 else picture
-
-
-def _rgb(picture: Image) -> Image:
-    from PIL import Image
-
-    if picture.mode != "RGBA":
-        return picture.convert("RGB")
-    ground = Image.new("RGB", picture.size, "white")
-    ground.paste(picture, mask=picture.getchannel("A"))
-    return ground
-
-
-def _upright(picture: Image, stored: ImageFile) -> Image:
-    # Not ImageOps.exif_transpose: a converted picture has lost the tags of its TIFF file, and the stored one would be
-    # turned at full size, before it is reduced, which takes memory and gives other pixels.
-    from PIL import Image
-
-    try:
-        orientation = stored.getexif().get(ORIENTATION, 1)
-    except Exception:  # damaged metadata of a picture that is whole
-        return picture
-    turn = TRANSPOSED.get(orientation)
-    return picture if turn is None else picture.transpose(Image.Transpose(turn))
-
-
-def _ended(error: BaseException) -> bool:
-    """Whether the reader met the end of the data too early."""
-    ends = (EOFError, IndexError, struct.error)
-    return "truncated" in str(error).lower() or isinstance(error, ends) or isinstance(error.__cause__, ends)

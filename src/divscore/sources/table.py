@@ -1,4 +1,4 @@
-"""Table: vectors and columns of a file or object, a few megabytes at a time; Partition: a part for a worker."""
+"""Table: vectors and columns of a file or object, a few megabytes at a time."""
 
 from __future__ import annotations
 
@@ -101,6 +101,7 @@ class Request:
     pictures: str | None = None
     piece: Piece | None = None
     peek: bool = True  # read the first cells of texts while the file is open
+    unusable: Literal["", "list", "refuse"] = ""  # vectors of zeros, and with NaN, which a sketch skips
 
     def rows_within(self, dimension: int, itemsize: int = 8) -> int:
         """Rows in a block that keeps memory small whatever the dimension; a block has float32 at least."""
@@ -118,7 +119,8 @@ class Table:
 
     `opened` opens the file once. `select` then says what an iteration yields, and opens nothing: `columns` maps each
     column to its kind ("vector", "text", "number", "bool", …), `rows` is None where the format does not say.
-    `unreadable` and `problems` describe the last iteration: how many rows were skipped, and the first messages.
+    `read`, `unreadable` and `problems` describe the last iteration: how many rows were read and skipped, and the first
+    messages.
     `missing` are files that could not be read, now or when `embed` wrote this one.
     """
 
@@ -141,7 +143,9 @@ class Table:
         self.folder_values: dict[str, str] = {}  # requested columns that the names of its folders add
         self.number_columns: list[str] = []  # columns that together are the vector
         self.noun = "items"  # what a row is; vectors do not say what they were made from
+        self.size = 0  # bytes of the file when it was divided
         self.unreadable = 0
+        self.read = 0  # rows
         self.problems: list[str] = []
         self.column = ""  # of vectors
         self._head: dict[str, list[str]] = {}
@@ -168,18 +172,44 @@ class Table:
     def anywhere(self) -> Self:
         """The same table for a process that works in another folder."""
         other = copy(self)
-        other.location = self.location.anywhere
+        other.location, other.size = self.location.anywhere, self.location.size()
         return other
 
+    def divided(self) -> Iterator[Table]:
+        """Runs of rows that any worker can read, in order: the files alone decide how they are divided."""
+        for part in self.parts:
+            table, pieces = part.anywhere(), part.pieces()
+            yield from (table.select(piece=piece) for piece in (pieces if len(pieces) > 1 else [None]))
+
+    def check_visible(self) -> None:
+        """Refuse a run of `divided` that this machine does not see, or that has changed since it was divided."""
+        if self.location.in_memory:
+            return
+        if not self.location.remote and not os.path.exists(self.location.url):
+            raise UnseenError(unseen(self.location.label))
+        now = self.location.size()
+        if now != self.size:
+            raise FileError(
+                f"{self.location.label} has {now:,} bytes, and had {self.size:,} when the work was planned: it was "
+                "changed, or this machine has another copy"
+            )
+
     def __iter__(self) -> Iterator[Block]:
-        self.unreadable, self.problems = 0, []
+        self.read, self.unreadable, self.problems = 0, 0, []
         for block in self._blocks():
+            if self.request.unusable:
+                self._check_usable(block)
+            self.read += len(block.vectors)
             if not self.folder_values:
                 yield block
                 continue
             codes = np.zeros(len(block.vectors), dtype=np.intp)
             added = {name: Texts([value], codes) for name, value in self.folder_values.items()}
             yield replace(block, values={**block.values, **added})
+
+    def __str__(self) -> str:
+        piece = self.request.piece
+        return f"{self.label}, {piece}" if piece else self.label
 
     def __repr__(self) -> str:
         rows = "" if self.rows is None else f"{self.rows} × "
@@ -304,6 +334,19 @@ class Table:
                 raise FileError(f"{problem}; {expected}fix or remove the {unit}")
             self.problems.append(problem)
 
+    def _check_usable(self, block: Block) -> None:
+        """Name rows that a sketch will skip."""
+        finite = np.isfinite(block.vectors).all(axis=1)
+        first = (self.request.piece.first if self.request.piece else 0) + self.read
+        for at in np.flatnonzero(~finite | ~block.vectors.any(axis=1)).tolist():
+            kind = "only zeros" if finite[at] else "NaN or infinite numbers"
+            number = block.numbers[at] if block.numbers else first + at
+            problem = f"{self.path}, row {number}: the vector has {kind}"
+            if self.request.unusable == "refuse":
+                raise FileError(f"{problem}; fix or remove it, or leave out --strict to skip such rows")
+            if len(self.problems) < PROBLEMS_KEPT:
+                self.problems.append(problem)
+
     def _choose(self, expected: str = "lists of numbers") -> str:
         """Name the column of vectors: the requested one, the only one, or the one with a usual name."""
         label, column, columns = self.label, self.request.column, self.columns
@@ -411,71 +454,12 @@ class ManyTable(Table):
             )
 
     def __iter__(self) -> Iterator[Block]:
-        self.unreadable, self.problems = 0, []
+        self.read, self.unreadable, self.problems = 0, 0, []
         for part in self._parts:
-            unreadable, problems = self.unreadable, self.problems
-            for block in part:
-                self.unreadable = unreadable + part.unreadable
-                yield block
-            self.unreadable = unreadable + part.unreadable
-            self.problems = [*problems, *part.problems][:PROBLEMS_KEPT]
-
-
-@dataclass(frozen=True)
-class Partition:
-    """A file, or a piece of it, that any worker can read; the file alone decides how it is divided."""
-
-    table: Table
-    size: int  # bytes of the file when the work was planned
-
-    @property
-    def location(self) -> Location:
-        """The file."""
-        return self.table.location
-
-    @property
-    def rows(self) -> int | None:
-        """Its rows, where the format says how many."""
-        return self.table.rows
-
-    @property
-    def label(self) -> str:
-        """Its name in messages."""
-        piece = self.table.request.piece
-        return f"{self.table.label}, {piece}" if piece else self.table.label
-
-    def __str__(self) -> str:
-        return self.label
-
-    def open(self, block_bytes: int = 0) -> Table:
-        """Open it for reading, wherever this is, perhaps in larger blocks than usual."""
-        check_here(self.location, self.size)
-        return self.table.select(block_bytes=block_bytes)
-
-
-def check_here(location: Location, size: int) -> None:
-    """Refuse a file that this worker does not see, or that has another size than when the work was planned."""
-    if location.in_memory:
-        return
-    if not location.remote and not os.path.exists(location.url):
-        raise UnseenError(unseen(location.label))
-    now = location.size()
-    if now != size:
-        raise FileError(
-            f"{location.label} has {now:,} bytes, and had {size:,} when the work was planned: it was changed, or this "
-            "machine has another copy"
-        )
-
-
-def partitions_of(source: Table) -> Iterator[Partition]:
-    """Divide a source into partitions: file by file, each from its start to its end."""
-    for part in source.parts:
-        table, size = part.anywhere(), part.location.size()
-        pieces = part.pieces()
-        if len(pieces) < 2:
-            yield Partition(table, size)
-        else:
-            yield from (Partition(table.select(piece=piece), size) for piece in pieces)
+            yield from part
+            self.read += part.read
+            self.unreadable += part.unreadable
+            self.problems = [*self.problems, *part.problems][:PROBLEMS_KEPT]
 
 
 def as_float(vectors: NDArray[Any]) -> NDArray[Any]:

@@ -141,10 +141,16 @@ def events(*steps: tuple[int, Callable[[], bool]]) -> Callable[[int], None]:
 
 @pytest.mark.slow
 def test_a_worker_and_then_a_node_die_and_nothing_is_lost(
-    millions: Path, wide_control: ControlSet, tmp_path: Path, record_property: Callable[[str, Any], None]
+    millions: Path,
+    wide_control: ControlSet,
+    tmp_path: Path,
+    record_property: Callable[[str, Any], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from distributed import Client
 
+    # Many small tasks, so that the second worker is still busy when its node is to be killed.
+    monkeypatch.setattr(arrays, "PIECE_ROWS", ROWS // 8)
     source = open_table(str(millions / "*.npy"))
     alone = fingerprints(sketch_source(source, wide_control), wide_control)
     memory: list[float] = []

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from functools import lru_cache
-from typing import Any
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from divscore.control.controlset import ControlSet
+from divscore.control.controlset import ControlSet, once
 from divscore.control.theory import Reference, Separability, separability, theorem
 from divscore.estimators.checks import (
     GroupMoments,
@@ -67,22 +64,10 @@ class Diagnostics:
         return {name: finite(value) for name, value in asdict(self).items()}
 
 
-@dataclass(frozen=True)
-class _FactsKey:
-    # A digest contains only the name of a similarity, and all lambdas have the same name.
-    digest: str
-    function: Callable[..., Any] | None
-    control: ControlSet = field(compare=False)
-
-
 def control_facts(control: ControlSet) -> ControlFacts:
-    """Compute the facts of a control set; those of the last eight sets are remembered."""
-    return _facts(_FactsKey(control.digest, control.similarity.function, control))
-
-
-@lru_cache(maxsize=8)
-def _facts(key: _FactsKey) -> ControlFacts:
-    return ControlFacts(separability(key.control), Reference.of(key.control), group_moments(key.control))
+    """The facts of a control set, computed once for all its collections."""
+    moments = once(group_moments, control)
+    return ControlFacts(once(separability, control), once(Reference.of, control), moments)
 
 
 @dataclass(frozen=True)

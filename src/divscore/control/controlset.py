@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from divscore.control.similarity import (
 from divscore.errors import ControlError, InputError, MismatchError, VectorError
 from divscore.text import quoted
 
+T = TypeVar("T")
 CROSS = " × "
 MAX_GROUPS = 12
 
@@ -74,6 +75,7 @@ class ControlSet:
         skipped: Mapping[str, int] | None = None,
     ) -> None:
         matrix = as_matrix(vectors, "the control set's vectors").copy()
+        # Digest, unit vectors and everything that `once` keeps were computed from these numbers.
         matrix.setflags(write=False)
         self.vectors: NDArray[Any] = matrix
         self.attribute = str(attribute).strip()
@@ -91,6 +93,7 @@ class ControlSet:
         self.hand_picked = hand_picked
         self.skipped: dict[str, int] = {name: int(n) for name, n in (skipped or {}).items() if n}
         self.method = "all"
+        self.results: dict[Any, Any] = {}  # of functions, see `once`
         if not len(matrix) == len(names) == len(self.ids):
             raise ControlError(
                 f"{len(matrix)} vectors, {len(names)} group names and {len(self.ids)} ids; expected one each per "
@@ -179,11 +182,9 @@ class ControlSet:
         return state.hexdigest()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle the fingerprint, which takes long to compute, but not the unit vectors."""
-        return {
-            **{name: value for name, value in self.__dict__.items() if name != "units"},
-            "digest": self.digest,
-        }
+        """Pickle the fingerprint, which takes long to compute, but nothing else that follows from the examples."""
+        state = {name: value for name, value in self.__dict__.items() if name != "units"}
+        return {**state, "digest": self.digest, "results": {}}
 
     def group_of(self, name: str) -> int:
         """Position of a group in `groups`."""
@@ -227,32 +228,32 @@ class ControlSet:
             f"{self.groups[a]}{CROSS}{other.groups[b]}"
             for a, b in zip(self.labels, other.labels, strict=True)
         ]
-        order = [f"{a}{CROSS}{b}" for a in self.groups for b in other.groups]
-        return ControlSet(
-            self.vectors,
-            names,
+        crossed = self._changed(
+            groups=names,
             attribute=f"{self.attribute}{CROSS}{other.attribute}",
-            order=[name for name in order if name in set(names)],
-            ids=self.ids,
-            similarity=self.similarity,
-            encoder=self.encoder,
+            order=[n for a in self.groups for b in other.groups if (n := f"{a}{CROSS}{b}") in set(names)],
             hand_picked=self.hand_picked or other.hand_picked,
+            skipped=None,
         )
+        crossed.representative, crossed.method = np.ones(len(names), dtype=bool), "all"
+        return crossed
 
-    def _changed(self, *, order: Sequence[str] | None = None, ids: Iterable[str] | None = None) -> ControlSet:
-        control = ControlSet(
-            self.vectors,
-            [self.groups[label] for label in self.labels],
-            attribute=self.attribute,
-            order=self.groups if order is None else order,
-            ids=self.ids if ids is None else ids,
-            similarity=self.similarity,
-            encoder=self.encoder,
-            hand_picked=self.hand_picked,
-            skipped=self.skipped,
-        )
+    def _changed(self, **other: Any) -> ControlSet:
+        """The same vectors and representatives with some other arguments of the constructor."""
+        kept = ("attribute", "ids", "similarity", "encoder", "hand_picked", "skipped")
+        same = {name: getattr(self, name) for name in kept}
+        groups = [self.groups[label] for label in self.labels]
+        control = ControlSet(self.vectors, **{"groups": groups, "order": self.groups, **same, **other})
         control.representative, control.method, control.units = self.representative, self.method, self.units
         return control
+
+
+def once(function: Callable[[ControlSet], T], control: ControlSet) -> T:
+    """What a function computes from a control set; the result is kept with the control set."""
+    if function not in control.results:
+        control.results[function] = function(control)
+    result: T = control.results[function]
+    return result
 
 
 def _group_name(value: object) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import product
 from typing import Literal
 
 import numpy as np
@@ -78,9 +79,20 @@ def select_adaptive(
         if alpha != "auto":
             raise InputError(f"alpha '{alpha}': give a number ≥ 0 or 'auto'")
         alpha = choose_alpha(pool, size, seed=seed)
-    weight = _checked_alpha(alpha)
-    rows = _greedy(pool, size, lambda rows, gamma, n: _mmr(pool, rows, gamma, n, weight))
-    return pool.with_representatives(rows, method=f"adaptive, α = {weight:g}")
+    weight, quota = _checked_alpha(alpha), size // len(pool.groups)
+    _check_quotas(pool, [quota] * len(pool.groups), size)
+    gamma, picked = element_gamma(pool), []
+    for group in range(len(pool.groups)):
+        rows = pool.rows(group)
+        redundancy = np.zeros(len(rows))
+        free = np.ones(len(rows), dtype=bool)
+        for _ in range(quota):
+            best = int(np.where(free, gamma[rows] - weight * redundancy, -np.inf).argmax())
+            picked.append(int(rows[best]))
+            free[best] = False
+            # Only the latest pick can raise the maximum: no matrix of all pairs is needed.
+            redundancy = np.maximum(redundancy, _similarity_with(pool, rows, picked[-1]))
+    return pool.with_representatives(picked, method=f"adaptive, α = {weight:g}")
 
 
 def select_dpp(pool: ControlSet, size: int, *, seed: int = 0) -> ControlSet:
@@ -98,8 +110,28 @@ def select_dpp(pool: ControlSet, size: int, *, seed: int = 0) -> ControlSet:
     >>> np.flatnonzero(select_dpp(pool, 4).representative).tolist()
     [0, 2, 3, 5]
     """
-    rows = _greedy(pool, size, lambda rows, gamma, n: _map_inference(pool, rows, gamma, n))
-    return pool.with_representatives(rows, method="dpp")
+    quota = size // len(pool.groups)
+    _check_quotas(pool, [quota] * len(pool.groups), size)
+    gammas, picked = element_gamma(pool), []
+    for group in range(len(pool.groups)):
+        rows = pool.rows(group)
+        gamma = gammas[rows]
+        # Relative to the largest γ, so that no quality overflows; a common factor does not change the order.
+        quality = np.exp((gamma - gamma.max()) / (2 * (float(gamma.std()) or 1.0)))
+        volume = quality**2  # the squared Cholesky pivot of each example
+        floor = 1e-10 * float(volume.max())
+        factors = np.zeros((quota, len(rows)))
+        free = np.ones(len(rows), dtype=bool)
+        for step in range(quota):
+            gain = np.where(free, volume, -np.inf)
+            best = int(gain.argmax() if gain.max() > floor else np.where(free, gamma, -np.inf).argmax())
+            picked.append(int(rows[best]))
+            free[best] = False
+            pivot = math.sqrt(max(float(volume[best]), floor))
+            kernel = quality[best] * quality * _similarity_with(pool, rows, picked[-1]) / 2
+            factors[step] = (kernel - factors[:step, best] @ factors[:step]) / pivot
+            volume = np.maximum(volume - factors[step] ** 2, 0.0)
+    return pool.with_representatives(picked, method="dpp")
 
 
 def element_gamma(pool: ControlSet) -> FloatArray:
@@ -163,40 +195,25 @@ def choose_alpha(
             order=pool.groups,
             similarity=pool.similarity,
         )
-        draws = _resamples(pool.labels[test], k, rng)
+        # Collections of artificial prevalence, each with its true disparity; the same for every α.
+        draws: list[tuple[Rows, float]] = []
+        for lead, f in product(range(k if k > 2 else 1), PREVALENCES):
+            shares = np.full(k, (1 - f) / (k - 1))
+            shares[lead] = f
+            counts = np.maximum(np.rint(RESAMPLE * shares).astype(int), 1)
+            drawn = [rng.choice(np.flatnonzero(pool.labels[test] == g), size=counts[g]) for g in range(k)]
+            actual = counts / counts.sum()
+            truth = actual[0] - actual[1] if k == 2 else actual.max() - actual.min()
+            draws.append((np.concatenate(drawn), float(truth)))
         available = min(size, k * min(training.counts.values()))
         for a, alpha in enumerate(alphas):
             control = select_adaptive(training, available, alpha=alpha)
             reference = Reference.of(control)
             similarity = item_similarity(pool.vectors[test], control)
-            for drawn, truth in draws:
-                error = abs(reference.score(similarity[drawn].mean(axis=0)).score - truth)
+            for items, disparity in draws:
+                error = abs(reference.score(similarity[items].mean(axis=0)).score - disparity)
                 errors[a] += error if math.isfinite(error) else math.inf
     return alphas[int(errors.argmin())]
-
-
-def _resamples(labels: Rows, k: int, rng: np.random.Generator) -> list[tuple[Rows, float]]:
-    """Draw collections of artificial prevalence, each with its true disparity."""
-    draws = []
-    for lead in range(k if k > 2 else 1):
-        for f in PREVALENCES:
-            shares = np.full(k, (1 - f) / (k - 1))
-            shares[lead] = f
-            counts = np.maximum(np.rint(RESAMPLE * shares).astype(int), 1)
-            rows = [rng.choice(np.flatnonzero(labels == g), size=counts[g]) for g in range(k)]
-            actual = counts / counts.sum()
-            truth = actual[0] - actual[1] if k == 2 else actual.max() - actual.min()
-            draws.append((np.concatenate(rows), float(truth)))
-    return draws
-
-
-def _greedy(pool: ControlSet, size: int, pick: Callable[[Rows, FloatArray, int], Rows]) -> Rows:
-    """Choose size // k rows of every group by `pick`, a function of the group's rows, their γ and the number."""
-    quota = size // len(pool.groups)
-    _check_quotas(pool, [quota] * len(pool.groups), size)
-    gamma = element_gamma(pool)
-    groups = [pool.rows(group) for group in range(len(pool.groups))]
-    return np.concatenate([rows[pick(rows, gamma[rows], quota)] for rows in groups])
 
 
 def _similarity_with(pool: ControlSet, rows: Rows, chosen: int) -> FloatArray:
@@ -205,38 +222,6 @@ def _similarity_with(pool: ControlSet, rows: Rows, chosen: int) -> FloatArray:
         return similarity
     vectors = pool.vectors[rows].astype(np.float64)
     return pool.similarity.pairs(vectors, pool.vectors[[chosen]].astype(np.float64))[:, 0]
-
-
-def _mmr(pool: ControlSet, rows: Rows, gamma: FloatArray, quota: int, alpha: float) -> Rows:
-    """Positions that Algorithm 2 (lines 6–8) takes of one group, in the order of picking."""
-    redundancy = np.zeros(len(rows))
-    free = np.ones(len(rows), dtype=bool)
-    picked = np.empty(quota, dtype=np.intp)
-    for step in range(quota):
-        best = int(np.where(free, gamma - alpha * redundancy, -np.inf).argmax())
-        picked[step], free[best] = best, False
-        redundancy = np.maximum(redundancy, _similarity_with(pool, rows, int(rows[best])))
-    return picked
-
-
-def _map_inference(pool: ControlSet, rows: Rows, gamma: FloatArray, quota: int) -> Rows:
-    """Positions of the greedy MAP subset of one group; `volume` is each example's squared Cholesky pivot."""
-    spread = float(gamma.std()) or 1.0
-    quality = np.exp((gamma - gamma.max()) / (2 * spread))
-    volume = quality**2
-    floor = 1e-10 * float(volume.max())
-    factors = np.zeros((quota, len(rows)))
-    free = np.ones(len(rows), dtype=bool)
-    picked = np.empty(quota, dtype=np.intp)
-    for step in range(quota):
-        gain = np.where(free, volume, -np.inf)
-        best = int(gain.argmax() if gain.max() > floor else np.where(free, gamma, -np.inf).argmax())
-        picked[step], free[best] = best, False
-        pivot = math.sqrt(max(float(volume[best]), floor))
-        kernel = quality[best] * quality * _similarity_with(pool, rows, int(rows[best])) / 2
-        factors[step] = (kernel - factors[:step, best] @ factors[:step]) / pivot
-        volume = np.maximum(volume - factors[step] ** 2, 0.0)
-    return picked
 
 
 def _checked_alpha(alpha: float) -> float:

@@ -10,7 +10,6 @@ from typing import Any, overload
 from warnings import warn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from divscore.audit.audits import Audits
 from divscore.audit.result import Audit, marginals
@@ -198,17 +197,24 @@ def audit_vectors(
         raise InputError(
             f"estimator '{estimator}' needs a labelled random sample of the collection (sample=…)"
         )
-    if estimator == "self-training":
-        collection = _as_array(collection)
     if isinstance(collection, Sketch):
+        if estimator == "self-training":
+            raise InputError("'self-training' needs every item; it cannot use a sketch: give vectors")
         sketch = collection
         if sketch.control.digest != control.digest:
             raise MismatchError(
                 "the sketch was made with another control set; audit it with that one, or sketch the collection again"
             )
     else:
+        blocks = [collection] if _is_matrix(collection) else collection
+        if estimator == "self-training":  # the only one that needs all vectors at once
+            blocks = [as_matrix(block, "the collection's vectors") for block in blocks]
+            if not blocks:
+                raise InputError("the collection is empty: there are no vectors")
+            blocks = [np.concatenate(blocks)] if len(blocks) > 1 else blocks
+            collection = blocks[0]
         sketch = Sketch(control, seed=seed)
-        for block in [collection] if _is_matrix(collection) else collection:
+        for block in blocks:
             sketch.add(block, workers=workers)
     if not sketch.count:
         kinds = skipped_kinds(sketch)
@@ -240,9 +246,8 @@ def audit_vectors(
         trust = "good" if sample is not None and len(sample) >= FEW_LABELLED else "poor"
         warnings = skipped_warning
     else:
-        trust = "poor"
-        if math.isfinite(estimate.disparity) and not any(noisy):
-            trust = trust_of(sketch, diagnostics)
+        known = math.isfinite(estimate.disparity) and not any(noisy)
+        trust = trust_of(sketch, diagnostics) if known else "poor"
         if trust == "good" and skipped_warning:
             trust = "caution"
         warnings = warnings_for(sketch, diagnostics, skipped_warning)
@@ -280,17 +285,6 @@ def _is_matrix(collection: Any) -> bool:
     if isinstance(collection, (list, tuple)):
         return not (collection and getattr(collection[0], "ndim", 1) == 2)
     return hasattr(collection, "__array__") or not hasattr(collection, "__iter__")
-
-
-def _as_array(collection: Any) -> NDArray[Any]:
-    if isinstance(collection, Sketch):
-        raise InputError("'self-training' needs every item; it cannot use a sketch: give vectors")
-    if _is_matrix(collection):
-        return as_matrix(collection, "the collection's vectors")
-    blocks = [as_matrix(block, "the collection's vectors") for block in collection]
-    if not blocks:
-        raise InputError("the collection is empty: there are no vectors")
-    return np.concatenate(blocks)
 
 
 def _sample_warnings(estimator: str, sketch: Sketch, sample: LabelledSample, confidence: float) -> list[str]:

@@ -7,7 +7,6 @@ much better than either value.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
 from statistics import NormalDist
 
 import numpy as np
@@ -15,11 +14,15 @@ import numpy as np
 from divscore.audit.document import AuditDocument, Entry
 from divscore.control.similarity import FloatArray
 from divscore.errors import MismatchError
-from divscore.estimators.interval import Interval, Refits, from_replicates
+from divscore.estimators.interval import SMALL_SAMPLE, Interval, Refits, from_replicates
 from divscore.text import brief, listed, printable
 
 SAME_MEAN = 1e-5  # DivScores of the same items differ by less; they magnify the rounding of the mean
 STEPS = 16  # of each collection's own error; eight would make it 5 % too small
+# Evenly spaced quantiles of the normal distribution, made exactly symmetric so that mirrored audits give mirrored
+# intervals, and scaled to variance 1.
+EVEN = np.array([NormalDist().inv_cdf((step + 0.5) / STEPS) for step in range(STEPS)])
+NORMAL: FloatArray = (EVEN - EVEN[::-1]) / (EVEN - EVEN[::-1]).std()
 
 CANNOT_TELL = "cannot tell"
 SAME = "no clear change"
@@ -123,8 +126,8 @@ def paired_intervals(
         series.append((before[1].pair, after[1].pair))
     change, increase = [], []
     for earlier, later in series:
-        b = earlier[:, None, None] + before[1].own * _steps()[:, None]
-        a = later[:, None, None] + after[1].own * _steps()
+        b = earlier[:, None, None] + before[1].own * NORMAL[:, None]
+        a = later[:, None, None] + after[1].own * NORMAL
         change.append(_interval(after[0] - before[0], a - b, level, 2.0 if groups == 2 else 1.0))
         value = float(_unevenness(after[0], groups) - _unevenness(before[0], groups))
         increase.append(_interval(value, _unevenness(a, groups) - _unevenness(b, groups), level, 1.0))
@@ -149,8 +152,11 @@ def added_intervals(before: Entry, after: Entry, groups: int) -> tuple[Interval,
     change = Interval(new.low - old.high, new.high - old.low, level, UNPAIRED)
     if groups > 2:
         return change, change
-    b, a = _sizes(old), _sizes(new)
-    return change, Interval(a[0] - b[1], a[1] - b[0], level, UNPAIRED)
+    # The smallest and the largest |disparity| that each interval allows.
+    (least_old, most_old), (least_new, most_new) = (
+        (max(i.low, -i.high, 0.0), max(-i.low, i.high)) for i in (old, new)
+    )
+    return change, Interval(least_new - most_old, most_new - least_old, level, UNPAIRED)
 
 
 def change_between(before: Entry, after: Entry, groups: tuple[str, ...], *, paired: bool) -> Change:
@@ -180,14 +186,6 @@ def change_between(before: Entry, after: Entry, groups: tuple[str, ...], *, pair
     )
 
 
-@cache
-def _steps() -> FloatArray:
-    """Evenly spaced quantiles of the normal distribution, scaled to mean 0 and variance 1."""
-    even = np.array([NormalDist().inv_cdf((step + 0.5) / STEPS) for step in range(STEPS)])
-    symmetric = (even - even[::-1]) / 2
-    return np.asarray(symmetric / symmetric.std())
-
-
 def _unevenness(disparity: FloatArray | float, groups: int) -> FloatArray:
     return np.abs(disparity) if groups == 2 else np.asarray(disparity)
 
@@ -198,12 +196,6 @@ def _interval(value: float, replicates: FloatArray, level: float, span: float) -
     known = np.where(np.isnan(replicates), ends, replicates).ravel()
     interval = from_replicates(float(value), known, level, (-span, span), drawn=len(replicates))
     return replace(interval, method=PAIRED)
-
-
-def _sizes(interval: Interval) -> tuple[float, float]:
-    """Smallest and largest absolute value."""
-    ends = abs(interval.low), abs(interval.high)
-    return (0.0 if 0.0 in interval else min(ends)), max(ends)
 
 
 @dataclass(frozen=True)
@@ -290,7 +282,7 @@ def compare_documents(before: AuditDocument, after: AuditDocument) -> AuditDiff:
             "the JSON of some collections has no replicates, so their two intervals are added up, which makes them "
             "wider. Only 'likelihood' writes replicates, and a JSON saved from a report has none"
         )
-    if any(b.small_sample != a.small_sample for b, a in pairs):
+    if any((b.interval_method == SMALL_SAMPLE) != (a.interval_method == SMALL_SAMPLE) for b, a in pairs):
         notes.append(
             "some intervals of one audit are based on small samples, because many collections shared the memory: part "
             "of the width of a change comes from that; audit fewer collections at a time to avoid it"

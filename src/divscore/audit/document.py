@@ -16,7 +16,7 @@ from msgspec import Meta, Struct, field
 from divscore.audit.result import Audit
 from divscore.audit.trust import control_facts
 from divscore.errors import FileError
-from divscore.estimators.interval import SMALL_SAMPLE, Interval, Refits
+from divscore.estimators.interval import Interval, Refits
 from divscore.files import check_json, read_json, unreadable
 from divscore.sketch.missing import Missing, Rows
 from divscore.text import printable
@@ -147,11 +147,6 @@ class Entry(Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def small_sample(self) -> bool:
-        """Whether the interval is based on a small sample, because many collections shared the memory."""
-        return self.interval_method == SMALL_SAMPLE
-
-    @property
     def conclusive(self) -> bool:
         """Whether the audit has an estimate with an interval."""
         known = self.trust != "poor" and self.stored_disparity is not None
@@ -218,8 +213,8 @@ def parse_document(data: str | bytes, where: str = "the document") -> AuditDocum
             f"{where}: this is not an audit by divscore (no 'schema': '{SCHEMA}'); make one with "
             "'divscore audit … --json FILE'"
         )
-    family, _, number = schema.partition("/")
     if schema != SCHEMA:
+        family, _, number = schema.partition("/")
         todo = WRITE_AGAIN
         if family != FAMILY:
             todo = "give the JSON of two audits"

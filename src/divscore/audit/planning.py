@@ -76,11 +76,26 @@ def plan(
         raise ControlError(f"only {' and '.join(few)} in the pilot pool; planning needs {FEWEST} per group")
     rng = np.random.default_rng([seed, 4])
     measured: list[tuple[int, float]] = []
-    for at, fraction in enumerate(FRACTIONS * ROUNDS):
-        labels, width = _measure(pool, fraction, confidence, collection_size, rng)
-        measured.append((labels, width))
+    for fraction in FRACTIONS * ROUNDS:
+        take = max(4, round(fraction * min(pool.counts.values())))
+        chosen, drawn = [], []
+        for group in range(2):
+            rows = rng.permutation(pool.rows(group))
+            chosen.append(rows[:take])
+            drawn.append(rng.choice(rows[take:], size=collection_size // 2))
+        part = np.concatenate(chosen)
+        names = [pool.groups[g] for g in pool.labels[part]]
+        control = ControlSet(pool.vectors[part], names, attribute=pool.attribute)
+        sketch = Sketch(control, seed=int(rng.integers(2**31)))
+        width = 2.0  # the whole range, if the part does not separate the groups
+        if separable(sketch.scorer):
+            # Items drawn twice must not have the same hash, or the sample would keep only one of them.
+            units = pool.units[np.concatenate(drawn)]
+            sketch.add(units + 1e-9 * rng.standard_normal(units.shape))
+            width = likelihood(sketch, confidence=confidence).interval.width
+        measured.append((len(part), width))
         if progress is not None:
-            progress(at + 1, len(FRACTIONS) * ROUNDS)
+            progress(len(measured), len(FRACTIONS) * ROUNDS)
     if sum(width < 1.8 for _, width in measured) < 0.6 * len(measured):
         raise ControlError(
             f"the {len(pool)} labelled examples of the pilot do not separate the groups of {pool.attribute}, so the "
@@ -91,25 +106,3 @@ def plan(
     sizes = sorted({n for n, _ in measured})
     points = tuple((n, float(np.mean([w for m, w in measured if m == n]))) for n in sizes)
     return Plan(pool.attribute, len(pool), confidence, typical, points)
-
-
-def _measure(
-    pool: ControlSet, fraction: float, confidence: float, size: int, rng: np.random.Generator
-) -> tuple[int, float]:
-    smallest = min(pool.counts.values())
-    take = max(4, round(fraction * smallest))
-    chosen, drawn = [], []
-    for group in range(2):
-        rows = rng.permutation(pool.rows(group))
-        chosen.append(rows[:take])
-        drawn.append(rng.choice(rows[take:], size=size // 2))
-    part = np.concatenate(chosen)
-    names = [pool.groups[g] for g in pool.labels[part]]
-    control = ControlSet(pool.vectors[part], names, attribute=pool.attribute)
-    sketch = Sketch(control, seed=int(rng.integers(2**31)))
-    if not separable(sketch.scorer):
-        return len(part), 2.0
-    # Items drawn twice must not have the same hash.
-    units = pool.units[np.concatenate(drawn)]
-    sketch.add(units + 1e-9 * rng.standard_normal(units.shape))
-    return len(part), likelihood(sketch, confidence=confidence).interval.width

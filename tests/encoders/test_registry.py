@@ -35,6 +35,6 @@ def test_settings_that_are_refused(
 def test_every_encoder_is_described() -> None:
     for name, info in ENCODERS.items():
         assert info.summary, name
-        assert info.kinds
+        assert info.loaders
         assert bool(info.needs) <= bool(info.extra)
         assert set(info.choices) <= set(info.options)

@@ -14,8 +14,8 @@ from divscore.cli.console import progress_bar, say, warn
 from divscore.encoders.registry import DEFAULTS, ENCODERS
 from divscore.files import refuse_url
 from divscore.jobs.cluster import ClusterEngine
-from divscore.jobs.embed import EmbedResult, open_items
 from divscore.jobs.embed import embed as run_embed
+from divscore.jobs.embed import open_items
 from divscore.jobs.encode import SKIPPED, Encoding
 from divscore.jobs.sketching import warn_of_dividing
 from divscore.report.listing import columns
@@ -90,10 +90,6 @@ def embed(
             if key not in {"path", "replaced", "projection"} and (key, value) != ("parts", None)
         }
         say(json.dumps({"path": result.path, "encoder": encoding.identity(items.kind), **facts}, indent=2))
-    _report(result)
-
-
-def _report(result: EmbedResult) -> None:
     if result.projection:
         warn(f"wrote {result.projection}: give it to --pca for vectors that you compare with these")
     if result.replaced:
@@ -119,7 +115,25 @@ def encoders(as_json: bool) -> None:
     Example:
       divscore encoders
     """
-    facts = [_facts(name) for name in ENCODERS]
+    facts: list[dict[str, Any]] = []
+    for name, about in ENCODERS.items():
+        ready = "give --model" if about.model else "yes"
+        if about.missing:
+            ready = f"pip install 'divscore[{about.extra}]'"
+        facts.append(
+            {
+                "name": name,
+                "takes": ", ".join(f"{kind}s" for kind in about.loaders),
+                "default": name in DEFAULTS.values(),
+                "ready": ready,
+                "missing": about.missing,
+                "extra": about.extra or None,
+                "size": about.size,
+                "model": about.model or None,
+                "summary": about.summary,
+                "options": dict(about.options),
+            }
+        )
     if as_json:
         say(json.dumps(facts, indent=2))
         return
@@ -132,22 +146,3 @@ def encoders(as_json: bool) -> None:
             say(f"{fact['name']}: --model is {fact['model']}")
         for option, help_text in fact["options"].items():
             say(f"{fact['name']}: -E {option}=…  {help_text}")
-
-
-def _facts(name: str) -> dict[str, Any]:
-    about = ENCODERS[name]
-    ready = "give --model" if about.model else "yes"
-    if about.missing:
-        ready = f"pip install 'divscore[{about.extra}]'"
-    return {
-        "name": name,
-        "takes": ", ".join(f"{kind}s" for kind in about.kinds),
-        "default": name in DEFAULTS.values(),
-        "ready": ready,
-        "missing": about.missing,
-        "extra": about.extra or None,
-        "size": about.size,
-        "model": about.model or None,
-        "summary": about.summary,
-        "options": dict(about.options),
-    }

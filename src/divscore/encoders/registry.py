@@ -76,11 +76,6 @@ class EncoderInfo:
     costly: bool = True  # worth caching the vectors
 
     @property
-    def kinds(self) -> tuple[Kind, ...]:
-        """What it encodes."""
-        return tuple(self.loaders)
-
-    @property
     def missing(self) -> list[str]:
         """Modules that are not installed."""
         return [name for name in self.needs if find_spec(name) is None]
@@ -181,7 +176,7 @@ class EncoderSpec:
         """Load the encoder; it may use this many threads itself (0: as many as it likes)."""
         info, name = self.info, f"the encoder '{self.name}'"
         if self.kind not in info.loaders:
-            raise InputError(f"{name} takes {' or '.join(info.kinds)}s, not {self.kind}s")
+            raise InputError(f"{name} takes {' or '.join(info.loaders)}s, not {self.kind}s")
         if info.missing:
             raise MissingExtraError(
                 f"{name} needs {', '.join(info.missing)}; install it with: pip install 'divscore[{info.extra}]'"

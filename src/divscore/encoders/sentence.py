@@ -55,11 +55,23 @@ class TextModel:
                 "alone (for CLIP often text_model.onnx)"
             )
         self._fixed_length = self._ports["input_ids"].fixed(1)
-        length = self._length(files, options.get("length"))
+        settings = files.settings(dict, "tokenizer_config.json")
+        # Tokens of a text to read: as the user or the configuration says, at most what the graph takes.
+        stated = (
+            files.settings(dict, "sentence_bert_config.json").get("max_seq_length"),
+            settings.get("model_max_length"),
+        )
+        limits = (int(n) for n in stated if isinstance(n, int | float) and 0 < n < LARGEST_LENGTH)
+        option = options.get("length")
+        length = whole("length", option) if option else next(limits, USUAL_LENGTH)
+        most = self._fixed_length or length
+        if option and length > most:
+            raise InputError(f"length={length}: {files.graph} takes {most} tokens at most")
+        length = min(length, most)
         path = files.find("tokenizer.json")
         if path is None:
             raise FileError(f"{session.name} needs tokenizer.json next to it or one folder up; there is none")
-        self._tokenizer, self._pad = _load_tokenizer(path, length, files)
+        self._tokenizer, self._pad = _load_tokenizer(path, length, settings.get("pad_token"))
         blank = dict.fromkeys(INPUTS, np.zeros((1, self._fixed_length or 1), dtype=np.int64))
         self._output = choose_output(session, self._feeds(blank), options, pool, preferred)
         self._unit = unit
@@ -78,7 +90,14 @@ class TextModel:
         reasons |= dict.fromkeys(unknown, "has no word that the tokenizer knows")
         vectors = np.zeros((len(items), self.dimension), dtype=np.float32)
         for batch in self._batches({i: len(row.ids) for i, row in rows.items() if i not in reasons}):
-            padded = self._padded([rows[i] for i in batch])
+            shape = (len(batch), self._fixed_length or max(len(rows[i].ids) for i in batch))
+            padded = {name: np.zeros(shape, dtype=np.int64) for name in INPUTS}
+            padded["input_ids"][:] = self._pad
+            for line, i in enumerate(batch):
+                used = slice(len(rows[i].ids))
+                padded["input_ids"][line, used] = rows[i].ids
+                padded["attention_mask"][line, used] = 1
+                padded["token_type_ids"][line, used] = rows[i].type_ids
             results = self._session.run(self._feeds(padded), [self._output.name])
             vectors[batch] = self._output.vectors(results[0], padded["attention_mask"])
             if self._unit:
@@ -99,36 +118,15 @@ class TextModel:
         if batch:
             yield batch
 
-    def _padded(self, rows: Sequence[Any]) -> dict[str, NDArray[np.int64]]:
-        """The tokens of some texts as inputs of a transformer, padded to the longest or to the graph's length."""
-        shape = (len(rows), self._fixed_length or max(len(row.ids) for row in rows))
-        ids = np.full(shape, self._pad, dtype=np.int64)
-        types, mask = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-        for i, row in enumerate(rows):
-            ids[i, : len(row.ids)] = row.ids
-            types[i, : len(row.ids)] = row.type_ids
-            mask[i, : len(row.ids)] = 1
-        return dict(zip(INPUTS, (ids, mask, types), strict=True))
-
     def _feeds(self, padded: Mapping[str, NDArray[np.int64]]) -> dict[str, NDArray[Any]]:
         return {name: padded[name].astype(port.type) for name, port in self._ports.items()}
 
-    def _length(self, files: ModelFiles, option: str | None) -> int:
-        """Tokens of a text to read: as the user or the configuration says, at most what the graph takes."""
-        stated = (
-            files.settings(dict, "sentence_bert_config.json").get("max_seq_length"),
-            files.settings(dict, "tokenizer_config.json").get("model_max_length"),
-        )
-        limits = (int(n) for n in stated if isinstance(n, int | float) and 0 < n < LARGEST_LENGTH)
-        length = whole("length", option) if option else next(limits, USUAL_LENGTH)
-        most = self._fixed_length or length
-        if option and length > most:
-            raise InputError(f"length={length}: {files.graph} takes {most} tokens at most")
-        return min(length, most)
 
+def _load_tokenizer(path: Path, length: int, stated: Any) -> tuple[Any, int]:
+    """A tokenizer that truncates to `length` tokens, special ones included, and the number of the padding token.
 
-def _load_tokenizer(path: Path, length: int, files: ModelFiles) -> tuple[Any, int]:
-    """A tokenizer that truncates to `length` tokens, special ones included, and the number of the padding token."""
+    `stated` is the padding token of the model's configuration: its text, or an object with the text.
+    """
     from tokenizers import Tokenizer
 
     try:
@@ -140,7 +138,6 @@ def _load_tokenizer(path: Path, length: int, files: ModelFiles) -> tuple[Any, in
     special = tokenizer.num_special_tokens_to_add(False)
     if length <= special:
         raise InputError(f"length={length} leaves no room for words; expected more than {special}")
-    stated = files.settings(dict, "tokenizer_config.json").get("pad_token")
     names = (stated.get("content") if isinstance(stated, dict) else stated, "[PAD]", "<pad>")
     numbers = (tokenizer.token_to_id(name) for name in names if isinstance(name, str))
     pad = next((number for number in numbers if number is not None), 0)

@@ -14,7 +14,7 @@ import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,15 @@ REMEMBERED = 1 << 16  # words in memory with their vectors; 80 MB with 300 numbe
 
 # English function words: they are in every text and say little about it.
 STOPWORDS = frozenset(Path(__file__).with_name("stopwords.txt").read_text(encoding="utf-8").split())
+# Many scripts write vowels as marks, which \w does not match: a word must not end there.
+MARKS = "".join(c for c in map(chr, range(0x300, 0x20000)) if unicodedata.category(c)[0] == "M")
+LETTER = rf"(?:[^\W_]|[{MARKS}])"
+WORD = re.compile(rf"[^\W_]{LETTER}*(?:'{LETTER}+)*")
+ADDRESS = re.compile(r"(?:https?://|www\.)\S+", re.IGNORECASE)
+RETWEET = re.compile(r"^[\W_]*RT\b(?!['’])")
+MENTION = re.compile(r"(?<!\w)@\w+")
+HASHTAG = re.compile(r"#(?=\w)")
+DIGITS = re.compile(r"(?<![\w'’])\d+(?![\w'’])")
 
 
 class Word2Vec:
@@ -45,6 +54,7 @@ class Word2Vec:
         self._vectors = vectors
         self._ignored = STOPWORDS if stopwords == "on" else frozenset[str]()
         self._clean = clean == "tweets"
+        # Common words come again and again, and each look-up reads the file.
         self._vector = lru_cache(REMEMBERED)(self._look_up)
         self.dimension = vectors.dimension
         self.identity = (
@@ -84,21 +94,7 @@ def words(text: str) -> list[str]:
     >>> words("Don’t stop, it's 2 late: naïve_café!")
     ["Don't", 'stop', "it's", '2', 'late', 'naïve', 'café']
     """
-    return _pattern().findall(unicodedata.normalize("NFC", text).replace("’", "'"))
-
-
-@cache
-def _pattern() -> re.Pattern[str]:
-    marks = [chr(point) for point in range(0x300, 0x20000) if unicodedata.category(chr(point))[0] == "M"]
-    letter = rf"(?:[^\W_]|[{''.join(marks)}])"
-    return re.compile(rf"[^\W_]{letter}*(?:'{letter}+)*")
-
-
-ADDRESS = re.compile(r"(?:https?://|www\.)\S+", re.IGNORECASE)
-RETWEET = re.compile(r"^[\W_]*RT\b(?!['’])")
-MENTION = re.compile(r"(?<!\w)@\w+")
-HASHTAG = re.compile(r"#(?=\w)")
-DIGITS = re.compile(r"(?<![\w'’])\d+(?![\w'’])")
+    return WORD.findall(unicodedata.normalize("NFC", text).replace("’", "'"))
 
 
 def clean(text: str) -> str:
@@ -107,10 +103,8 @@ def clean(text: str) -> str:
     >>> clean("RT @maya: 2 many &amp; 2nite http://t.co/x1 #TooLate").split()
     [':', 'many', '&', '2nite', 'TooLate']
     """
-    text = ADDRESS.sub(" ", html.unescape(text))
-    text = RETWEET.sub(" ", text)
-    text = HASHTAG.sub("", MENTION.sub(" ", text))
-    return DIGITS.sub(" ", text)
+    text = RETWEET.sub(" ", ADDRESS.sub(" ", html.unescape(text)))
+    return DIGITS.sub(" ", HASHTAG.sub("", MENTION.sub(" ", text)))
 
 
 class WordVectors:
@@ -142,13 +136,14 @@ class WordVectors:
         else:
             count, at, self._is_text = None, 0, True
             self.dimension = self._columns()
+        # Arrays instead of a dict: a file may have three million words, and a dict would take 400 MB.
         self._starts, unsorted = array("q"), array("q")
-        for word, start in (
-            self._text_words(at, count) if self._is_text else self._binary_words(at, count or 0)
-        ):
+        listing = self._text_words(at, count) if self._is_text else self._binary_words(at, count or 0)
+        for word, start in listing:
             self._starts.append(start)
             unsorted.append(hash(word))
         hashes = np.frombuffer(unsorted, dtype=np.int64)
+        # Stable, so that of a word that is there twice the first is found first.
         self._order = np.argsort(hashes, kind="stable")
         self._hashes = hashes[self._order]
 
@@ -185,11 +180,10 @@ class WordVectors:
             start = self._starts[int(self._order[at])]
             begin = start + len(key) + 1
             if self._data[start:begin] == key + b" ":
-                return self._numbers(word, begin)
-            at += 1
-        return None
-
-    def _numbers(self, word: str, begin: int) -> NDArray[np.float32]:
+                break
+            at += 1  # another word with the same hash
+        else:
+            return None
         numbers: NDArray[Any] = np.empty(0)
         if self._is_text:
             end = self._data.find(b"\n", begin)

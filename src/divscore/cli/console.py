@@ -147,13 +147,9 @@ def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]
         yield advance
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, ProgressColumn, Task
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
     from rich.table import Column
     from rich.text import Text
-
-    class Name(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text(task.description)
 
     class Pace(ProgressColumn):
         def render(self, task: Task) -> Text:
@@ -163,7 +159,8 @@ def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]
     name = brief(what, max(MOST_BAR, console.width) // 4)
     room = console.width - len(_pace(total or 0, total, 3600.0)) - len(name) - SPEED
     parts = (
-        Name(table_column=Column(no_wrap=True)),
+        # A name may contain brackets, which are no markup.
+        TextColumn("{task.description}", style="", markup=False, table_column=Column(no_wrap=True)),
         BarColumn(max(LEAST_BAR, min(MOST_BAR, room))),
         Pace(table_column=Column(no_wrap=True)),
     )
@@ -179,13 +176,11 @@ def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]
 def _pace(done: float, total: float | None, seconds: float) -> str:
     """Speed since the start, elapsed time and time left, as far as they are known."""
     rate = done / seconds if seconds >= FIRST_SECONDS else None
-    left = "" if total is None or not rate else f", {_clock(max(0.0, total - done) / rate)} left"
-    of = "" if total is None else f"/{total:,.0f}"
-    return f"{done:,.0f}{of} {_rate(rate)} {_clock(seconds)} elapsed{left}"
-
-
-def _clock(seconds: float) -> str:
-    return str(timedelta(seconds=int(seconds)))
+    of = left = ""
+    if total is not None:
+        of = f"/{total:,.0f}"
+        left = f", {timedelta(seconds=int(max(0.0, total - done) / rate))} left" if rate else ""
+    return f"{done:,.0f}{of} {_rate(rate)} {timedelta(seconds=int(seconds))} elapsed{left}"
 
 
 def _rate(rate: float | None) -> str:

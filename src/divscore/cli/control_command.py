@@ -23,7 +23,7 @@ from divscore.jobs.encode import Encoding
 from divscore.jobs.pool import PROJECTION
 from divscore.publishing.about import About, read_about, write_about
 from divscore.publishing.card import card_section
-from divscore.publishing.edition import CHOICES, Published, is_published, whole_texts
+from divscore.publishing.edition import CHOICES, is_published, whole_texts
 from divscore.publishing.edition import publish as write_folder
 from divscore.publishing.objections import OBJECTIONS, WHOLE
 from divscore.publishing.publication import REPETITIONS, Measured, NotMeasured, Publication, soundness
@@ -148,14 +148,45 @@ def show(path: str, attribute: str | None, examples: bool, as_json: bool) -> Non
       divscore control show gender-control --examples
     """
     labelled = ControlSet.read(path, attribute=attribute)
-    facts = _facts(labelled)
+    known, apart = control_facts(labelled), separation(scorer_for(labelled))
+    pool, reference, marked = known.separability, known.reference, int(labelled.representative.sum())
+    applies = pool.gamma > 0
+    facts: dict[str, Any] = {
+        "attribute": labelled.attribute,
+        "labelled": len(labelled),
+        "representatives": marked,
+        "method": labelled.method,
+        "dimension": labelled.dimension,
+        "encoder": labelled.encoder,
+        "similarity": labelled.similarity.name,
+        "groups": {
+            name: {
+                "labelled": labelled.counts[name],
+                "representatives": len(labelled.rows(at, representatives=True)),
+                "gap": reference.gap[at],
+                "gap_error": finite(reference.gap_error[at]),
+                "noisy": reference.noisy[at],
+            }
+            for at, name in enumerate(labelled.groups)
+        },
+        "gamma": pool.gamma,
+        "gamma_with_self": pool.gamma_with_self,
+        "gamma_control": reference.gamma,
+        "gamma_control_rest": None if labelled.representative.all() else gamma_control(labelled),
+        "auc": apart.auc,
+        "separability_p": apart.p_value,
+        "theorem_error": theorem(marked, 1000, pool.mu_same, pool.mu_diff).additive_error
+        if applies
+        else None,
+        "theorem_size": control_size(0.5, 1000, pool.mu_same, pool.mu_diff) if applies else None,
+        "digest": labelled.digest,
+    }
     if as_json:
         say(json.dumps(facts, indent=2, ensure_ascii=False))
         return
-    marked = f"{facts['representatives']} representatives ({facts['method']})"
     say(
-        f"{printable(facts['attribute'])}: {facts['labelled']} labelled examples, {marked}, "
-        f"{facts['dimension']} dimensions"
+        f"{printable(labelled.attribute)}: {len(labelled)} labelled examples, {marked} representatives "
+        f"({labelled.method}), {labelled.dimension} dimensions"
     )
     rows = [["group", "labelled", "representatives", "u − l", "its error", ""]]
     for name, group in facts["groups"].items():
@@ -164,10 +195,10 @@ def show(path: str, attribute: str | None, examples: bool, as_json: bool) -> Non
         counts = [str(group["labelled"]), str(group["representatives"])]
         rows.append([printable(name), *counts, f"{group['gap']:+.3f}", error, note])
     say(columns(rows))
-    say(f"γ of the pool {facts['gamma']:.3f}; γ of the control set {facts['gamma_control']:.3f}")
+    say(f"γ of the pool {pool.gamma:.3f}; γ of the control set {reference.gamma:.3f}")
     say(
-        f"The groups are told apart {facts['auc']:.0%} of the time without their labels (chance is 50%), "
-        f"p = {facts['separability_p']:.2g}"
+        f"The groups are told apart {apart.auc:.0%} of the time without their labels (chance is 50%), "
+        f"p = {apart.p_value:.2g}"
     )
     bound = facts["theorem_error"]
     if bound is None:
@@ -187,43 +218,6 @@ def show(path: str, attribute: str | None, examples: bool, as_json: bool) -> Non
         for at, name in enumerate(labelled.groups):
             ids = [printable(labelled.ids[row]) for row in labelled.rows(at, representatives=True)]
             say(f"{printable(name)}, representatives: {', '.join(ids)}")
-
-
-def _facts(control_set: ControlSet) -> dict[str, Any]:
-    facts, apart = control_facts(control_set), separation(scorer_for(control_set))
-    spread, reference = facts.separability, facts.reference
-    bound = theorem(int(control_set.representative.sum()), 1000, spread.mu_same, spread.mu_diff)
-    usable = spread.gamma > 0
-    groups = {
-        name: {
-            "labelled": control_set.counts[name],
-            "representatives": len(control_set.rows(at, representatives=True)),
-            "gap": reference.gap[at],
-            "gap_error": finite(reference.gap_error[at]),
-            "noisy": reference.noisy[at],
-        }
-        for at, name in enumerate(control_set.groups)
-    }
-    rest = None if control_set.representative.all() else gamma_control(control_set)
-    return {
-        "attribute": control_set.attribute,
-        "labelled": len(control_set),
-        "representatives": int(control_set.representative.sum()),
-        "method": control_set.method,
-        "dimension": control_set.dimension,
-        "encoder": control_set.encoder,
-        "similarity": control_set.similarity.name,
-        "groups": groups,
-        "gamma": spread.gamma,
-        "gamma_with_self": spread.gamma_with_self,
-        "gamma_control": reference.gamma,
-        "gamma_control_rest": rest,
-        "auc": apart.auc,
-        "separability_p": apart.p_value,
-        "theorem_error": bound.additive_error if usable else None,
-        "theorem_size": control_size(0.5, 1000, spread.mu_same, spread.mu_diff) if usable else None,
-        "digest": control_set.digest,
-    }
 
 
 @control.command()
@@ -363,22 +357,8 @@ def publish(
         projection=projection if projection.is_file() else None,
         replace=replace,
     )
-    _say_published(published, out, ids)
-
-
-def _measured(control: ControlSet, measuring: bool) -> Measured | NotMeasured:
-    if not measuring:
-        return NotMeasured("--no-measure was given")
-    with progress_bar("measuring: splits of the examples", REPETITIONS) as advance:
-        return measure_control(control, progress=advance)
-
-
-def _say_published(published: Published, out: str, ids: str) -> None:
-    publication, objections, control = (
-        published.publication,
-        published.objections,
-        published.publication.control,
-    )
+    publication, objections = published.publication, published.objections
+    control = publication.control  # with the ids that are public now
     say(f"edition {publication.edition} in {out}, digest {published.digest}")
     groups = ", ".join(f"{number} {printable(name)}" for name, number in control.counts.items())
     warn(f"published: {printable(control.attribute)} ({groups})")
@@ -421,3 +401,10 @@ def _say_published(published: Published, out: str, ids: str) -> None:
             f"Not stated: {', '.join(publication.about.missing)}. Readers need this: write the questions with "
             "--template FILE.toml, answer them, and publish again with --about FILE.toml."
         )
+
+
+def _measured(control: ControlSet, measuring: bool) -> Measured | NotMeasured:
+    if not measuring:
+        return NotMeasured("--no-measure was given")
+    with progress_bar("measuring: splits of the examples", REPETITIONS) as advance:
+        return measure_control(control, progress=advance)

@@ -33,14 +33,10 @@ COMMANDS = {
 class LazyGroup(click.Group):
     """Knows its commands by name, and imports them on use."""
 
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep what was typed, for reports."""
-        typed = list(args)
-        context = super().make_context(info_name, args, parent, **extra)
-        context.meta[TYPED] = typed
-        return context
+        ctx.meta[TYPED] = list(args)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; its errors are one clean line."""

@@ -56,9 +56,13 @@ class NgramEncoder:
         full = np.array([bool(text) for text in folded], dtype=np.intp)
         marked = [f"{START}{text}{END}" for text in folded if text]
         vectors = np.empty((len(marked), self.dimension), dtype=np.float32)
-        for start, stop in _batches(marked):
-            check_cancelled()
-            self._fill(vectors[start:stop], marked[start:stop])
+        start = letters = 0
+        for stop, text in enumerate(marked, 1):
+            letters += len(text)
+            if stop - start == TEXTS or letters >= LETTERS or stop == len(marked):
+                check_cancelled()
+                self._fill(vectors[start:stop], marked[start:stop])
+                start, letters = stop, 0
         empty = dict.fromkeys(np.flatnonzero(full == 0).tolist(), "is empty")
         return Encoded(vectors, np.flatnonzero(full), full, empty)
 
@@ -83,6 +87,7 @@ class NgramEncoder:
 
     def _groups(self, points: Points, row: Rows, ends: Rows, nowhere: int) -> Iterator[Rows]:
         """Places of all letter groups; those that reach into the next text go to `nowhere`."""
+        # A polynomial hash: that of a longer group is the shorter one's times a base plus the next letter.
         rolling = np.zeros_like(points)
         for size in range(1, LONGEST + 1):
             starts = len(points) - size + 1
@@ -119,16 +124,6 @@ def load(model: None, options: Mapping[str, str], threads: int) -> NgramEncoder:
     return NgramEncoder(int(dimension))
 
 
-def _batches(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Start and stop of the texts of each batch."""
-    start = letters = 0
-    for stop, text in enumerate(texts, 1):
-        letters += len(text)
-        if stop - start == TEXTS or letters >= LETTERS or stop == len(texts):
-            yield start, stop
-            start, letters = stop, 0
-
-
 def _fold(text: str) -> str:
     if text.isascii():
         return text.strip().lower()
@@ -146,16 +141,9 @@ def _mix(values: Points) -> Points:
     return mixed
 
 
-def _separators() -> NDArray[np.bool_]:
-    """Which code points separate words: a fixed list, because Unicode's own grows with its versions."""
-    table = np.zeros(0x3041, dtype=bool)  # the last entry stands for all later code points
-    table[:0x80] = [not (chr(point).isalnum() or chr(point) == "'") for point in range(0x80)]
-    for first, last in ((0x80, 0xA9), (0xAB, 0xB4), (0xB6, 0xB9), (0xBB, 0xBF), (0x2000, 0x206F)):
-        table[first : last + 1] = True
-    for first, last in ((0x964, 0x965), (0x3000, 0x3004), (0x3008, 0x303F)):
-        table[first : last + 1] = True
-    table[[0xD7, 0xF7, 0x60C, 0x61B, 0x61F, 0x6D4, 0x1680]] = True
-    return table
-
-
-SEPARATES = _separators()
+# Which code points separate words: a fixed list, because Unicode's own grows with its versions.
+SEPARATES = np.zeros(0x3041, dtype=bool)  # the last entry stands for all later code points
+SEPARATES[:0x80] = [not (chr(point).isalnum() or chr(point) == "'") for point in range(0x80)]
+SEPARATES[np.r_[0x80:0xAA, 0xAB:0xB5, 0xB6:0xBA, 0xBB:0xC0, 0x2000:0x2070]] = True
+SEPARATES[np.r_[0x964:0x966, 0x3000:0x3005, 0x3008:0x3040]] = True
+SEPARATES[[0xD7, 0xF7, 0x60C, 0x61B, 0x61F, 0x6D4, 0x1680]] = True

@@ -86,10 +86,8 @@ def _open_tensors(path: Path) -> Iterator[tuple[dict[str, _Tensor], bool]]:
         elif start[8:9] == b"{":  # after the length of a safetensors header, which is JSON
             opened = safe_open(path, framework="numpy")
         else:
-            kind = next(
-                (name for magic, name in OTHER_FORMATS.items() if start.startswith(magic)),
-                "not a weights file",
-            )
+            kinds = (name for magic, name in OTHER_FORMATS.items() if start.startswith(magic))
+            kind = next(kinds, "not a weights file")
             raise FileError(
                 f"{path} is {kind}; expected weights as .safetensors or as Keras' .h5. Convert PyTorch's weights with "
                 "safetensors.torch.save_file(model.state_dict(), 'weights.safetensors')"
@@ -131,6 +129,7 @@ def read_weights(path: Path) -> tuple[Style, Weights]:
                 f"expected the weights of a whole VGG-16. It has {known_names}"
             )
 
+        # Shape and type are checked before anything is read: a file from outside may announce terabytes.
         def read(name: str, shape: tuple[int, ...]) -> Array:
             tensor = tensors[name]
             if tensor.shape != shape:
@@ -157,7 +156,7 @@ def read_weights(path: Path) -> tuple[Style, Weights]:
             side = {"fc1": SIDE, "fc2": 1}.get(layer, 3)
             kernel = (side, side, width, out) if style == "keras" else (out, width, side, side)
             shape: tuple[int, ...] = kernel
-            if is_dense and style != "timm":
+            if is_dense and style != "timm":  # timm stores dense layers as convolutions
                 shape = (width * side * side, out) if style == "keras" else (out, width * side * side)
             array = read(weight, shape).reshape(kernel)
             if style == "keras":  # height, width, in, out
@@ -209,7 +208,7 @@ def _keras_names(path: Path, tensors: Mapping[str, _Tensor], known_names: str) -
 
 def _graph(weights: Weights) -> bytes:
     """13 convolutions with ReLU, five poolings, then fc1 and fc2 with ReLU; the weights stay outside."""
-    from onnx import StringStringEntryProto, TensorProto, helper
+    from onnx import TensorProto, helper
 
     nodes, now = [], "pixels"
 
@@ -238,7 +237,7 @@ def _graph(weights: Weights) -> bytes:
             name=name, data_type=TensorProto.FLOAT, dims=array.shape, data_location=TensorProto.EXTERNAL
         )
         for key, value in {"location": "memory", "offset": "0", "length": str(array.nbytes)}.items():
-            tensor.external_data.append(StringStringEntryProto(key=key, value=value))
+            tensor.external_data.add(key=key, value=value)
         outside.append(tensor)
     graph = helper.make_graph(nodes, "vgg16", [pixels], [vectors], outside)
     # Versions that onnxruntime 1.18 knows, whatever the newest onnx would write.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from graphs import close, colour, configure, graph, image_model, load, node, picture
 
-from divscore.encoders.images import ImageConfig, ImageSettings, Preprocess
+from divscore.encoders.images import ImageSettings, Preprocess
 from divscore.encoders.onnx import Port
 from divscore.errors import FileError, InputError
 
@@ -128,8 +128,8 @@ def test_preprocessor_config_is_followed(tmp_path: Path) -> None:
     ],
 )
 def test_sizes_of_configurations(says: dict[str, Any], wanted: str) -> None:
-    config = ImageConfig("m", {}, msgspec.convert({**says, "do_normalize": False}, ImageSettings), {})
-    assert wanted in str(config.preprocess(Port("x", "float32", ("n", 3, "h", "w")), False))
+    settings = msgspec.convert({**says, "do_normalize": False}, ImageSettings)
+    assert wanted in str(settings.preprocess(Port("x", "float32", ("n", 3, "h", "w")), False, "m", {}, {}))
 
 
 @pytest.mark.parametrize(

@@ -161,8 +161,8 @@ def load(model: str, options: Mapping[str, str], threads: int) -> ImageModel:
         )
     port = session.inputs[0]
     channels_last = _channels_last(port, session.name)
-    config = ImageConfig(session.name, options, files.settings(ImageSettings, IMAGE_CONFIG), session.metadata)
-    preprocess = config.preprocess(port, channels_last)
+    settings = files.settings(ImageSettings, IMAGE_CONFIG)
+    preprocess = settings.preprocess(port, channels_last, session.name, options, session.metadata)
     blank = _feeds(port, preprocess([np.zeros((8, 8, 3), dtype=np.uint8)]), channels_last)
     output = choose_output(session, blank, options, "cls")
     identity = f"onnx/1 kind=image {preprocess} {output} weights={files.weights}"
@@ -231,91 +231,84 @@ class ImageSettings(msgspec.Struct):
             return short, short, int(short / self.crop_pct)
         return short, short, short
 
-    def normalisation(self) -> Normalisation | None:
-        """None if the file does not state one."""
-        stated = (self.do_rescale, self.rescale_factor, self.do_normalize, self.image_mean, self.image_std)
-        if all(value is None for value in stated):
-            return None
-        scale = 1.0 if self.do_rescale is False else self.rescale_factor or 1 / 255
-        if not (self.image_mean is not None if self.do_normalize is None else self.do_normalize):
-            return Normalisation(scale)
-        return Normalisation(
-            scale, _triple("image_mean", self.image_mean), _triple("image_std", self.image_std)
-        )
+    def preprocess(
+        self,
+        port: Port,
+        channels_last: bool,
+        name: str,
+        options: Mapping[str, str],
+        metadata: Mapping[str, str],
+    ) -> Preprocess:
+        """How images are prepared for this input of the graph `name`.
 
-
-@dataclass(frozen=True)
-class ImageConfig:
-    """How images are prepared for a graph: from options, preprocessor_config.json, or the graph itself.
-
-    Options come first, then preprocessor_config.json, then the keys `mean` and `std` of the graph's metadata: three
-    numbers for pixels of 0 to 1. If none of them states a normalisation, it is an error.
-    """
-
-    name: str
-    options: Mapping[str, str]
-    settings: ImageSettings
-    metadata: Mapping[str, str]
-
-    def preprocess(self, port: Port, channels_last: bool) -> Preprocess:
-        """The steps for this input of the graph."""
+        Options come first, then these settings, then the keys `mean` and `std` of the graph's metadata: three numbers
+        for pixels of 0 to 1. If none of them states a normalisation, it is an error.
+        """
         axis = 1 if channels_last else 2
-        height, width, short = self._size(port.fixed(axis), port.fixed(axis + 1))
-        rule = None
-        if port.type != "uint8":
-            rule = self._normalisation()
-        elif unused := sorted({"mean", "std", "normalise"} & self.options.keys()):
-            raise InputError(
-                f"{self.name} takes pixels as whole numbers (uint8), which are not normalised; remove "
-                f"{' and '.join(unused)}"
-            )
-        channels = "bgr" if self.settings.do_flip_channel_order else "rgb"
-        return Preprocess(height, width, short, RESAMPLING[self.settings.resample], channels, rule)
-
-    def _size(self, height: int | None, width: int | None) -> tuple[int, int, int | None]:
-        """Height, width and shorter side, given the sizes that the graph fixes."""
-        settings = self.settings
+        height, width = port.fixed(axis), port.fixed(axis + 1)
         size: tuple[int, int, int | None] | None
-        if "size" in self.options:
-            side = whole("size", self.options["size"])
+        if "size" in options:
+            side = whole("size", options["size"])
             size, origin = (side, side, side), f"size={side}"
-        elif settings.size is not None if settings.do_resize is None else settings.do_resize:
-            size, origin = settings.preprocess_size(), IMAGE_CONFIG
+        elif self.size is not None if self.do_resize is None else self.do_resize:
+            size, origin = self.preprocess_size(), IMAGE_CONFIG
             if size is None:
                 raise InputError(
-                    f"{self.name}: divscore does not support the combination of size and crop_size in its "
-                    f"{IMAGE_CONFIG}; pass size=PIXELS"
+                    f"{name}: divscore does not support the combination of size and crop_size in its {IMAGE_CONFIG}; "
+                    "pass size=PIXELS"
                 )
         elif height is None or width is None:
             raise InputError(
-                f"{self.name} takes images of any size, and there is no {IMAGE_CONFIG} next to it with the usual one; "
+                f"{name} takes images of any size, and there is no {IMAGE_CONFIG} next to it with the usual one; "
                 "pass size=PIXELS, such as size=224"
             )
         else:
-            return height, width, height if height == width else None
+            size, origin = (height, width, height if height == width else None), "the graph"
         if height not in (None, size[0]) or width not in (None, size[1]):
             raise InputError(
-                f"{self.name} takes images of {height}x{width}, but {origin} asks for {size[0]}x{size[1]}"
+                f"{name} takes images of {height}x{width}, but {origin} asks for {size[0]}x{size[1]}"
             )
-        return size
+        rule = None
+        if port.type != "uint8":
+            rule = self.normalisation(name, options, metadata)
+        elif unused := sorted({"mean", "std", "normalise"} & options.keys()):
+            raise InputError(
+                f"{name} takes pixels as whole numbers (uint8), which are not normalised; remove {' and '.join(unused)}"
+            )
+        channels = "bgr" if self.do_flip_channel_order else "rgb"
+        return Preprocess(*size, RESAMPLING[self.resample], channels, rule)
 
-    def _normalisation(self) -> Normalisation:
-        stated = {"mean", "std"} & self.options.keys()
-        if "normalise" in self.options:
+    def normalisation(
+        self, name: str, options: Mapping[str, str], metadata: Mapping[str, str]
+    ) -> Normalisation:
+        """How pixels are normalised; an error if nothing states it, because a guess would give wrong vectors."""
+        stated = {"mean", "std"} & options.keys()
+        if "normalise" in options:
             if stated:
                 raise InputError("normalise and mean or std were both given; pass one or the other")
-            return NORMALISATIONS[self.options["normalise"]]
-        if not stated and (configured := self.settings.normalisation()):
-            return configured
-        texts = self.options if stated else self.metadata
+            return NORMALISATIONS[options["normalise"]]
+        configured = (
+            self.do_rescale,
+            self.rescale_factor,
+            self.do_normalize,
+            self.image_mean,
+            self.image_std,
+        )
+        if not stated and any(value is not None for value in configured):
+            scale = 1.0 if self.do_rescale is False else self.rescale_factor or 1 / 255
+            if not (self.image_mean is not None if self.do_normalize is None else self.do_normalize):
+                return Normalisation(scale)
+            mean, std = _triple("image_mean", self.image_mean), _triple("image_std", self.image_std)
+            return Normalisation(scale, mean, std)
+        texts = options if stated else metadata
         if not {"mean", "std"} & texts.keys():
             raise InputError(
-                f"{self.name} does not say how its images are normalised: there is no {IMAGE_CONFIG} next to it and no "
-                "mean and std in its metadata. Pass mean=R,G,B std=R,G,B for pixels of 0 to 1, or normalise=NAME, one "
-                f"of {', '.join(NORMALISATIONS)}"
+                f"{name} does not say how its images are normalised: there is no {IMAGE_CONFIG} next to it and no mean "
+                "and std in its metadata. Pass mean=R,G,B std=R,G,B for pixels of 0 to 1, or normalise=NAME, one of "
+                f"{', '.join(NORMALISATIONS)}"
             )
         if "mean" not in texts or "std" not in texts:
-            raise InputError(f"{self.name}: only one of mean and std was given; pass mean=R,G,B std=R,G,B")
+            raise InputError(f"{name}: only one of mean and std was given; pass mean=R,G,B std=R,G,B")
         mean, std = (_triple(key, texts[key].strip().strip("[]").split(",")) for key in ("mean", "std"))
         if max(map(abs, mean)) > 1 or max(std) > 1 or min(std) <= 0:
             raise InputError(

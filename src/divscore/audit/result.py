@@ -10,7 +10,6 @@ import numpy as np
 
 from divscore.audit.trust import Diagnostics, control_facts
 from divscore.control.controlset import CROSS, ControlSet
-from divscore.control.similarity import FloatArray
 from divscore.estimators.interval import Estimate, Interval, Refits
 from divscore.estimators.likelihood import summarise
 from divscore.sketch.missing import Missing
@@ -157,9 +156,13 @@ class Audit:
         if self.marginals:
             entry["marginals"] = [marginal.to_dict() for marginal in self.marginals]
         if replicates and self.refits is not None:
-            entry["replicates"] = {"own": self.refits.own, "disparity": _rounded(self.refits.disparity)}
-            if self.refits.pair is not None:
-                entry["replicates"]["pair"] = _rounded(self.refits.pair)
+            series = {"disparity": self.refits.disparity, "pair": self.refits.pair}
+            # Four decimals are far finer than any interval, and halve the size of the document.
+            entry["replicates"] = {"own": self.refits.own} | {
+                key: [round(value, 4) if math.isfinite(value) else None for value in values.tolist()]
+                for key, values in series.items()
+                if values is not None
+            }
         return entry
 
 
@@ -174,11 +177,6 @@ def marginals(control: ControlSet, estimate: Estimate, confidence: float) -> tup
         names = list(dict.fromkeys(p[at] for p in parts))
         member = np.array([[p[at] == name for p in parts] for name in names], dtype=float)
         summed = summarise(member @ estimate.shares, estimate.replicates @ member.T, confidence)
-        shares = dict(zip(names, (float(s) for s in summed.shares), strict=True))
+        shares = dict(zip(names, summed.shares.tolist(), strict=True))
         results.append(Marginal(attribute, shares, summed.disparity, summed.interval))
     return tuple(results)
-
-
-def _rounded(values: FloatArray) -> list[float | None]:
-    """Four decimals are far finer than any interval."""
-    return [round(value, 4) if math.isfinite(value) else None for value in values.tolist()]

@@ -146,8 +146,7 @@ def audit(
 
 def typed_command() -> str:
     """The command as it was typed, without passwords and signatures in addresses."""
-    context = click.get_current_context(silent=True)
-    words = context.meta.get(TYPED, ()) if context else ()
+    words = click.get_current_context().meta.get(TYPED, ())
     return shlex.join(["divscore", *map(public, words)])
 
 
@@ -156,9 +155,9 @@ def _check_outputs(json_path: str | None, reports: Sequence[str], read: Sequence
     for path in reports:
         check_target(path)
     written = [*reports]
-    if json_path not in (None, "", "-"):
-        check_writable(str(json_path), "--json")
-        written.append(str(json_path))
+    if json_path and json_path != "-":
+        check_writable(json_path, "--json")
+        written.append(json_path)
     taken = {os.path.realpath(path): path for path in read if os.path.isfile(path)}
     for path in written:
         place = os.path.realpath(path)
@@ -203,12 +202,12 @@ def _gate(audits: Audits, limit: float) -> int:
     for collection in audits:
         code = CODES.get(verdict(collection, limit), 3)
         low, high, missing = collection.interval.low, collection.interval.high, collection.missing.count
+        # The interval is inside the limit, so only the missing parts make it inconclusive.
         hidden = code == 3 and missing and -limit <= low and high <= limit
         results.append((named(collection.name), code, ", as parts of it may be missing" if hidden else ""))
         explained = explained or (code > 0 and not missing)
-    within = f"the limit of ±{limit:g}"
-    texts = {1: f"outside {within}", 3: f"possibly outside {within}"}
-    warn_of_gate(results, texts, f"outside ±{limit:g}")
+    outside = f"outside the limit of ±{limit:g}"
+    warn_of_gate(results, {1: outside, 3: f"possibly {outside}"}, f"outside ±{limit:g}")
     codes = {code for _, code, _ in results}
     code = 1 if 1 in codes else 3 if 3 in codes or audits.missing.count else 0
     if code == 3 and audits.missing.count and not explained:

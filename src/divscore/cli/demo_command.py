@@ -13,13 +13,14 @@ from divscore.audit.document import document
 from divscore.cli import options as opt
 from divscore.cli.audit_command import typed_command
 from divscore.cli.console import say, warn
-from divscore.control.controlset import ControlSet
+from divscore.control.controlfile import save_control
 from divscore.control.selection import select_adaptive
 from divscore.files import write_file
-from divscore.paper.names import DemoList, speaker_lists
+from divscore.paper.names import speaker_lists
 from divscore.report.listing import columns, noise_note, table
 from divscore.report.page import write_report
 from divscore.report.summary import Context, Example, Examples
+from divscore.sources.manifest import ENCODER_KEY
 from divscore.text import level
 
 
@@ -77,35 +78,25 @@ def demo(out: str | None, seed: int) -> None:
         for warning in result.warnings:
             warn(f"{result.name}: {warning}")
     if out:
-        _write(Path(out), control, lists, json.dumps(document(audits), indent=2))
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        folder = Path(out)
+        folder.mkdir(parents=True, exist_ok=True)
+        save_control(control, folder / "control")
+        write_file(folder / "audit.json", json.dumps(document(audits), indent=2) + "\n")
+        vectors = np.concatenate([listing.vectors for listing in lists])
+        data = {
+            "name": [name for listing in lists for name in listing.names],
+            "list": [listing.name for listing in lists for _ in listing.names],
+            "embedding": pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1]),
+        }
+        names = pa.table(data).replace_schema_metadata({ENCODER_KEY: str(control.encoder)})
+        parquet.write_table(names, folder / "names.parquet")
         # The names are public: the report shows the representatives.
         chosen = np.flatnonzero(control.representative)
         shown = [Example(control.groups[control.labels[row]], text=control.ids[row]) for row in chosen]
         examples = Examples(shown, f"All {len(shown)} representatives are shown.")
-        write_report(Path(out) / "report.html", audits, Context(typed_command(), examples=examples))
+        write_report(folder / "report.html", audits, Context(typed_command(), examples=examples))
         say(f"\nWrote {out}; open {out}/report.html. Audit the lists yourself:")
         say(f"  divscore audit {out}/names.parquet --control {out}/control --by list")
-
-
-def _write(folder: Path, control: ControlSet, lists: list[DemoList], text: str) -> None:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    from divscore.control.controlfile import save_control
-    from divscore.sources.manifest import ENCODER_KEY
-
-    folder.mkdir(parents=True, exist_ok=True)
-    save_control(control, folder / "control")
-    write_file(folder / "audit.json", text + "\n")
-    vectors = np.concatenate([listing.vectors for listing in lists])
-    flat = pa.array(vectors.ravel())
-    table = pa.table(
-        {
-            "name": [name for listing in lists for name in listing.names],
-            "list": [listing.name for listing in lists for _ in listing.names],
-            "embedding": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
-        }
-    )
-    parquet.write_table(
-        table.replace_schema_metadata({ENCODER_KEY: str(control.encoder)}), folder / "names.parquet"
-    )

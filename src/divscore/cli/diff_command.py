@@ -73,10 +73,7 @@ def diff(
         tables = change_overview(changes) if many else [change_table(changes)]
         say("\n\n".join([change_headline(changes), *tables]))
     if max_change is not None:
-        codes = [CODES[change.gate(max_change)] for change in changes.changes]
-        results = [
-            (brief(change.name), code, "") for change, code in zip(changes.changes, codes, strict=True)
-        ]
+        results = [(brief(change.name), CODES[change.gate(max_change)], "") for change in changes.changes]
         more = f"more uneven by over {max_change:g}"
         warn_of_gate(results, {1: more, 3: f"possibly {more}"}, more)
         if changes.vanished:

@@ -82,7 +82,20 @@ class ControlSet:
         if not self.attribute:
             raise InputError("the attribute needs a name")
         names = [_group_name(g) for g in groups]
-        self.groups: tuple[str, ...] = _ordered(names, order)
+        present = sorted(set(names))
+        if not present:
+            raise ControlError("the control set is empty; it needs labelled examples of at least two groups")
+        if len(present) == 1:
+            raise ControlError(
+                f"all {len(names)} labelled examples belong to group '{present[0]}'; at least two groups are needed"
+            )
+        if len(present) > MAX_GROUPS:
+            raise ControlError(
+                f"{len(present)} groups; divscore handles at most {MAX_GROUPS}: {quoted(present)}"
+            )
+        self.groups = tuple(present if order is None else (str(name).strip() for name in order))
+        if sorted(self.groups) != present:
+            raise ControlError(f"order has {quoted(self.groups)}, but the groups are {quoted(present)}")
         self.ids: tuple[str, ...] = tuple(map(str, range(len(names)) if ids is None else ids))
         if len(set(self.ids)) < len(self.ids):
             first = {name: at for at, name in reversed(list(enumerate(self.ids)))}
@@ -106,8 +119,7 @@ class ControlSet:
             raise ControlError(
                 f"labelled example '{self.ids[bad[0]]}' (row {bad[0]}) has {kind}{more}; fix it or remove it"
             )
-        position = {name: i for i, name in enumerate(self.groups)}
-        self.labels: NDArray[np.intp] = np.array([position[n] for n in names], dtype=np.intp)
+        self.labels: NDArray[np.intp] = np.array([self.groups.index(n) for n in names], dtype=np.intp)
         self.representative: NDArray[np.bool_] = np.ones(len(names), dtype=bool)
         for name, n in self.counts.items():
             if n < 2:
@@ -270,24 +282,6 @@ def _group_name(value: object) -> str:
     if text in {"0", "1"}:
         raise ControlError(f"groups must be names, got '{text}'; give its name, for example 'female'")
     return text
-
-
-def _ordered(names: list[str], order: Sequence[str] | None) -> tuple[str, ...]:
-    present = sorted(set(names))
-    if not present:
-        raise ControlError("the control set is empty; it needs labelled examples of at least two groups")
-    if len(present) == 1:
-        raise ControlError(
-            f"all {len(names)} labelled examples belong to group '{present[0]}'; at least two groups are needed"
-        )
-    if len(present) > MAX_GROUPS:
-        raise ControlError(f"{len(present)} groups; divscore handles at most {MAX_GROUPS}: {quoted(present)}")
-    if order is None:
-        return tuple(present)
-    wanted = tuple(str(name).strip() for name in order)
-    if sorted(wanted) != present:
-        raise ControlError(f"order has {quoted(wanted)}, but the groups are {quoted(present)}")
-    return wanted
 
 
 @dataclass(frozen=True)

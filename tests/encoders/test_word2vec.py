@@ -44,7 +44,7 @@ def text(path: Path) -> Path:
 
 @pytest.mark.parametrize("write", [binary, google, text, glove])
 def test_every_form_gives_the_same_vectors(write: Write, tmp_path: Path) -> None:
-    vectors = WordVectors.open(write(tmp_path / "model"))
+    vectors = WordVectors(write(tmp_path / "model"))
     assert (len(vectors), vectors.dimension) == TABLE.shape
     for word, row in zip(WORDS, TABLE, strict=True):
         found = vectors.get(word)
@@ -60,27 +60,27 @@ def test_every_form_may_be_packed(write: Write, tmp_path: Path) -> None:
     plain = write(tmp_path / "model")
     packed = tmp_path / "model.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
-    found, same = WordVectors.open(packed), WordVectors.open(plain)
+    found, same = WordVectors(packed), WordVectors(plain)
     assert found.digest == same.digest == hashlib.sha256(plain.read_bytes()).hexdigest()
     np.testing.assert_array_equal(found.get("café"), TABLE[3])
     packed.write_bytes(packed.read_bytes()[:-20])
     with pytest.raises(FileError, match=r"model\.gz cannot be read"):
-        WordVectors.open(packed)
+        WordVectors(packed)
 
 
 def test_of_equal_words_the_first_counts(tmp_path: Path) -> None:
     names = ["cat", "dog", "cat", "cat"]
     for write in (binary, glove):
-        vectors = WordVectors.open(write(tmp_path / "m", names, TABLE[:4]))
+        vectors = WordVectors(write(tmp_path / "m", names, TABLE[:4]))
         np.testing.assert_array_equal(vectors.get("cat"), TABLE[0])
         np.testing.assert_array_equal(vectors.get("dog"), TABLE[1])
 
 
 def test_odd_words_do_no_harm(tmp_path: Path) -> None:
-    spaced = WordVectors.open(glove(tmp_path / "g", [". . .", "cat", "at name@domain.com"], TABLE[:3]))
+    spaced = WordVectors(glove(tmp_path / "g", [". . .", "cat", "at name@domain.com"], TABLE[:3]))
     assert (len(spaced), spaced.dimension) == (3, 5)
     np.testing.assert_array_equal(spaced.get("cat"), TABLE[1])
-    broken = WordVectors.open(binary(tmp_path / "b", [b"\xff\xfe", "cat"], TABLE[:2]))
+    broken = WordVectors(binary(tmp_path / "b", [b"\xff\xfe", "cat"], TABLE[:2]))
     np.testing.assert_array_equal(broken.get("cat"), TABLE[1])
     assert broken.get("\ufffd\ufffd") is None
 
@@ -89,9 +89,9 @@ def test_text_with_other_line_ends(tmp_path: Path) -> None:
     content = glove(tmp_path / "g").read_bytes()
     for end in (b"\r\n", b" \n"):
         (tmp_path / "g").write_bytes(content.replace(b"\n", end))
-        np.testing.assert_array_equal(WordVectors.open(tmp_path / "g").get("house"), TABLE[0])
+        np.testing.assert_array_equal(WordVectors(tmp_path / "g").get("house"), TABLE[0])
     (tmp_path / "g").write_bytes(content.rstrip(b"\n"))
-    np.testing.assert_array_equal(WordVectors.open(tmp_path / "g").get("the"), TABLE[-1])
+    np.testing.assert_array_equal(WordVectors(tmp_path / "g").get("the"), TABLE[-1])
 
 
 @pytest.mark.parametrize("write", [binary, google, text])
@@ -102,7 +102,7 @@ def test_every_truncation_is_an_error(write: Write, tmp_path: Path) -> None:
     for end in range(0, len(content) - (30 if write is text else 2), 5):
         path.write_bytes(content[:end])
         with pytest.raises(FileError):
-            WordVectors.open(path)
+            WordVectors(path)
 
 
 def test_damage_says_what_is_wrong(tmp_path: Path) -> None:
@@ -127,17 +127,17 @@ def test_damage_says_what_is_wrong(tmp_path: Path) -> None:
     for content, message in cases.items():
         path.write_bytes(content)
         with pytest.raises(FileError, match=message):
-            WordVectors.open(path)
+            WordVectors(path)
     with pytest.raises(FileError, match="No such file"):
-        WordVectors.open(tmp_path / "none")
+        WordVectors(tmp_path / "none")
     with pytest.raises(FileError, match="Is a directory"):
-        WordVectors.open(tmp_path)
+        WordVectors(tmp_path)
 
 
 def test_numbers_are_checked_when_they_are_needed(tmp_path: Path) -> None:
     path = tmp_path / "m"
     path.write_text("ok 1 2\nbad 1 x\nnan nan 1\nbig 1e300 1\n")
-    vectors = WordVectors.open(path)
+    vectors = WordVectors(path)
     np.testing.assert_array_equal(vectors.get("ok"), [1, 2])
     for word in ("bad", "nan", "big"):
         with pytest.raises(FileError, match=f"'{word}' is not followed by 2 finite numbers"):

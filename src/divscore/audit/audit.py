@@ -206,7 +206,12 @@ def audit_vectors(
                 "the sketch was made with another control set; audit it with that one, or sketch the collection again"
             )
     else:
-        blocks = [collection] if _is_matrix(collection) else collection
+        # One matrix of vectors, or an iterable of matrices; a list can be either.
+        if isinstance(collection, (list, tuple)):
+            several = bool(collection) and getattr(collection[0], "ndim", 1) == 2
+        else:
+            several = hasattr(collection, "__iter__") and not hasattr(collection, "__array__")
+        blocks = collection if several else [collection]
         if estimator == "self-training":  # the only one that needs all vectors at once
             blocks = [as_matrix(block, "the collection's vectors") for block in blocks]
             if not blocks:
@@ -230,9 +235,9 @@ def audit_vectors(
     elif estimator == "divscore":
         estimate = divscore(sketch, facts.reference, facts.separability)
     elif estimator == "self-training":
-        result = self_training(collection[usable_rows(collection)], control)
+        trained = self_training(collection[usable_rows(collection)], control)
         none = Interval(*bounds(2), confidence, "none: Algorithm 3 gives no interval")
-        estimate = Estimate.of_two(result.disparity, none)
+        estimate = Estimate.of_two(trained.disparity, none)
     elif estimator == "iid":
         assert sample is not None
         estimate = iid(sample, k, confidence=confidence)
@@ -257,8 +262,24 @@ def audit_vectors(
             f"the representatives of {joined(names)} are hardly more similar to each other than to the other groups: "
             "the DivScore is mostly noise"
         )
-    if sample is not None:
-        warnings += _sample_warnings(estimator, sketch, sample, confidence)
+    if sample is not None and estimator != "iid" and len(sample) >= FEW_LABELLED:
+        # The labels check the control set: both estimates are of the same collection.
+        without = likelihood(sketch, confidence=confidence)
+        corrected = rectified(sketch, sample, confidence=confidence)
+        a, b = without.interval, corrected.interval
+        if math.isfinite(without.disparity) and (a.high < b.low or b.high < a.low):
+            one, other = (
+                f"{result.disparity:+.2f} ({result.interval.low:+.2f} to {result.interval.high:+.2f})"
+                for result in (corrected, without)
+            )
+            warnings.append(
+                f"the disparity is {one} with the labelled sample, but {other} without it ('likelihood'): the control "
+                "set does not fit this collection; use 'rectified'"
+            )
+    if sample is not None and len(sample) > sketch.count:
+        warnings.append(
+            f"{len(sample)} labelled items for a collection of {sketch.count}: is it the same collection?"
+        )
     return Audit(
         name=str(name),
         control=control,
@@ -278,32 +299,3 @@ def audit_vectors(
         marginals=marginals(control, estimate, confidence),
         refits=estimate.refits,
     )
-
-
-def _is_matrix(collection: Any) -> bool:
-    """Distinguish one matrix of vectors from an iterable of matrices; a list can be either."""
-    if isinstance(collection, (list, tuple)):
-        return not (collection and getattr(collection[0], "ndim", 1) == 2)
-    return hasattr(collection, "__array__") or not hasattr(collection, "__iter__")
-
-
-def _sample_warnings(estimator: str, sketch: Sketch, sample: LabelledSample, confidence: float) -> list[str]:
-    warnings = []
-    if estimator != "iid" and len(sample) >= FEW_LABELLED:
-        without = likelihood(sketch, confidence=confidence)
-        corrected = rectified(sketch, sample, confidence=confidence)
-        a, b = without.interval, corrected.interval
-        if math.isfinite(without.disparity) and (a.high < b.low or b.high < a.low):
-            one, other = (
-                f"{result.disparity:+.2f} ({result.interval.low:+.2f} to {result.interval.high:+.2f})"
-                for result in (corrected, without)
-            )
-            warnings.append(
-                f"the disparity is {one} with the labelled sample, but {other} without it ('likelihood'): the control "
-                "set does not fit this collection; use 'rectified'"
-            )
-    if len(sample) > sketch.count:
-        warnings.append(
-            f"{len(sample)} labelled items for a collection of {sketch.count}: is it the same collection?"
-        )
-    return warnings

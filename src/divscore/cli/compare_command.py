@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
+from contextlib import nullcontext
 from typing import Any
 
 import click
@@ -93,8 +93,7 @@ def compare(
         numbers = tuple(sorted({int(part) for part in labels.split(",")})) if labels is not None else None
     except ValueError:
         raise InputError(f"--labels takes numbers such as 50,100,200, got '{labels}'") from None
-    with ExitStack() as stack:
-        place = stack.enter_context(open_output(out, FILES)) if out else None
+    with open_output(out, FILES) if out else nullcontext() as place:
         labelled = opt.read_pool(pool, encoding, **reading)
         setup = Setup(usable_labels(labelled, numbers), repetitions, collection_size, size, seed, quapy)
         with progress_bar("splits", repetitions) as advance:

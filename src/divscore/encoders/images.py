@@ -160,7 +160,16 @@ def load(model: str, options: Mapping[str, str], threads: int) -> ImageModel:
             "Of a model for images and texts, export the vision half alone (for CLIP often vision_model.onnx)"
         )
     port = session.inputs[0]
-    channels_last = _channels_last(port, session.name)
+    if port.type not in ("float32", "float16", "uint8"):
+        raise InputError(f"{session.name} takes images as {port}; expected float32, float16 or uint8")
+    # The axis of the three channels: where the 3 is, else where a name says so, else as in PyTorch.
+    first, last = port.shape[1], port.shape[3]
+    channels_first = first == 3 or (not port.fixed(1) and last != 3 and "chan" not in str(last))
+    if not (channels_first or last == 3 or not (port.fixed(1) or port.fixed(3))):
+        raise InputError(
+            f"{session.name} takes images as {port}; expected three channels, red, green and blue"
+        )
+    channels_last = not channels_first
     settings = files.settings(ImageSettings, IMAGE_CONFIG)
     preprocess = settings.preprocess(port, channels_last, session.name, options, session.metadata)
     blank = _feeds(port, preprocess([np.zeros((8, 8, 3), dtype=np.uint8)]), channels_last)
@@ -172,18 +181,6 @@ def load(model: str, options: Mapping[str, str], threads: int) -> ImageModel:
 def _feeds(port: Port, pixels: NDArray[Any], channels_last: bool) -> Mapping[str, NDArray[Any]]:
     shaped = pixels.transpose(0, 2, 3, 1) if channels_last else pixels
     return {port.name: np.ascontiguousarray(shaped, dtype=port.type)}
-
-
-def _channels_last(port: Port, model: str) -> bool:
-    """The axis of the three channels: where the 3 is, else where a name says so, else as in PyTorch."""
-    if port.type not in ("float32", "float16", "uint8"):
-        raise InputError(f"{model} takes images as {port}; expected float32, float16 or uint8")
-    first, last = port.shape[1], port.shape[3]
-    if first == 3 or (not port.fixed(1) and last != 3 and "chan" not in str(last)):
-        return False
-    if last == 3 or not (port.fixed(1) or port.fixed(3)):
-        return True
-    raise InputError(f"{model} takes images as {port}; expected three channels, red, green and blue")
 
 
 class Extent(msgspec.Struct):

@@ -68,11 +68,8 @@ class Session:
         self.inputs = tuple(_port(node) for node in self._session.get_inputs())
         self.outputs = tuple(_port(node) for node in self._session.get_outputs())
         self.metadata: Mapping[str, str] = dict(self._session.get_modelmeta().custom_metadata_map)
-
-    @property
-    def batch(self) -> int | None:
-        """The number of items that a run must have, None if it is free."""
-        return next((size for port in self.inputs if (size := port.fixed(0))), None)
+        # The number of items that a run must have, None if it is free.
+        self.batch = next((size for port in self.inputs if (size := port.fixed(0))), None)
 
     def run(self, feeds: Mapping[str, NDArray[Any]], outputs: Sequence[str]) -> list[NDArray[Any]]:
         """Named outputs for at most `batch` items; a short batch is padded with its last item."""
@@ -290,6 +287,7 @@ def _external_weights(graph: Path) -> list[str]:
 NAME = re.compile(
     r"(?P<repo>[a-z0-9][\w.-]*/[a-z0-9][\w.-]*)(:(?P<file>\w[\w./-]*))?", re.ASCII | re.IGNORECASE
 )
+HUB = "https://huggingface.co"
 SUFFIXES = {".safetensors", ".h5", ".hdf5", ".keras", ".onnx", ".bin", ".pt", ".pth", ".npz", ".json"}
 
 
@@ -322,11 +320,12 @@ class HubModel:
         if failure is None:
             raise InputError(
                 f"{self.repo} on the model hub has no {' and no '.join(wanted)}; name the file: --model "
-                f"{self.repo}:FILE (files: {self._page}/tree/main)"
+                f"{self.repo}:FILE (files: {HUB}/{self.repo}/tree/main)"
             )
         raise InputError(
             f"--model {self.repo} is not a local file, and {wanted[0]} could not be downloaded from the model hub "
-            f"({failure}). Without a connection, download it from {self._page} on another machine and pass --model PATH"
+            f"({failure}). Without a connection, download it from {HUB}/{self.repo} on another machine and pass "
+            "--model PATH"
         ) from failure
 
     def fetch_all(self, names: Iterable[str]) -> None:
@@ -337,10 +336,6 @@ class HubModel:
                     self._download(name)
                 except _UnreachableError:
                     return
-
-    @property
-    def _page(self) -> str:
-        return f"https://huggingface.co/{self.repo}"
 
     def _cached(self, name: str) -> Path | Literal[False] | None:
         """A downloaded file, False if the hub is known not to have it, None if unknown."""
@@ -368,7 +363,7 @@ class HubModel:
             raise InputError(
                 f"--model {self.repo} is not a local file, and the hub has no public model of that name. Check the "
                 f"spelling, or pass --model PATH. If the model is private or needs permission, request access at "
-                f"{self._page} and log in (hf auth login)"
+                f"{HUB}/{self.repo} and log in (hf auth login)"
             ) from error
         except LocalEntryNotFoundError as error:
             raise _UnreachableError(_first_line(error.__cause__ or error)) from error

@@ -122,7 +122,15 @@ def read_weights(path: Path) -> tuple[Style, Weights]:
         if is_hdf5:
             style, names = "keras", _keras_names(path, tensors, known_names)
         elif f"{DENSE[style][0]}.weight" in tensors:
-            names = _torch_names(path, tensors, style)
+            stems = (*(f"features.{i}" for i in FEATURES), *DENSE[style])
+            names = [(f"{stem}.weight", f"{stem}.bias") for stem in stems]
+            for name in sorted(tensors):
+                if name.startswith("features.") and not any(name in pair for pair in names):
+                    normed = any("running_mean" in other for other in tensors)
+                    kind = "a VGG with BatchNorm" if normed else "a VGG of another depth"
+                    raise FileError(
+                        f"{path} has the tensor {name} of {kind}; expected VGG-16 without BatchNorm"
+                    )
         else:
             raise FileError(
                 f"{path} has neither classifier.0.weight (torchvision's name) nor pre_logits.fc1.weight (timm's); "
@@ -165,18 +173,6 @@ def read_weights(path: Path) -> tuple[Style, Weights]:
             weights[f"{layer}.bias"] = read(bias, (out,))
             width = out
         return style, weights
-
-
-def _torch_names(path: Path, tensors: Mapping[str, _Tensor], style: Style) -> list[tuple[str, str]]:
-    names = [
-        (f"{stem}.weight", f"{stem}.bias") for stem in (*(f"features.{i}" for i in FEATURES), *DENSE[style])
-    ]
-    for name in sorted(tensors):
-        if name.startswith("features.") and not any(name in pair for pair in names):
-            normed = any("running_mean" in other for other in tensors)
-            kind = "a VGG with BatchNorm" if normed else "a VGG of another depth"
-            raise FileError(f"{path} has the tensor {name} of {kind}; expected VGG-16 without BatchNorm")
-    return names
 
 
 def _keras_names(path: Path, tensors: Mapping[str, _Tensor], known_names: str) -> list[tuple[str, str]]:

@@ -85,7 +85,7 @@ class Word2Vec:
 
 def load(model: str, options: Mapping[str, str], threads: int) -> Word2Vec:
     """Open the model; its vectors stay in the file until a text needs them."""
-    return Word2Vec(WordVectors.open(model), **options)
+    return Word2Vec(WordVectors(model), **options)
 
 
 def words(text: str) -> list[str]:
@@ -116,9 +116,25 @@ class WordVectors:
     one process.
     """
 
-    def __init__(self, data: mmap.mmap, digest: str, label: str) -> None:
-        self.digest = digest
-        self._data, self._label = data, label
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._label = label = os.fspath(path)
+        try:
+            with ExitStack() as files:
+                stream: Any = files.enter_context(open(label, "rb"))
+                if stream.read(2) == b"\x1f\x8b":
+                    # The unpacked copy stays mapped after it is deleted.
+                    stream = files.enter_context(tempfile.NamedTemporaryFile(prefix="divscore-"))
+                    shutil.copyfileobj(files.enter_context(gzip.open(label)), stream, 1 << 22)
+                    stream.flush()
+                if not os.fstat(stream.fileno()).st_size:
+                    raise FileError(f"{label} is empty; create or download it again")
+                self._data = data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+                self.digest = sha256(stream.name)
+        except (OSError, EOFError, zlib.error) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise FileError(
+                f"{label} cannot be read ({reason}); expected word vectors by word2vec or GloVe"
+            ) from error
         first = data[:LONGEST_NUMBER].partition(b"\n")[0].split()
         if data[:1] == b"\x80":
             raise FileError(
@@ -146,28 +162,6 @@ class WordVectors:
         # Stable, so that of a word that is there twice the first is found first.
         self._order = np.argsort(hashes, kind="stable")
         self._hashes = hashes[self._order]
-
-    @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> WordVectors:
-        """Find the words of a file, and keep it open for their vectors."""
-        label = os.fspath(path)
-        try:
-            with ExitStack() as files:
-                stream: Any = files.enter_context(open(label, "rb"))
-                if stream.read(2) == b"\x1f\x8b":
-                    # The unpacked copy stays mapped after it is deleted.
-                    stream = files.enter_context(tempfile.NamedTemporaryFile(prefix="divscore-"))
-                    shutil.copyfileobj(files.enter_context(gzip.open(label)), stream, 1 << 22)
-                    stream.flush()
-                if not os.fstat(stream.fileno()).st_size:
-                    raise FileError(f"{label} is empty; create or download it again")
-                data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-                return cls(data, sha256(stream.name), label)
-        except (OSError, EOFError, zlib.error) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise FileError(
-                f"{label} cannot be read ({reason}); expected word vectors by word2vec or GloVe"
-            ) from error
 
     def __len__(self) -> int:
         return len(self._starts)

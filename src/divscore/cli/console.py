@@ -29,16 +29,6 @@ FIRST_SECONDS = 1.0  # before that, the speed is the first block's
 _BARS: list[Any] = []  # consoles that show a bar now
 
 
-class CleanError(click.ClickException):
-    """One line on stderr, exit code 2."""
-
-    exit_code = 2
-
-    def show(self, file: Any = None) -> None:
-        """Print the message alone."""
-        warn(f"divscore: {self.format_message()}")
-
-
 class _Terminated(BaseException):
     """SIGTERM: like Ctrl-C, not an error that anything on the way should catch."""
 
@@ -59,15 +49,16 @@ def boundary() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, terminate) if main else None
     try:
         yield
-    except DivscoreError as error:
-        raise CleanError(str(error)) from error
+    except (DivscoreError, OSError) as error:
+        text = str(error)
+        if isinstance(error, OSError):
+            text = f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}"
+        warn(f"divscore: {text}")
+        raise click.exceptions.Exit(2) from error
     except (KeyboardInterrupt, _Terminated) as error:
         warn("stopped")
         number = signal.SIGTERM if isinstance(error, _Terminated) else signal.SIGINT
         raise click.exceptions.Exit(128 + number) from None
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        raise CleanError(f"{where}{error.strerror or error}") from error
     finally:
         if main:
             signal.signal(signal.SIGTERM, before)

@@ -103,6 +103,6 @@ def _distinct_files(paths: Sequence[str], out: str) -> list[str]:
         if files.setdefault(os.path.realpath(path), path) is not path:
             again[path] = None
     if again:
-        words = ("was", "it") if len(again) == 1 else ("were", "each")
-        warn(f"{listed(list(again))} {words[0]} named twice; {words[1]} is counted once")
+        words = "was named twice; it" if len(again) == 1 else "were named twice; each"
+        warn(f"{listed(list(again))} {words} is counted once")
     return list(files.values())

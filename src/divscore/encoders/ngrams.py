@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,9 +73,7 @@ class NgramEncoder:
         width = 2 * self.dimension
         row = np.repeat(np.arange(len(marked)) * width, lengths)
         nowhere = len(marked) * width
-        places: Iterator[Rows] = chain(
-            self._groups(points, row, np.cumsum(lengths), nowhere), self._words(points, row)
-        )
+        places = self._features(points, row, np.cumsum(lengths), nowhere)
         if len(points) <= 2 * LETTERS:  # a very long text is counted in parts, to save memory
             places = iter([np.concatenate(list(places))])
         signed = sum(np.bincount(part, minlength=nowhere + 1) for part in places)
@@ -85,8 +82,8 @@ class NgramEncoder:
         norm = np.sqrt(np.vecdot(counts, counts).astype(np.float64))
         np.divide(counts, np.maximum(norm, 1.0)[:, None], out=vectors, dtype=np.float64, casting="same_kind")
 
-    def _groups(self, points: Points, row: Rows, ends: Rows, nowhere: int) -> Iterator[Rows]:
-        """Places of all letter groups; those that reach into the next text go to `nowhere`."""
+    def _features(self, points: Points, row: Rows, ends: Rows, nowhere: int) -> Iterator[Rows]:
+        """Places of all letter groups and words; groups that reach into the next text go to `nowhere`."""
         # A polynomial hash: that of a longer group is the shorter one's times a base plus the next letter.
         rolling = np.zeros_like(points)
         for size in range(1, LONGEST + 1):
@@ -96,22 +93,20 @@ class NgramEncoder:
             for places in self._places(rolling ^ SALTS[size - 1], row[:starts]):
                 places[crossing] = nowhere
                 yield places
-
-    def _words(self, points: Points, row: Rows) -> Iterator[Rows]:
-        """Places of all words: a word's hash is the sum, modulo 2^32, of its letters' hashes at their positions."""
+        # A word's hash is the sum, modulo 2^32, of its letters' hashes at their positions.
         inside = ~SEPARATES[np.minimum(points, len(SEPARATES) - 1)]
         edges = np.flatnonzero(np.diff(inside, prepend=False, append=False))
         begins, lengths = edges[::2], edges[1::2] - edges[::2]
-        if not len(begins):
-            return
-        firsts = np.cumsum(lengths) - lengths
-        position = (np.arange(lengths.sum()) - np.repeat(firsts, lengths)).astype(np.uint32)
-        letters = _mix(points[inside] * GOLDEN + position * POSITION)
-        yield from self._places(np.add.reduceat(letters, firsts, dtype=np.uint32) ^ WORD, row[begins])
+        if len(begins):
+            firsts = np.cumsum(lengths) - lengths
+            position = (np.arange(lengths.sum()) - np.repeat(firsts, lengths)).astype(np.uint32)
+            letters = _mix(points[inside] * GOLDEN + position * POSITION)
+            yield from self._places(np.add.reduceat(letters, firsts, dtype=np.uint32) ^ WORD, row[begins])
 
     def _places(self, hashed: Points, row: Rows) -> Iterator[Rows]:
         """Two places in its row for every feature; which half of the row is the sign."""
         mixed = _mix(hashed)
+        # The high bits of a product choose the place: no division is needed.
         for bits in (mixed & LOW, mixed >> HALF):
             yield row + (bits * np.uint32(2 * self.dimension) >> HALF)
 

@@ -140,6 +140,7 @@ def audit(
         "sample": sample,
         "workers": workers,
     }
+    # Vectors in memory need none of the packages that read and encode files, and importing those takes a while.
     if isinstance(control, ControlSet) and not source and by is None and not options:
         return audit_vectors(collection, control, name=name or "collection", **method)
     from divscore.jobs.auditing import audit_source

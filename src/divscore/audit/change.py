@@ -126,6 +126,7 @@ def paired_intervals(
         series.append((before[1].pair, after[1].pair))
     change, increase = [], []
     for earlier, later in series:
+        # Every pair of steps of the two own errors, for every refit: (B, steps, steps).
         b = earlier[:, None, None] + before[1].own * NORMAL[:, None]
         a = later[:, None, None] + after[1].own * NORMAL
         change.append(_interval(after[0] - before[0], a - b, level, 2.0 if groups == 2 else 1.0))
@@ -192,6 +193,7 @@ def _unevenness(disparity: FloatArray | float, groups: int) -> FloatArray:
 
 def _interval(value: float, replicates: FloatArray, level: float, span: float) -> Interval:
     """Limits from replicates (B, steps, steps); a NaN counts half for each end."""
+    # Half of a refit's steps count as the largest increase, half as the largest decrease.
     ends = np.where(np.arange(STEPS * STEPS) % 2, span, -span).reshape(STEPS, STEPS)
     known = np.where(np.isnan(replicates), ends, replicates).ravel()
     interval = from_replicates(float(value), known, level, (-span, span), drawn=len(replicates))

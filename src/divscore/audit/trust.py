@@ -94,7 +94,7 @@ def coverage(control: ControlSet) -> tuple[Coverage, ...]:
         rows = control.rows(group)
         units = control.units[rows]
         distance = 1.0 - units @ units.T
-        np.fill_diagonal(distance, np.inf)
+        np.fill_diagonal(distance, np.inf)  # an example is not its own neighbour
         usual = float(np.quantile(distance.min(axis=1), 0.9))
         chosen = control.representative[rows]
         nearest = np.where(chosen, 0.0, distance[:, chosen].min(axis=1))
@@ -136,6 +136,7 @@ def diagnose(sketch: Sketch, value: float) -> Diagnostics:
     apart = separation(sketch.scorer)
     scores = score_fit(sketch, mixture)
     skipped = sum(sketch.skipped.values())
+    # If all skipped items belonged to one group, the disparity would move towards that end of its range.
     reach = 1.0 + abs(value) if math.isfinite(value) else 2.0
     size = int(control.representative.sum())
     bound = theorem(size, sketch.count, facts.separability.mu_same, facts.separability.mu_diff)

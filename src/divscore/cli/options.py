@@ -147,7 +147,9 @@ def encoding_options(command: F) -> F:
         ) as encoding:
             return command(*args, encoding=encoding, form=FORMS.get(form or "", ""), **kwargs)
 
-    for option in reversed(ENCODING):
+    for option in reversed(
+        ENCODING
+    ):  # decorators apply from the inside out, and help lists the outermost first
         wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value]
 

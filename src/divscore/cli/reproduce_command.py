@@ -122,13 +122,12 @@ def _command(experiment: str) -> str:
     context = click.get_current_context()
     words = [f"divscore reproduce {experiment} --data PATH"]
     for option in context.command.params:
-        source = context.get_parameter_source(option.name or "")
-        if not isinstance(option, click.Option) or source is not click.core.ParameterSource.COMMANDLINE:
+        name = option.name or ""
+        typed = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if not isinstance(option, click.Option) or not typed or name in NOT_REPEATED:
             continue
-        if option.name in NOT_REPEATED:
-            continue
-        values = context.params[option.name or ""]
+        values = context.params[name]
         for value in values if option.multiple else [values]:
-            text = Path(value).name if option.name in {"model", "vectors", "pca"} else str(value)
+            text = Path(value).name if name in {"model", "vectors", "pca"} else str(value)
             words.append(f"{option.opts[-1]} {text}")
     return " ".join(words)

@@ -189,6 +189,7 @@ class ControlSet:
         """A fingerprint of everything that results depend on."""
         text = repr((self.attribute, self.groups, self.similarity.name, self.encoder, self.vectors.shape))
         state = hashlib.sha256(text.encode())
+        # In double precision: the same numbers have the same fingerprint, whatever type they are stored as.
         for array in (self.vectors.astype(np.float64), self.labels.astype(np.int64), self.representative):
             state.update(np.ascontiguousarray(array).tobytes())
         return state.hexdigest()

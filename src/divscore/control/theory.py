@@ -73,7 +73,8 @@ class Reference:
             if n < 3:
                 errors.append(math.inf)
                 continue
-            # u_i − l_i without each own example, then without each other one.
+            # u_i − l_i without each own example, then without each other one. In closed form: leaving out x takes its
+            # own pairs out of the sums, within a group twice, because they count in both orders.
             same, cross, back = sums[own, i], np.delete(sums[own], i, axis=1).sum(axis=1), sums[~own, i]
             without_own = (same.sum() - 2 * same) / ((n - 1) * (n - 2)) - (cross.sum() - cross) / (
                 (n - 1) * m

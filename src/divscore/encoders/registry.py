@@ -174,6 +174,7 @@ class EncoderSpec:
 
     def load(self, threads: int = 0) -> Encoder:
         """Load the encoder; it may use this many threads itself (0: as many as it likes)."""
+        # Everything is checked before anything is imported: a model may take minutes to load.
         info, name = self.info, f"the encoder '{self.name}'"
         if self.kind not in info.loaders:
             raise InputError(f"{name} takes {' or '.join(info.loaders)}s, not {self.kind}s")

@@ -141,7 +141,7 @@ def _load_tokenizer(path: Path, length: int, stated: Any) -> tuple[Any, int]:
     names = (stated.get("content") if isinstance(stated, dict) else stated, "[PAD]", "<pad>")
     numbers = (tokenizer.token_to_id(name) for name in names if isinstance(name, str))
     pad = next((number for number in numbers if number is not None), 0)
-    if tokenizer.padding:
+    if tokenizer.padding:  # what the tokenizer itself says is safer than a name
         pad = int(tokenizer.padding["pad_id"])
     tokenizer.no_padding()
     tokenizer.enable_truncation(length)

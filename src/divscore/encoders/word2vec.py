@@ -103,6 +103,7 @@ def clean(text: str) -> str:
     >>> clean("RT @maya: 2 many &amp; 2nite http://t.co/x1 #TooLate").split()
     [':', 'many', '&', '2nite', 'TooLate']
     """
+    # Addresses first: they may contain what looks like a mention, a hashtag or digits.
     text = RETWEET.sub(" ", ADDRESS.sub(" ", html.unescape(text)))
     return DIGITS.sub(" ", HASHTAG.sub("", MENTION.sub(" ", text)))
 

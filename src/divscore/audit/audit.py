@@ -13,14 +13,7 @@ import numpy as np
 
 from divscore.audit.audits import Audits
 from divscore.audit.result import Audit, marginals
-from divscore.audit.trust import (
-    about_skipped,
-    control_facts,
-    diagnose,
-    skipped_kinds,
-    trust_of,
-    warnings_for,
-)
+from divscore.audit.trust import about_skipped, control_facts, diagnose, trust_of, warnings_for
 from divscore.control.controlset import ControlSet, LabelledSample
 from divscore.control.similarity import as_matrix, usable_rows
 from divscore.errors import DivscoreError, InputError, MismatchError
@@ -223,7 +216,7 @@ def audit_vectors(
         for block in blocks:
             sketch.add(block, workers=workers)
     if not sketch.count:
-        kinds = skipped_kinds(sketch)
+        kinds = ", ".join(f"{n:,} {kind}" for kind, n in sketch.skipped.items() if n)
         raise InputError(
             f"{name}: no item has a usable vector; {f'skipped: {kinds}' if kinds else 'the collection is empty'}"
         )

@@ -222,17 +222,13 @@ def warnings_for(sketch: Sketch, checks: Diagnostics, about_items: list[str]) ->
     return warnings
 
 
-def skipped_kinds(sketch: Sketch) -> str:
-    """Numbers of skipped items by kind, such as "3 zero, 1 unreadable"."""
-    return ", ".join(f"{n:,} {kind}" for kind, n in sketch.skipped.items() if n)
-
-
 def about_skipped(sketch: Sketch, checks: Diagnostics, half_width: float) -> list[str]:
     """Warn if skipped items could change the result: items are rarely skipped at random."""
     if checks.skipped_shift <= half_width or not checks.skipped_shift:
         return []
     total = sum(sketch.skipped.values())
+    kinds = ", ".join(f"{n:,} {kind}" for kind, n in sketch.skipped.items() if n)
     return [
-        f"{total:,} of {sketch.count + total:,} items were skipped ({skipped_kinds(sketch)}). If all belonged to one "
+        f"{total:,} of {sketch.count + total:,} items were skipped ({kinds}). If all belonged to one "
         f"group, the disparity would change by up to {checks.skipped_shift:.2f}, more than the interval allows for"
     ]

@@ -152,7 +152,16 @@ class WordVectors:
             self._is_text = _ends_in_numbers(line, min(self.dimension, line.count(b" ")))
         else:
             count, at, self._is_text = None, 0, True
-            self.dimension = self._columns()
+            # Without a header; a word may have spaces, so the line with the fewest counts.
+            head = data[: SAMPLE * 4 * LONGEST_WORD].split(b"\n")
+            whole = head if len(head) == 1 else head[:-1]
+            lines = [line.rstrip() for line in whole[:SAMPLE] if line.strip()]
+            self.dimension = min((line.count(b" ") for line in lines), default=0)
+            if not lines or not _ends_in_numbers(lines[0], self.dimension):
+                raise FileError(
+                    f"{label} is not a file of word vectors; expected word2vec's binary or text format, or GloVe's "
+                    "lines of a word and its numbers"
+                )
         # Arrays instead of a dict: a file may have three million words, and a dict would take 400 MB.
         self._starts, unsorted = array("q"), array("q")
         listing = self._text_words(at, count) if self._is_text else self._binary_words(at, count or 0)
@@ -197,18 +206,6 @@ class WordVectors:
                 "download it again"
             )
         return vector
-
-    def _columns(self) -> int:
-        """Numbers per line of a file without header; a word may have spaces, so the line with the fewest counts."""
-        head = self._data[: SAMPLE * 4 * LONGEST_WORD].split(b"\n")
-        lines = [line.rstrip() for line in (head if len(head) == 1 else head[:-1])[:SAMPLE] if line.strip()]
-        fewest = min((line.count(b" ") for line in lines), default=0)
-        if not lines or not _ends_in_numbers(lines[0], fewest):
-            raise FileError(
-                f"{self._label} is not a file of word vectors; expected word2vec's binary or text format, or GloVe's "
-                "lines of a word and its numbers"
-            )
-        return fewest
 
     def _text_words(self, at: int, count: int | None) -> Iterator[tuple[bytes, int]]:
         """Each word and where it starts."""

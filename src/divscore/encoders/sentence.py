@@ -7,7 +7,6 @@ A sentence's vector is the mean of its token vectors, scaled to length one. If t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,6 +45,8 @@ class TextModel:
         preferred: Sequence[str] = PREFERRED,
         unit: bool = False,
     ) -> None:
+        from tokenizers import Tokenizer
+
         self._session = session = Session(files.graph, threads)
         self._ports = {port.name: port for port in session.inputs}
         if "input_ids" not in self._ports or set(self._ports) - set(INPUTS):
@@ -71,7 +72,25 @@ class TextModel:
         path = files.find("tokenizer.json")
         if path is None:
             raise FileError(f"{session.name} needs tokenizer.json next to it or one folder up; there is none")
-        self._tokenizer, self._pad = _load_tokenizer(path, length, settings.get("pad_token"))
+        try:
+            self._tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises Exception itself
+            raise FileError(
+                f"{path} is not a tokenizer that the tokenizers library can read ({error})"
+            ) from error
+        special = self._tokenizer.num_special_tokens_to_add(False)
+        if length <= special:
+            raise InputError(f"length={length} leaves no room for words; expected more than {special}")
+        # The padding token: as the tokenizer itself says, or by its name in the configuration, or by a usual name.
+        token = settings.get("pad_token")
+        names = (token.get("content") if isinstance(token, dict) else token, "[PAD]", "<pad>")
+        numbers = (self._tokenizer.token_to_id(name) for name in names if isinstance(name, str))
+        self._pad = next((number for number in numbers if number is not None), 0)
+        if self._tokenizer.padding:
+            self._pad = int(self._tokenizer.padding["pad_id"])
+        # Each batch is padded here, to its own longest text.
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(length)
         blank = dict.fromkeys(INPUTS, np.zeros((1, self._fixed_length or 1), dtype=np.int64))
         self._output = choose_output(session, self._feeds(blank), options, pool, preferred)
         self._unit = unit
@@ -120,32 +139,6 @@ class TextModel:
 
     def _feeds(self, padded: Mapping[str, NDArray[np.int64]]) -> dict[str, NDArray[Any]]:
         return {name: padded[name].astype(port.type) for name, port in self._ports.items()}
-
-
-def _load_tokenizer(path: Path, length: int, stated: Any) -> tuple[Any, int]:
-    """A tokenizer that truncates to `length` tokens, special ones included, and the number of the padding token.
-
-    `stated` is the padding token of the model's configuration: its text, or an object with the text.
-    """
-    from tokenizers import Tokenizer
-
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises Exception itself
-        raise FileError(
-            f"{path} is not a tokenizer that the tokenizers library can read ({error})"
-        ) from error
-    special = tokenizer.num_special_tokens_to_add(False)
-    if length <= special:
-        raise InputError(f"length={length} leaves no room for words; expected more than {special}")
-    names = (stated.get("content") if isinstance(stated, dict) else stated, "[PAD]", "<pad>")
-    numbers = (tokenizer.token_to_id(name) for name in names if isinstance(name, str))
-    pad = next((number for number in numbers if number is not None), 0)
-    if tokenizer.padding:  # what the tokenizer itself says is safer than a name
-        pad = int(tokenizer.padding["pad_id"])
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(length)
-    return tokenizer, pad
 
 
 def load(model: str, options: Mapping[str, str], threads: int) -> TextModel:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from experiments import model, pictures, run, same, table
 
-from divscore.errors import FileError, InputError
+from divscore.errors import FileError
 from divscore.jobs.embed import embed, open_items
 from divscore.jobs.encode import Encoding
 from divscore.paper.celeba import EXPERIMENT, attribute_names, load_celeba
@@ -50,24 +50,20 @@ def vectors(celeba: Path) -> np.ndarray:
     return rows
 
 
-def test_labels_of_a_partition(celeba: Path, vectors: np.ndarray, tmp_path: Path) -> None:
-    parts = [
-        load_celeba(celeba, vectors=celeba / "all.npy", partition=p) for p in ("train", "validation", "test")
-    ]
-    assert [len(part) for part in parts] == [120, 30, 90]
-    line = (celeba / LISTS[0]).read_text().splitlines()[2 + 77].split()
-    assert parts[0].ids[77] == line[0] == "000078.jpg"
-    assert [parts[0].columns[name][77] for name in ("gender", "Eyeglasses", "Male")] == [
+def test_labels_of_the_test_partition(celeba: Path, vectors: np.ndarray, tmp_path: Path) -> None:
+    data = load_celeba(celeba, vectors=celeba / "all.npy")
+    assert len(data) == 90
+    line = (celeba / LISTS[0]).read_text().splitlines()[2 + 150 + 77].split()
+    assert data.ids[77] == line[0] == "000228.jpg"
+    assert [data.columns[name][77] for name in ("gender", "Eyeglasses", "Male")] == [
         "male" if line[1 + 3] == "1" else "female",
         "yes" if line[1 + 2] == "1" else "no",
         "yes" if line[1 + 3] == "1" else "no",
     ]
-    with pytest.raises(InputError, match="no partition 'dev'"):
-        load_celeba(celeba, partition="dev")
     for inside, name in zip(("Anno", "Eval"), LISTS, strict=True):  # its own folders
         (tmp_path / inside).mkdir()
         (tmp_path / inside / name).write_text((celeba / name).read_text())
-    same(load_celeba(tmp_path, vectors=celeba / "all.npy"), parts[2])
+    same(load_celeba(tmp_path, vectors=celeba / "all.npy"), data)
 
 
 def test_the_pictures_are_encoded_or_their_embedding_is_read(celeba: Path, tmp_path: Path) -> None:
@@ -117,7 +113,7 @@ def test_other_files_of_vectors_are_refused(celeba: Path, tmp_path: Path) -> Non
 
 
 def test_collections_by_the_authors_rule(celeba: Path, vectors: np.ndarray) -> None:
-    data = load_celeba(celeba, vectors=celeba / "all.npy", partition="train")
+    data = load_celeba(celeba, vectors=celeba / "all.npy")
     # Men only, not asked by the authors, the gender itself, two pictures.
     assert set(data.columns) - set(attribute_names(data)) == {"gender", "Bald", "Blurry", "Male", "Rare"}
 

@@ -108,7 +108,8 @@ def reproduce(
             items = getattr(module, f"load_{experiment}")(data, encoding, **loading, progress=advance)
         if items.unreadable:
             warn(f"{data}: {items.unreadable:,} lines do not have the format of the release and were skipped")
-        with progress_bar("repetitions", module.EXPERIMENT.steps(settings)) as advance:
+        steps = settings.repetitions * len(module.EXPERIMENT.attributes)
+        with progress_bar("repetitions", steps) as advance:
             results = run_experiment(module.EXPERIMENT, items, settings, workers=workers, progress=advance)
         results = replace(results, command=_command(experiment))
         written = write_results(results, place)

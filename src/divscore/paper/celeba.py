@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -23,10 +24,10 @@ from numpy.typing import NDArray
 from divscore.errors import FileError, InputError
 from divscore.files import unreadable
 from divscore.jobs.encode import Encoding
-from divscore.paper.draws import Attribute, Labelled, Settings, collect, random_split
-from divscore.paper.experiment import Experiment, Report, ask, audit_collections
+from divscore.paper.draws import Attribute, Settings, random_split
+from divscore.paper.experiment import Experiment, Repetition, Report
 from divscore.paper.figures import collection_figure
-from divscore.paper.labelleddata import LabelledData, ListedItems, Progress, Provenance, Texts, encode, quote
+from divscore.paper.labelleddata import LabelledData, ListedItems, Progress, Texts, encode, not_there, quote
 from divscore.paper.methods import Method, all_methods
 from divscore.paper.records import Batch
 from divscore.paper.sections import TEXTS, Findings, trust_table
@@ -35,10 +36,9 @@ from divscore.sources.manifest import ENCODER_KEY
 from divscore.text import quoted
 
 SET = "CelebA"
-ORIGIN = Provenance("CelebA", "mmlab.ie.cuhk.edu.hk/projects/CelebA.html", "non-commercial research")
+ORIGIN = "CelebA from mmlab.ie.cuhk.edu.hk/projects/CelebA.html (terms: non-commercial research)"
 ATTRIBUTES, SPLIT, PICTURES = "list_attr_celeba.txt", "list_eval_partition.txt", "img_align_celeba"
 FOLDERS = ("", "Anno", "Eval", "Img")  # the data set's own folders
-PARTITIONS = ("train", "validation", "test")
 MALE = "Male"
 GENDER = Attribute("gender", "gender", ("female", "male"))
 FEWEST, LEAST_WOMEN = 50, 0.1  # the authors' rule
@@ -51,24 +51,21 @@ def load_celeba(
     encoding: Encoding | None = None,
     *,
     vectors: str | os.PathLike[str] | None = None,
-    partition: str = "test",
     progress: Progress = None,
 ) -> LabelledData:
-    """Read a partition of CelebA: train, validation or test, the one that the paper uses.
+    """Read the test partition of CelebA, the one that the paper uses.
 
     `path` is CelebA's folder, flat or with its own folders Anno, Eval and Img. Its pictures are encoded, by default by
     the encoder ``faces`` with the user's cache; or `vectors` is a file that `divscore embed` made of them, or a table
     of vectors with the pictures' names as ids, or a .npy with one row for each picture of the list. Columns: gender
     (female, male), and yes or no for every attribute.
     """
-    if partition not in PARTITIONS:
-        raise InputError(f"CelebA has no partition '{partition}'; it has {quoted(PARTITIONS)}")
     folder = Path(path)
     listed = _find(folder, ATTRIBUTES)
     attributes, ids, marked = _read_attributes(listed)
     if MALE not in attributes:
         raise FileError(f"{listed} has no attribute {MALE}; it has {quoted(attributes)}")
-    rows = np.flatnonzero(_read_partitions(_find(folder, SPLIT), ids) == PARTITIONS.index(partition))
+    rows = np.flatnonzero(_in_test(_find(folder, SPLIT), ids))
     yes = np.where(marked[rows], "yes", "no")
     columns = {GENDER.column: np.where(marked[rows, attributes.index(MALE)], "male", "female")}
     columns |= {name: yes[:, at] for at, name in enumerate(attributes)}
@@ -101,14 +98,13 @@ def _stored(
     kept: list[NDArray[Any]] = []
     order: list[int] = []
     for block in opened:
-        block_ids = block.values[column] if column else [next(names) for _ in block.vectors]
+        block_ids = block.values[column] if column else islice(names, len(block.vectors))
         # Of several faces of one picture the first, which is the largest, counts.
-        places = [position.pop(PurePosixPath(name).name, -1) for name in block_ids]
-        inside = [at for at, place in enumerate(places) if place >= 0]
-        kept.append(block.vectors[inside])
-        order += [places[at] for at in inside]
+        places = np.array([position.pop(PurePosixPath(name).name, -1) for name in block_ids])
+        kept.append(block.vectors[places >= 0])
+        order += places[places >= 0].tolist()
         if progress is not None:
-            progress(len(inside))
+            progress(len(kept[-1]))
     if not order:
         raise FileError(
             f"{path} has none of the {len(wanted)} pictures needed; expected ids such as {ids[0]}, as from "
@@ -129,7 +125,7 @@ def _find(folder: Path, name: str) -> Path:
     for inside in FOLDERS:
         if (folder / inside / name).exists():
             return folder / inside / name
-    raise ORIGIN.missing(folder, f"folder {name} of pictures" if name == PICTURES else f"file {name}")
+    raise not_there(folder, f"folder {name} of pictures" if name == PICTURES else f"file {name}", ORIGIN)
 
 
 def _read_attributes(path: Path) -> tuple[tuple[str, ...], tuple[str, ...], NDArray[np.bool_]]:
@@ -159,20 +155,20 @@ def _read_attributes(path: Path) -> tuple[tuple[str, ...], tuple[str, ...], NDAr
     return names, tuple(ids), table
 
 
-def _read_partitions(path: Path, ids: Sequence[str]) -> NDArray[np.int8]:
-    """Partition of each picture: 0 train, 1 validation, 2 test."""
-    known: dict[str, int] = {}
+def _in_test(path: Path, ids: Sequence[str]) -> list[bool]:
+    """Whether each picture is in the test partition: 2; 0 is train, 1 validation."""
+    known: dict[str, bytes] = {}
     for number, line in _lines(path):
         cells = line.split()
         if len(cells) != 2 or cells[1] not in (b"0", b"1", b"2"):
             raise FileError(f"{path}, line {number}: {quote(line)}; expected a name and 0, 1 or 2")
-        known[cells[0].decode()] = int(cells[1])
+        known[cells[0].decode()] = cells[1]
     missing = [name for name in ids if name not in known]
     if missing:
         raise FileError(
             f"{path} has no partition for {len(missing)} pictures, the first is {missing[0]}; download it again"
         )
-    return np.array([known[name] for name in ids], dtype=np.int8)
+    return [known[name] == b"2" for name in ids]
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -185,7 +181,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 def attribute_names(data: LabelledData) -> list[str]:
     """Attributes that make a collection by the authors' rule (see above): 29 in the test partition."""
-    female = data.column(GENDER.column) == "female"
+    female = data.columns[GENDER.column] == "female"
     masks = {name: column == "yes" for name, column in data.columns.items() if name not in NOT_ASKED}
     return [n for n, mask in masks.items() if mask.sum() >= FEWEST and female[mask].mean() >= LEAST_WOMEN]
 
@@ -195,7 +191,6 @@ def attribute_names(data: LabelledData) -> list[str]:
 FIGURE, APPENDIX = ("random-balanced", "adaptive", "likelihood"), ("random-proportional", "iid", "rectified")
 # The paper calls SS-ST infeasible here, and does not label as many as |U| in every collection.
 INFEASIBLE = ("ss-st", "ss-st-all", "proportional-many", "iid-many")
-SMALLEST = 20
 
 
 def methods(settings: Settings) -> tuple[Method, ...]:
@@ -208,26 +203,23 @@ def prepare(data: LabelledData, settings: Settings) -> LabelledData:
     names = attribute_names(data)
     if not names:
         raise InputError(f"{data.name}: no attribute has {FEWEST} pictures with one in ten of a woman")
-    return replace(data, columns={name: data.column(name) for name in (GENDER.column, *names)})
+    return replace(data, columns={name: data.columns[name] for name in (GENDER.column, *names)})
 
 
 def work(data: LabelledData, repetition: int, part: int, settings: Settings) -> Batch:
     """One split: the same control sets for the collections of all attributes."""
-    seed = settings.seed
-    rng, sampling = np.random.default_rng([seed, repetition]), np.random.default_rng([seed, repetition, 1])
-    first, rest = random_split(len(data), settings.labels, rng)
-    labelled = Labelled.draw(data, GENDER, first, rng, repetition)
-    collections = []
-    for name, column in data.columns.items():
-        rows = rest[column[rest] == "yes"]  # none for the gender
-        if len(rows) >= SMALLEST:
-            collections.append(collect(data, GENDER, rows, name.replace("_", " "), sampling))
-    answers = ask(methods(settings), labelled, collections, "attribute")
-    return Batch(answers, [], audit_collections(labelled, collections))
+    key = [settings.seed, repetition]
+    rng, sampling = np.random.default_rng(key), np.random.default_rng([*key, 1])
+    split = random_split(len(data), settings.labels, rng)
+    here = Repetition(data, GENDER, settings, methods(settings), split, repetition, rng, sampling)
+    columns = data.columns.items()
+    rows = {name.replace("_", " "): here.rest[column[here.rest] == "yes"] for name, column in columns}
+    here.named("attribute", rows, here.methods)  # the column of the gender has no "yes"
+    return here.batch
 
 
-def check(findings: Findings) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """The paper's claims with the values that they are checked by."""
+def report(findings: Findings) -> Report:
+    """The claims, table and figures of CelebA."""
     by = {(p.method, p.at): p.mae for p in findings.points}
     names = [name for method, name in by if method == "adaptive"]
     drawn = [error for (method, _), error in by.items() if method == "random-proportional"]
@@ -239,24 +231,15 @@ def check(findings: Findings) -> Iterator[tuple[Any, dict[str, Any]]]:
         "drawn": f"from {min(drawn):.3f} to {max(drawn):.3f}" if drawn else "undefined everywhere",
         "differs_much": bool(drawn) and min(drawn) <= 0.1 and max(drawn) >= 0.3,
     }
-    yield TEXTS["celeba"]["claims"], values
-
-
-def report(findings: Findings) -> Report:
-    """The tables and figures of CelebA."""
-    stems = {"attributes": FIGURE, "appendix": APPENDIX}
-    drawn = {
+    figures = {
         stem: collection_figure(findings.points, findings.select(keys), ["gender"])
-        for stem, keys in stems.items()
+        for stem, keys in (("attributes", FIGURE), ("appendix", APPENDIX))
     }
-    return (
-        {"collections": trust_table(findings, "attribute", findings.select(FIGURE), "collection")},
-        drawn,
-        {},
-    )
+    table = trust_table(findings, "attribute", findings.select(FIGURE), "collection")
+    return Report([(TEXTS["celeba"]["claims"], values)], {"collections": table}, figures)
 
 
 DEFAULTS = Settings(repetitions=25, labels=500)
 EXPERIMENT = Experiment(
-    "celeba", DEFAULTS, (GENDER,), work, check, report, methods=methods, prepare=prepare, sweep="attribute"
+    "celeba", DEFAULTS, (GENDER,), work, report, methods=methods, prepare=prepare, sweep="attribute"
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,30 +39,16 @@ class Settings:
     sizes: tuple[int, ...] = tuple(range(10, 101, 10))
 
     def check(self, available: int) -> None:
-        """Refuse what cannot run on so many items."""
-        wrong = [
-            (self.repetitions < 1, f"{self.repetitions} repetitions: use at least 1"),
-            (self.size < 4, f"a control set of {self.size}: use at least 4, two of each group"),
-            (
-                self.labels < self.size,
-                f"a control set of {self.size} from {self.labels} labels: use --labels {self.size} or more",
-            ),
-            (
-                2 * self.labels > available,
+        """Refuse what cannot run on so many items; the command line checks each number by itself."""
+        if self.labels < self.size:
+            raise InputError(
+                f"a control set of {self.size} from {self.labels} labels: use --labels {self.size} or more"
+            )
+        if 2 * self.labels > available:
+            raise InputError(
                 f"{self.labels} labels of {available} items leave too few for collections: use --labels "
-                f"{available // 2} or less",
-            ),
-            (self.collection < 20, f"collections of {self.collection}: use at least 20 items"),
-            (self.k < 1, f"k = {self.k}: SS-ST labels at least one item a round"),
-            (self.alpha < 0, f"α = {self.alpha}: the weight of redundancy must be ≥ 0"),
-        ]
-        for bad, message in wrong:
-            if bad:
-                raise InputError(message)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
+                f"{available // 2} or less"
+            )
 
 
 @dataclass(frozen=True)
@@ -73,15 +59,20 @@ class Attribute:
     column: str
     groups: tuple[str, ...]
 
+    def control(self, data: LabelledData, rows: Rows) -> ControlSet:
+        """Some items as labelled examples."""
+        return ControlSet(
+            data.vectors[rows],
+            data.columns[self.column][rows].tolist(),
+            attribute=self.name,
+            order=self.groups,
+            ids=[data.ids[row] for row in rows.tolist()],
+            encoder=data.encoder,
+        )
+
     def labels(self, data: LabelledData) -> Rows:
         """Position of every item's group."""
-        names = data.column(self.column)
-        labels = np.full(len(names), -1, dtype=np.intp)
-        for at, group in enumerate(self.groups):
-            labels[names == group] = at
-        if (labels < 0).any():
-            strange = names[int((labels < 0).argmax())]
-            raise InputError(f"column '{self.column}' has '{strange}'; expected {' or '.join(self.groups)}")
+        labels: Rows = (data.columns[self.column][:, None] == np.array(self.groups)).argmax(axis=1)
         return labels
 
 
@@ -139,7 +130,7 @@ class Labelled:
         cls, data: LabelledData, attribute: Attribute, rows: Rows, rng: np.random.Generator, seed: int
     ) -> Labelled:
         """Label rows and shuffle each group."""
-        pool = data.control(rows, attribute.column, attribute.groups, attribute=attribute.name)
+        pool = attribute.control(data, rows)
         order = tuple(rng.permutation(pool.rows(group)) for group in range(len(pool.groups)))
         return cls(pool, order, seed)
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 import functools
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from divscore.audit.audit import audit
 from divscore.jobs.engine import Engine
-from divscore.paper.draws import Attribute, Collection, Labelled, Settings, collect, compose
+from divscore.paper.draws import Attribute, Collection, Labelled, Settings, Split, collect, compose
 from divscore.paper.labelleddata import LabelledData, Progress, Rows
 from divscore.paper.methods import Method, all_methods, size_methods
 from divscore.paper.records import Answer, Batch, SelfCheck
@@ -40,7 +40,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 T = TypeVar("T")
-Report = tuple[dict[str, ResultTable], "dict[str, Figure]", dict[str, Any]]
+FEWEST = 20  # items that make a named collection
+
+
+class Report(NamedTuple):
+    """What the pages of an experiment show; claims are texts with the values to check them by."""
+
+    claims: list[tuple[Any, dict[str, Any]]]
+    tables: dict[str, ResultTable]
+    figures: dict[str, Figure]
+    values: dict[str, Any] = {}  # noqa: RUF012 - of texts; never changed
 
 
 @dataclass(frozen=True)
@@ -48,39 +57,30 @@ class Experiment:
     """What is done on one data set; texts.toml has its title, claims and sections.
 
     `work` runs one repetition on one attribute, with randomness from the settings' seed and these two numbers only.
-    `prepare` checks the data before the work and may reduce them to the columns needed. `check` gives claims with the
-    values to check them by; `report` the tables and figures of the sections, and values of their texts.
+    `prepare` checks the data before the work and may reduce them to the columns needed.
     """
 
     name: str
     defaults: Settings
     attributes: tuple[Attribute, ...]
     work: Callable[..., Batch]
-    check: Callable[[Findings], Iterable[tuple[Any, Mapping[str, Any]]]]
     report: Callable[[Findings], Report]
     methods: Callable[[Settings], tuple[Method, ...]] = all_methods
     prepare: Callable[[LabelledData, Settings], LabelledData] = lambda data, settings: data
     main: tuple[str, ...] = ()
     sweep: str = "f"
 
-    def steps(self, settings: Settings) -> int:
-        """Number of steps of a run."""
-        return settings.repetitions * len(self.attributes)
-
 
 def reproduce(
     experiment: Experiment,
     data: LabelledData,
-    settings: Settings | None = None,
+    settings: Settings,
     *,
     workers: int = 1,
     progress: Progress = None,
 ) -> Results:
     """Run everything and collect the results."""
-    settings = settings or experiment.defaults
     settings.check(len(data))
-    for attribute in experiment.attributes:
-        attribute.labels(data)  # reports a strange group before hours of work
     data = experiment.prepare(data, settings)
     start = time.perf_counter()
     tasks = [(r, part) for r in range(settings.repetitions) for part in range(len(experiment.attributes))]
@@ -90,13 +90,12 @@ def reproduce(
     names = tuple(a.name for a in experiment.attributes)
     methods = experiment.methods(settings)
     findings = Findings(data, settings, methods, names, experiment.main or names, batch, experiment.sweep)
-    claims = check_claims(experiment.check(findings))
-    cost = equal_cost(findings.answers, methods, names)
-    tables, figures, values = experiment.report(findings)
-    tables |= {table.name: table for table in accuracy_tables(findings)}
+    report = experiment.report(findings)
+    claims, cost = check_claims(report.claims), equal_cost(findings.answers, methods, names)
+    tables = report.tables | {table.name: table for table in accuracy_tables(findings)}
     sizes = sorted({a.items for a in findings.answers})
     groups = [(data.columns[a.column], group) for a in experiment.attributes for group in a.groups]
-    values |= {
+    values = report.values | {
         "items": len(data),
         "made_of": made_of(data),
         "settings": settings,
@@ -120,7 +119,7 @@ def reproduce(
         experiment.name,
         f"{about['title']}{' (stand-in)' if data.stand_in else ''}: the paper's experiments, with our estimators",
         f"divscore reproduce {experiment.name} --data PATH",
-        settings.to_dict()
+        asdict(settings)
         | {"data": data.name, "stand_in": data.stand_in, "items": len(data), "encoder": data.encoder},
         (
             Section("In short", (*stand_in, *in_short(findings, cost, claims)), tables=(cost,)),
@@ -129,10 +128,66 @@ def reproduce(
             *sections,
             stored_section(findings),
         ),
-        figures,
+        report.figures,
         run,
         short_table(findings),
     )
+
+
+class Repetition:
+    """One split for one attribute; asks the methods about collections of the rest and keeps the answers.
+
+    `rng` decides which items are drawn, `sampling` which of them a method may see labelled: how many a method asks
+    for then never changes a collection.
+    """
+
+    def __init__(
+        self,
+        data: LabelledData,
+        attribute: Attribute,
+        settings: Settings,
+        methods: Sequence[Method],
+        split: Split,
+        number: int,
+        rng: np.random.Generator,
+        sampling: np.random.Generator,
+    ) -> None:
+        self.data, self.attribute, self.settings, self.methods = data, attribute, settings, methods
+        self.rng, self.sampling = rng, sampling
+        self.labelled, self.rest = Labelled.draw(data, attribute, split[0], rng, number), split[1]
+        self.batch = Batch()
+
+    def compositions(self) -> None:
+        """Ask about collections with f = 0 … 1 of the first group, each drawn from all of the rest."""
+        drawn = [self._drawn(share) for share in self.settings.shares]
+        self.batch.answers.extend(ask(self.methods, self.labelled, drawn, "f"))
+
+    def sizes(self, share: float) -> None:
+        """Ask about one collection with control sets of growing size, each normalised by itself."""
+        collection = self._drawn(share)
+        for size in self.settings.sizes:
+            if size <= self.labelled.largest:
+                methods, at = size_methods(size, self.settings.alpha), replace(collection, at=size)
+                self.batch.answers.extend(ask(methods, self.labelled, [at], "size"))
+
+    def named(self, sweep: str, rows: Mapping[str, Rows], methods: Sequence[Method]) -> None:
+        """Ask about collections that are not random draws, and audit them: does an audit trust its own answer?"""
+        collections = [
+            collect(self.data, self.attribute, some, name, self.sampling)
+            for name, some in rows.items()
+            if len(some) >= FEWEST
+        ]
+        self.batch.answers.extend(ask(methods, self.labelled, collections, sweep))
+        for each in collections:
+            result = audit(each.vectors, self.labelled.pool, seed=self.labelled.seed)
+            relevance, warning = result.diagnostics.relevance, next(iter(result.warnings), "")
+            check = SelfCheck(self.attribute.name, str(each.at), result.trust, relevance, warning)
+            self.batch.checks.append(check)
+
+    def _drawn(self, share: float) -> Collection:
+        labels, size = self.attribute.labels(self.data), self.settings.collection
+        rows = compose(labels, self.rest, (share, 1 - share), size, self.rng)
+        return collect(self.data, self.attribute, rows, share, self.sampling)
 
 
 def ask(
@@ -152,45 +207,6 @@ def ask(
             question = sweep, labelled.pool.attribute, collection.at, labelled.seed, method.key
             answers.append(Answer(*question, len(collection), collection.truth, *reply, *times))
     return answers
-
-
-def composition_sweep(
-    data: LabelledData,
-    attribute: Attribute,
-    rows: Rows,
-    settings: Settings,
-    rng: np.random.Generator,
-    sampling: np.random.Generator,
-) -> list[Collection]:
-    """Draw collections with f = 0 … 1 of the first group, each from all of `rows`.
-
-    `sampling` decides which items a method may see labelled, separately from which items are drawn.
-    """
-    labels = attribute.labels(data)
-    return [
-        collect(data, attribute, compose(labels, rows, (f, 1 - f), settings.collection, rng), f, sampling)
-        for f in settings.shares
-    ]
-
-
-def size_sweep(labelled: Labelled, collection: Collection, settings: Settings) -> list[Answer]:
-    """Ask about one collection with control sets of growing size, each normalised by itself."""
-    answers = []
-    for size in settings.sizes:
-        if size <= labelled.largest:
-            methods = size_methods(size, settings.alpha)
-            answers += ask(methods, labelled, [replace(collection, at=size)], "size")
-    return answers
-
-
-def audit_collections(labelled: Labelled, collections: Sequence[Collection]) -> list[SelfCheck]:
-    """An audit's trust in its own answers, with all labels."""
-    attribute, checks = labelled.pool.attribute, []
-    for collection in collections:
-        result = audit(collection.vectors, labelled.pool, seed=labelled.seed)
-        relevance, warning = result.diagnostics.relevance, next(iter(result.warnings), "")
-        checks.append(SelfCheck(attribute, str(collection.at), result.trust, relevance, warning))
-    return checks
 
 
 def repeat(

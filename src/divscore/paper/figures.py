@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,17 +64,28 @@ LOOKS = {  # colour, marker and line of every method
 }
 
 
+@contextmanager
+def _styled() -> Iterator[None]:
+    """Draw with this style and leave the user's settings alone; also a decorator."""
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE):
+        yield
+
+
+@_styled()
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
     """Write a figure as SVG and PNG."""
     forms: dict[str, dict[str, Any]] = {"svg": {"metadata": {"Date": None}}, "png": {"dpi": 200}}
-    paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in forms]
-    with _styled():
-        for path, (suffix, options) in zip(paths, forms.items(), strict=True):
-            with atomic_file(path) as temporary:
-                figure.savefig(temporary, format=suffix, facecolor="white", **options)
+    paths = []
+    for suffix, options in forms.items():
+        paths.append(stem.with_name(f"{stem.name}.{suffix}"))
+        with atomic_file(paths[-1]) as temporary:
+            figure.savefig(temporary, format=suffix, facecolor="white", **options)
     return paths
 
 
+@_styled()
 def sweep_figure(
     points: Sequence[Accuracy],
     methods: Sequence[Method],
@@ -85,103 +96,117 @@ def sweep_figure(
 
     One panel for every attribute of `x_labels`.
     """
-    with _styled():
-        figure, axes = _panels(len(x_labels), 3.0)
-        for axis, (attribute, x_label) in zip(axes, x_labels.items(), strict=True):
-            here = [p for p in points if p.attribute == attribute]
-            x = sorted({float(p.at) for p in here})
-            truth = [float(np.mean([p.truth for p in here if p.at == at])) for at in x]
-            axis.plot(x, truth, color=BLACK, linestyle="--", linewidth=1.0, label=TRUTH)
-            _estimates(axis, here, methods, 0.3 * min(np.diff(x), default=1.0))
-            if limit is not None:
-                axis.set_ylim(-limit, limit)
-            _label(axis, attribute, x_label, "disparity")
-        return _with_legend(figure)
+    figure, axes = _panels(len(x_labels), 3.0)
+    for axis, (attribute, x_label) in zip(axes, x_labels.items(), strict=True):
+        here = [p for p in points if p.attribute == attribute]
+        x = sorted({float(p.at) for p in here})
+        truth = [float(np.mean([p.truth for p in here if p.at == at])) for at in x]
+        axis.plot(x, truth, color=BLACK, linestyle="--", linewidth=1.0, label=TRUTH)
+        _estimates(axis, here, methods, 0.3 * min(np.diff(x), default=1.0))
+        if limit is not None:
+            axis.set_ylim(-limit, limit)
+        _label(axis, attribute, x_label, "disparity")
+    return _with_legend(figure)
 
 
+@_styled()
 def error_figure(
     points: Sequence[Accuracy], methods: Sequence[Method], x_labels: Mapping[str, str]
 ) -> Figure:
     """Mean absolute error by composition: how wrong a single audit is, on average."""
-    with _styled():
-        figure, axes = _panels(len(x_labels), 2.3)
-        for axis, (attribute, x_label) in zip(axes, x_labels.items(), strict=True):
-            _errors(axis, [p for p in points if p.attribute == attribute], methods)
-            axis.set_ylim(0, FARTHEST_ERROR)
-            _label(axis, attribute, x_label, "mean absolute error")
-        return _with_legend(figure)
+    figure, axes = _panels(len(x_labels), 2.3)
+    for axis, (attribute, x_label) in zip(axes, x_labels.items(), strict=True):
+        _errors(axis, [p for p in points if p.attribute == attribute], methods)
+        _label(axis, attribute, x_label, "mean absolute error")
+    return _with_legend(figure)
 
 
+@_styled()
 def size_figure(points: Sequence[Accuracy], methods: Sequence[Method], attributes: Sequence[str]) -> Figure:
     """Mean estimate ± standard error, and mean absolute error, by the size of the control set."""
-    with _styled():
-        figure, axes = _panels(len(attributes), 2.3, across=2, legend=2)
-        for attribute, left, right in zip(attributes, axes[::2], axes[1::2], strict=True):
-            here = [p for p in points if p.attribute == attribute]
-            truth = float(np.mean([p.truth for p in here])) if here else 0.0
-            left.axhline(truth, color=BLACK, linestyle="--", linewidth=1.0, label=TRUTH)
-            # A method that mostly cannot tell has no error worth a point.
-            mostly = [p for p in here if p.answers >= p.excluded]
-            _estimates(left, mostly, methods, 2.4)
-            _errors(right, mostly, methods)
-            left.set_ylim(truth - FARTHEST_ERROR, truth + FARTHEST_ERROR)
-            right.set_ylim(0, FARTHEST_ERROR)
-            _label(left, attribute, "size of the control set", "disparity")
-            _label(right, attribute, "size of the control set", "mean absolute error")
-        return _with_legend(figure, 2)
+    figure, axes = _panels(len(attributes), 2.3, across=2, legend=2)
+    for attribute, left, right in zip(attributes, axes[::2], axes[1::2], strict=True):
+        here = [p for p in points if p.attribute == attribute]
+        truth = float(np.mean([p.truth for p in here])) if here else 0.0
+        left.axhline(truth, color=BLACK, linestyle="--", linewidth=1.0, label=TRUTH)
+        mostly = [p for p in here if p.mostly_answers]
+        _estimates(left, mostly, methods, 2.4)
+        _errors(right, mostly, methods)
+        left.set_ylim(truth - FARTHEST_ERROR, truth + FARTHEST_ERROR)
+        _label(left, attribute, "size of the control set", "disparity")
+        _label(right, attribute, "size of the control set", "mean absolute error")
+    return _with_legend(figure, 2)
 
 
-def bound_figure(
-    curves: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]], looks: Sequence[str]
-) -> Figure:
+@_styled()
+def bound_figure(points: Sequence[Accuracy], bounds: Mapping[str, Callable[[int], float]]) -> Figure:
     """Theorem 3.3's bound, in black, and measured errors by size of the control set.
 
-    `looks` names the methods that the other lines look like.
+    `bounds` gives, for every attribute, the bound for a size.
     """
     from matplotlib.ticker import FuncFormatter
 
-    with _styled():
-        figure, axes = _panels(1, 2.7, across=len(curves), share_y=True)
-        for axis, (attribute, lines) in zip(axes, curves.items(), strict=True):
-            bound = {"color": BLACK, "linestyle": "--", "marker": "s", "markersize": 3.5}
-            styles = [bound, *(_look(key) for key in looks)]
-            for (name, (x, y)), style in zip(lines.items(), styles, strict=True):
-                axis.plot(x, y, label=name, **style)
-            axis.set_yscale("log")
-            axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            axis.axhline(2.0, color=GREY, linewidth=0.8)
-            axis.annotate(
-                "2, the whole range of d", (0.99, 2.2), xycoords=("axes fraction", "data"), color=GREY,
-                fontsize=7, ha="right",
-            )  # fmt: skip
-            _label(axis, attribute, "size of the control set", "" if axis is not axes[0] else "error")
-        return _with_legend(figure, 1)
+    figure, axes = _panels(1, 2.7, across=len(bounds), share_y=True)
+    for axis, (attribute, bound) in zip(axes, bounds.items(), strict=True):
+        here = [p for p in points if p.attribute == attribute]
+        sizes = sorted({float(p.at) for p in here})
+        style: Any = {"color": BLACK, "linestyle": "--", "marker": "s", "markersize": 3.5}
+        axis.plot(sizes, [bound(int(size)) for size in sizes], label="Theorem 3.3", **style)
+        for method, title in (
+            ("random-balanced", "DivScore-Random-Balanced"),
+            ("likelihood-few", "likelihood with the same labels"),
+        ):
+            mine = [p for p in here if p.method == method and p.mostly_answers]
+            x, y = [float(p.at) for p in mine], [p.quantile for p in mine]
+            axis.plot(x, y, label=f"{title}, 0.9 quantile of the error", **_look(method))
+        axis.set_yscale("log")
+        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.axhline(2.0, color=GREY, linewidth=0.8)
+        axis.annotate(
+            "2, the whole range of d", (0.99, 2.2), xycoords=("axes fraction", "data"), color=GREY,
+            fontsize=7, ha="right",
+        )  # fmt: skip
+        _label(axis, attribute, "size of the control set", "" if axis is not axes[0] else "error")
+    return _with_legend(figure, 1)
 
 
+@_styled()
 def collection_figure(
     points: Sequence[Accuracy], methods: Sequence[Method], attributes: Sequence[str]
 ) -> Figure:
-    """Mean estimate ± standard deviation of every named collection, with its true disparity."""
+    """Mean estimate ± standard deviation of every named collection, with its true disparity.
+
+    An estimate beyond the limit becomes an arrow at the edge.
+    """
     names = list(dict.fromkeys(str(p.at) for p in points))
     limit = max([1.1, *(min(abs(p.mean) + 0.1, FARTHEST) for p in points)])
-    with _styled():
-        tall = 0.6 + len(names) * (0.1 * (len(methods) + 1) if len(names) <= 12 else 0.25)
-        figure, axes = _panels(1, tall, across=len(attributes), share_y=True)
-        for axis, attribute in zip(axes, attributes, strict=True):
-            here = [p for p in points if p.attribute == attribute]
-            truth = {str(p.at): p.truth for p in here}
-            rows = np.array([names.index(name) for name in truth])
-            axis.vlines(list(truth.values()), rows - 0.4, rows + 0.4, color=BLACK, linewidth=1.6, label=TRUTH)
-            _across(axis, here, methods, names, limit)
-            axis.set_xlim(-limit, limit)
-            axis.set_xticks([-1.0, -0.5, 0.0, 0.5, 1.0])
-            _rows(axis, names)
-            for edge in range(len(names) - 1):
-                axis.axhline(edge + 0.5, color="#CCCCCC", linewidth=0.6)
-            _label(axis, attribute, "disparity", "")
-        return _with_legend(figure, 2)
+    tall = 0.6 + len(names) * (0.1 * (len(methods) + 1) if len(names) <= 12 else 0.25)
+    figure, axes = _panels(1, tall, across=len(attributes), share_y=True)
+    for axis, attribute in zip(axes, attributes, strict=True):
+        here = [p for p in points if p.attribute == attribute]
+        truth = {str(p.at): p.truth for p in here}
+        rows = np.array([names.index(name) for name in truth])
+        axis.vlines(list(truth.values()), rows - 0.4, rows + 0.4, color=BLACK, linewidth=1.6, label=TRUTH)
+        for method, aside in _spread(methods):
+            style = _look(method.key) | {"linestyle": "none"}
+            mine = [(p, names.index(str(p.at)) + 0.56 * aside) for p in here if p.method == method.key]
+            inside = [(p, y) for p, y in mine if abs(p.mean) < limit]
+            x, bars = [p.mean for p, _ in inside], [p.sd or 0.0 for p, _ in inside]
+            axis.errorbar(x, [y for _, y in inside], xerr=bars, elinewidth=0.9, label=method.title, **style)
+            for p, y in mine:
+                if abs(p.mean) >= limit:
+                    arrow = {"color": style["color"], "marker": ">" if p.mean > 0 else "<", "markersize": 6.0}
+                    axis.plot(0.97 * limit * np.sign(p.mean), y, fillstyle="none", **arrow)
+        axis.set_xlim(-limit, limit)
+        axis.set_xticks([-1.0, -0.5, 0.0, 0.5, 1.0])
+        _rows(axis, names)
+        for edge in range(len(names) - 1):
+            axis.axhline(edge + 0.5, color="#CCCCCC", linewidth=0.6)
+        _label(axis, attribute, "disparity", "")
+    return _with_legend(figure, 2)
 
 
+@_styled()
 def comparison_figure(rows: Sequence[tuple[int, str, Accuracy]], title: str) -> Figure:
     """Mean absolute error by number of labels; sorted bars if there is only one number.
 
@@ -192,30 +217,29 @@ def comparison_figure(rows: Sequence[tuple[int, str, Accuracy]], title: str) -> 
     alone = len(numbers) == 1
     ends = [accuracy.mae + (accuracy.mae_se or 0.0) * alone for _, _, accuracy in rows]
     limit = min(WORST, 1.05 * max(0.05, *ends))
-    with _styled():
-        if alone:
-            figure, (axis,) = _panels(1, 0.6 + 0.22 * len(rows), legend=0)
-            _, names, bars = zip(*sorted(rows, key=lambda row: row[2].mae), strict=True)
-            axis.barh(
-                range(len(rows)),
-                [bar.mae for bar in bars],
-                xerr=[bar.mae_se or 0.0 for bar in bars],
-                color=[LOOKS[bar.method][0] for bar in bars],
-                height=0.6,
-                error_kw={"elinewidth": 1.0, "capsize": 2.0},
-            )
-            _rows(axis, names)
-            _label(axis, title, f"{ERROR}, {numbers[0]} labels, ± standard error", "")
-            axis.set_xlim(0, limit)
-            return figure
-        figure, (axis,) = _panels(1, 3.2, legend=5)
-        for method in dict.fromkeys(accuracy.method for _, _, accuracy in rows):
-            x, names, line = zip(*(row for row in rows if row[2].method == method), strict=True)
-            axis.plot(x, [point.mae for point in line], linewidth=1.1, label=names[0], **_look(method))
-        axis.set_ylim(0, limit)
-        axis.set_xticks(numbers)
-        _label(axis, title, "labels", ERROR)
-        return _with_legend(figure)
+    if alone:
+        figure, (axis,) = _panels(1, 0.6 + 0.22 * len(rows), legend=0)
+        _, names, bars = zip(*sorted(rows, key=lambda row: row[2].mae), strict=True)
+        axis.barh(
+            range(len(rows)),
+            [bar.mae for bar in bars],
+            xerr=[bar.mae_se or 0.0 for bar in bars],
+            color=[LOOKS[bar.method][0] for bar in bars],
+            height=0.6,
+            error_kw={"elinewidth": 1.0, "capsize": 2.0},
+        )
+        _rows(axis, names)
+        _label(axis, title, f"{ERROR}, {numbers[0]} labels, ± standard error", "")
+        axis.set_xlim(0, limit)
+        return figure
+    figure, (axis,) = _panels(1, 3.2, legend=5)
+    for method in dict.fromkeys(accuracy.method for _, _, accuracy in rows):
+        x, names, line = zip(*(row for row in rows if row[2].method == method), strict=True)
+        axis.plot(x, [point.mae for point in line], linewidth=1.1, label=names[0], **_look(method))
+    axis.set_ylim(0, limit)
+    axis.set_xticks(numbers)
+    _label(axis, title, "labels", ERROR)
+    return _with_legend(figure)
 
 
 def _look(method: str) -> dict[str, Any]:
@@ -223,15 +247,6 @@ def _look(method: str) -> dict[str, Any]:
     colour, marker, line = LOOKS[method]
     size = {"*": 7.0, "P": 5.5}.get(marker, 4.5)
     return {"color": colour, "marker": marker, "markersize": size, "linestyle": line}
-
-
-@contextmanager
-def _styled() -> Iterator[None]:
-    """Draw with this style and leave the user's settings alone."""
-    import matplotlib
-
-    with matplotlib.rc_context(STYLE):
-        yield
 
 
 def _panels(
@@ -280,22 +295,7 @@ def _errors(axis: Axes, points: Sequence[Accuracy], methods: Sequence[Method]) -
         mine = [p for p in points if p.method == method.key]
         x, y = [float(p.at) for p in mine], [p.mae for p in mine]
         axis.plot(x, y, linewidth=1.1, label=method.title, **_look(method.key))
-
-
-def _across(
-    axis: Axes, points: Sequence[Accuracy], methods: Sequence[Method], names: Sequence[str], limit: float
-) -> None:
-    """Means from left to right with standard deviations; one beyond the limit becomes an arrow at the edge."""
-    for method, aside in _spread(methods):
-        style = _look(method.key) | {"linestyle": "none"}
-        mine = [(p, names.index(str(p.at)) + 0.56 * aside) for p in points if p.method == method.key]
-        inside = [(p, y) for p, y in mine if abs(p.mean) < limit]
-        x, bars = [p.mean for p, _ in inside], [p.sd or 0.0 for p, _ in inside]
-        axis.errorbar(x, [y for _, y in inside], xerr=bars, elinewidth=0.9, label=method.title, **style)
-        for p, y in mine:
-            if abs(p.mean) >= limit:
-                arrow = {"color": style["color"], "marker": ">" if p.mean > 0 else "<", "markersize": 6.0}
-                axis.plot(0.97 * limit * np.sign(p.mean), y, fillstyle="none", **arrow)
+    axis.set_ylim(0, FARTHEST_ERROR)
 
 
 def _spread(methods: Sequence[Method]) -> Iterator[tuple[Method, float]]:

@@ -11,33 +11,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.control.controlset import ControlSet
-from divscore.errors import FileError, InputError
+from divscore.errors import FileError
 from divscore.jobs.encode import Encoding
 from divscore.sources.items import ItemBatch, Items
-from divscore.text import quoted
 
 Rows = NDArray[np.intp]
 Texts = NDArray[np.str_]
 Progress = Callable[[int], None] | None  # called with numbers of items as they are finished
 LONGEST = 60  # letters of a line that a message quotes
 RUN = 1024  # items handed to the encoder at a time
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """Where to get a data set, and under which terms."""
-
-    name: str
-    where: str
-    terms: str
-
-    def missing(self, path: str | os.PathLike[str], expected: str) -> FileError:
-        """The error for a file that is not there: what was expected, and how to get it."""
-        return FileError(
-            f"{os.fspath(path)} has no {expected}. Get {self.name} from {self.where} (terms: {self.terms}), then "
-            "give the path of your copy"
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,37 +40,8 @@ class LabelledData:
     unreadable: int = 0
     stand_in: bool = False
 
-    def __post_init__(self) -> None:
-        lengths = {"vectors": len(self.vectors), "ids": len(self.ids)}
-        lengths |= {f"'{name}'": len(column) for name, column in self.columns.items()}
-        if len(set(lengths.values())) > 1:
-            counts = ", ".join(f"{count} {what}" for what, count in lengths.items())
-            raise InputError(f"{self.name}: {counts}; expected one of each for every item")
-
     def __len__(self) -> int:
         return len(self.ids)
-
-    def __repr__(self) -> str:
-        return f"<LabelledData {self.name}: {len(self)} × {self.vectors.shape[1]}; {', '.join(self.columns)}>"
-
-    def column(self, name: str) -> Texts:
-        """The values of one column; an unknown name is an error that lists the columns."""
-        if name not in self.columns:
-            raise InputError(f"{self.name} has no column '{name}'; it has {quoted(self.columns)}")
-        return self.columns[name]
-
-    def control(
-        self, rows: Rows, column: str, order: Sequence[str] | None = None, *, attribute: str | None = None
-    ) -> ControlSet:
-        """Some items as labelled examples; `order` fixes the sign of the disparity."""
-        return ControlSet(
-            self.vectors[rows],
-            self.column(column)[rows].tolist(),
-            attribute=attribute or column,
-            order=order,
-            ids=[self.ids[row] for row in rows.tolist()],
-            encoder=self.encoder,
-        )
 
 
 class ListedItems(Items):
@@ -143,6 +96,11 @@ def encode(
 def text_columns(values: Mapping[str, Sequence[str]]) -> dict[str, Texts]:
     """Turn lists of strings into columns."""
     return {name: np.array(list(texts), dtype=np.str_) for name, texts in values.items()}
+
+
+def not_there(path: str | os.PathLike[str], expected: str, origin: str) -> FileError:
+    """The error for a file that is not there: what was expected, and where to get it."""
+    return FileError(f"{os.fspath(path)} has no {expected}. Get {origin}, then give the path of your copy")
 
 
 def quote(line: bytes) -> str:

@@ -47,15 +47,6 @@ class Answer:
         return math.isfinite(self.value) or self.has_interval
 
     @property
-    def counted(self) -> bool:
-        """Whether the answer counts at a point of a sweep: not if "cannot tell", taken for 0, is right by design.
-
-        That is the size sweep at disparity 0; one composition of many does not decide a mean over all of them.
-        """
-        by_design = self.sweep == "size" and self.truth == 0
-        return self.defined and (math.isfinite(self.value) or not by_design)
-
-    @property
     def estimate(self) -> float:
         """The disparity as it is counted: "cannot tell" counts as 0."""
         return 0.0 if self.has_interval and not math.isfinite(self.value) else self.value
@@ -142,6 +133,11 @@ class Accuracy:
         """Standard error of the mean estimate at a point."""
         return None if self.sd is None else self.sd / math.sqrt(self.answers)
 
+    @property
+    def mostly_answers(self) -> bool:
+        """Whether at least half of the answers count; a method that mostly cannot tell has no error worth showing."""
+        return self.answers >= self.excluded
+
 
 class Ratio(NamedTuple):
     """Mean absolute errors of a rival and of ours on the same draws, their ratio, and its jackknife error."""
@@ -152,20 +148,19 @@ class Ratio(NamedTuple):
     se: float | None
 
 
-def summaries(answers: Iterable[Answer]) -> dict[tuple[str, str], Accuracy]:
-    """Accuracy by attribute and method, in the order of first appearance."""
-    by: dict[tuple[str, str], list[Answer]] = defaultdict(list)
-    for answer in answers:
-        by[answer.attribute, answer.method].append(answer)
-    return {key: accuracy for key, same in by.items() if (accuracy := summarise(same)) is not None}
-
-
 def points(answers: Iterable[Answer]) -> list[Accuracy]:
-    """Accuracy by sweep, attribute, method and point, in the order of first appearance."""
+    """Accuracy by sweep, attribute, method and point, in the order of first appearance.
+
+    "Cannot tell", which counts as 0, does not count where that is right by design: in the size sweep at disparity 0.
+    Elsewhere one composition of many does not decide a mean over all of them.
+    """
     by: dict[tuple[str, str, str, float | str], list[Answer]] = defaultdict(list)
-    for answer in answers:
-        by[answer.sweep, answer.attribute, answer.method, answer.at].append(answer)
-    at_points = (summarise([a for a in same if a.counted], len(same)) for same in by.values())
+    for a in answers:
+        by[a.sweep, a.attribute, a.method, a.at].append(a)
+    at_points = []
+    for same in by.values():
+        counted = [a for a in same if math.isfinite(a.value) or a.sweep != "size" or a.truth]
+        at_points.append(summarise(counted, len(same)))
     return [point for point in at_points if point is not None]
 
 

@@ -10,13 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
+from itertools import product
 from statistics import fmean, median
 from typing import Any
 
 from divscore.paper.draws import Settings
 from divscore.paper.labelleddata import LabelledData
 from divscore.paper.methods import Method
-from divscore.paper.records import Accuracy, Answer, Batch, points, ratio, summaries
+from divscore.paper.records import Accuracy, Answer, Batch, points, ratio, summarise
 from divscore.paper.results import ResultTable, Section
 
 COMPARISONS = {"<": operator.lt, "≤": operator.le, ">": operator.gt, "≥": operator.ge}
@@ -59,11 +60,12 @@ class Findings:
     @cached_property
     def accuracy(self) -> dict[str, dict[str, Accuracy]]:
         """Accuracy in the main sweep, by attribute and method."""
-        by = summaries(self.answers)
-        return {
-            name: {m.key: by[name, m.key] for m in self.methods if (name, m.key) in by}
-            for name in self.attributes
-        }
+        by: dict[str, dict[str, Accuracy]] = {name: {} for name in self.attributes}
+        for name, method in product(self.attributes, (m.key for m in self.methods)):
+            mine = [a for a in self.answers if (a.attribute, a.method) == (name, method)]
+            if (accuracy := summarise(mine)) is not None:
+                by[name][method] = accuracy
+        return by
 
     @cached_property
     def points(self) -> list[Accuracy]:
@@ -133,7 +135,7 @@ def size_table(findings: Findings, methods: Sequence[Method]) -> ResultTable:
     rows = []
     for attribute, size in dict.fromkeys((attribute, size) for attribute, size, _ in by):
         mine = [by.get((attribute, size, m.key)) for m in methods]
-        kept = [p if p and p.answers >= p.excluded else None for p in mine]
+        kept = [p if p and p.mostly_answers else None for p in mine]
         truth = next(p.truth for p in mine if p)
         excluded = max(p.excluded / (p.answers + p.excluded) if p else 1.0 for p in mine)
         means, errors = ([getattr(p, what) if p else None for p in kept] for what in ("mean", "mae"))

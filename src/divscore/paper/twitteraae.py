@@ -18,27 +18,19 @@ import os
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from divscore.encoders.word2vec import clean
 from divscore.errors import FileError, InputError
 from divscore.jobs.encode import Encoding
-from divscore.paper.draws import Attribute, Labelled, Settings, balanced_split, collect, compose
-from divscore.paper.experiment import Experiment, Report, ask, composition_sweep, size_sweep
+from divscore.paper.draws import Attribute, Settings, balanced_split
+from divscore.paper.experiment import Experiment, Repetition, Report
 from divscore.paper.figures import error_figure, size_figure, sweep_figure
-from divscore.paper.labelleddata import (
-    LabelledData,
-    ListedItems,
-    Progress,
-    Provenance,
-    encode,
-    quote,
-    text_columns,
-)
+from divscore.paper.labelleddata import LabelledData, ListedItems, Progress, encode, not_there, quote
 from divscore.paper.methods import all_methods, main_methods, size_methods
 from divscore.paper.records import Batch
 from divscore.paper.sections import TEXTS, Findings, size_table, smaller_sets
@@ -48,7 +40,7 @@ from divscore.sources.table import PROBLEMS_KEPT
 from divscore.text import quoted
 
 SET = "TwitterAAE"
-ORIGIN = Provenance("TwitterAAE", "slanglab.cs.umass.edu/TwitterAAE/", "research use")
+ORIGIN = "TwitterAAE from slanglab.cs.umass.edu/TwitterAAE/ (terms: research use)"
 RELEASE = ("twitteraae_all", "twitteraae_all.tsv")
 TABLES = frozenset({".parquet", ".arrow", ".feather", ".ipc", ".csv", ".jsonl", ".ndjson"})
 AAE, WHE = "AAE", "WHE"
@@ -58,8 +50,6 @@ LIKELIEST = 1_800
 RUN = 4096
 FIRST_LINES = 1000  # if none of so many lines has the right form, it is another file
 DIGEST = 8  # bytes that identify a text: 1.2 million of them collide once in 25 million releases
-
-Row = tuple[str, str, str]  # id, text, dialect
 
 
 class Tweets(Items):
@@ -78,23 +68,16 @@ class Tweets(Items):
 
     def __iter__(self) -> Iterator[ItemBatch]:
         self.unreadable, self.problems, self.lines = 0, [], 0
-        seen: set[bytes] = set()
-        run: list[Row] = []
         with _opened(Path(self.path)) as stream:
-            for row in self._certain(stream):
-                digest = hashlib.blake2b(row[1].encode("utf-8", "surrogatepass"), digest_size=DIGEST).digest()
-                if not row[1] or digest in seen:
-                    continue
-                seen.add(digest)
-                run.append(row)
-                if len(run) == RUN:
-                    yield _batch(run)
-                    run = []
-        if run:
-            yield _batch(run)
+            rows = self._certain(stream)
+            while run := list(islice(rows, RUN)):
+                names, texts, dialects = zip(*run, strict=True)
+                yield ItemBatch(texts, names, {DIALECT.column: dialects})
 
-    def _certain(self, stream: IO[bytes]) -> Iterator[Row]:
+    def _certain(self, stream: IO[bytes]) -> Iterator[tuple[str, str, str]]:
+        """Id, text and dialect of each tweet that is certain, every text once."""
         line = b""
+        seen = {_digest("")}
         for self.lines, line in enumerate(stream, start=1):
             cells = line.rsplit(b"\t", 5)
             try:
@@ -114,7 +97,10 @@ class Tweets(Items):
                 if self.unreadable == self.lines == FIRST_LINES:
                     break
                 continue
-            yield name, plain(text), AAE if aa >= white else WHE
+            text = plain(text)
+            if (digest := _digest(text)) not in seen:
+                seen.add(digest)
+                yield name, text, AAE if aa >= white else WHE
         if self.unreadable == self.lines:
             raise FileError(
                 f"{self.path}: none of {self.lines} lines has the form of {RELEASE[0]}, the last is {quote(line)}; "
@@ -128,9 +114,8 @@ def plain(text: str) -> str:
     return " ".join(clean(text).split())
 
 
-def _batch(run: list[Row]) -> ItemBatch:
-    names, texts, dialects = zip(*run, strict=True)
-    return ItemBatch(texts, names, {DIALECT.column: dialects})
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=DIGEST).digest()
 
 
 @contextmanager
@@ -138,7 +123,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
     """The release's lines, from the file, its folder or the archive."""
     file = next((path / name for name in RELEASE if (path / name).is_file()), path)
     if not file.is_file():
-        raise ORIGIN.missing(path, f"file {RELEASE[0]}")
+        raise not_there(path, f"file {RELEASE[0]}", ORIGIN)
     if file.suffix.lower() != ".zip":
         with open(file, "rb") as stream:
             yield stream
@@ -147,7 +132,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
         with zipfile.ZipFile(file) as archive:
             inside = next((n for n in archive.namelist() if n.rpartition("/")[2] in RELEASE), None)
             if inside is None:
-                raise ORIGIN.missing(path, f"file {RELEASE[0]}")
+                raise not_there(path, f"file {RELEASE[0]}", ORIGIN)
             with archive.open(inside) as member:
                 yield member
     except zipfile.BadZipFile as error:
@@ -208,7 +193,7 @@ def likeliest(path: str | os.PathLike[str], each: int = LIKELIEST) -> ListedItem
     A tweet belongs to the likelier dialect only. Of tweets with the same cleaned text the likeliest counts.
     """
     if not Path(path).exists():
-        raise ORIGIN.missing(path, "table with the columns text, aa and white")
+        raise not_there(path, "table with the columns text, aa and white", ORIGIN)
     opened = open_table(path, vectors=False)
     missing = [name for name in ("text", "aa", "white") if name not in opened.columns]
     if missing:
@@ -217,7 +202,10 @@ def likeliest(path: str | os.PathLike[str], each: int = LIKELIEST) -> ListedItem
     blocks = list(opened.select(extra=wanted))
     cells = {name: [text for block in blocks for text in block.values[name]] for name in wanted}
     ids = cells.get("id") or [str(row) for row in range(len(cells["text"]))]
-    aa, white = _numbers(cells["aa"], path), _numbers(cells["white"], path)
+    try:  # an empty cell is NaN, which is not likelier than anything
+        aa, white = (np.array([c or "nan" for c in cells[w]], dtype=np.float64) for w in ("aa", "white"))
+    except ValueError as error:
+        raise FileError(f"{path}: a posterior is not a number ({error}); fix it or remove the row") from error
     texts = [plain(text) for text in cells["text"]]
     chosen = {}
     for dialect, posterior, member in ((AAE, aa, aa >= white), (WHE, white, aa < white)):
@@ -232,17 +220,9 @@ def likeliest(path: str | os.PathLike[str], each: int = LIKELIEST) -> ListedItem
 
 
 def _listed(path: str, chosen: dict[str, list[tuple[str, str]]]) -> ListedItems:
-    columns = text_columns({DIALECT.column: [dialect for dialect, rows in chosen.items() for _ in rows]})
-    rows = [row for tweets in chosen.values() for row in tweets]
-    return ListedItems(path, SET, "text", [text for _, text in rows], [name for name, _ in rows], columns)
-
-
-def _numbers(cells: list[str], path: str | os.PathLike[str]) -> NDArray[np.float64]:
-    """Posteriors of a column; an empty cell is NaN, which is not likelier than anything."""
-    try:
-        return np.array([cell or "nan" for cell in cells], dtype=np.float64)
-    except ValueError as error:
-        raise FileError(f"{path}: a posterior is not a number ({error}); fix it or remove the row") from error
+    ids, texts = zip(*(row for rows in chosen.values() for row in rows), strict=True)
+    dialects = np.repeat(list(chosen), [len(rows) for rows in chosen.values()])
+    return ListedItems(path, SET, "text", texts, ids, {DIALECT.column: dialects})
 
 
 # The experiment.
@@ -255,52 +235,47 @@ def work(data: LabelledData, repetition: int, part: int, settings: Settings) -> 
 
     Half of the labelled part is AAE: a random 200 of the whole set have about 17, too few for 25 of each group.
     """
-    labels, seed = DIALECT.labels(data), settings.seed
-    rng, sampling = np.random.default_rng([seed, repetition]), np.random.default_rng([seed, repetition, 1])
-    first, rest = balanced_split(labels, settings.labels, rng)
-    labelled = Labelled.draw(data, DIALECT, first, rng, repetition)
-    collections = composition_sweep(data, DIALECT, rest, settings, rng, sampling)
-    batch = Batch(ask(all_methods(settings), labelled, collections, "f"))
-    share = (1 + OVERALL) / 2
-    rows = compose(labels, rest, (share, 1 - share), settings.collection, rng)
-    batch.answers.extend(size_sweep(labelled, collect(data, DIALECT, rows, "", sampling), settings))
-    return batch
+    key = [settings.seed, repetition]
+    rng, sampling = np.random.default_rng(key), np.random.default_rng([*key, 1])
+    split = balanced_split(DIALECT.labels(data), settings.labels, rng)
+    here = Repetition(data, DIALECT, settings, all_methods(settings), split, repetition, rng, sampling)
+    here.compositions()
+    here.sizes((1 + OVERALL) / 2)
+    return here.batch
 
 
-def check(findings: Findings) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """The paper's claims with the values that they are checked by."""
-    by_share = sorted(findings.at("f"), key=lambda p: float(p.at))
+def report(findings: Findings) -> Report:
+    """The claims, table and figures of TwitterAAE."""
+    by_share, by_size = sorted(findings.at("f"), key=lambda p: float(p.at)), findings.at("size")
+    claims = []
     for method in findings.select(("random-balanced", "adaptive")):
         means = [p.mean for p in by_share if p.method == method.key]
-        values = {
+        values: dict[str, Any] = {
             "title": method.title,
             "first": means[0],
             "last": means[-1],
             "smallest_step": min(np.diff(means), default=1.0),
             "bias": findings.accuracy["dialect"][method.key].worst_bias,
         }
-        yield TEXTS["twitteraae"]["each"], values
+        claims.append((TEXTS["twitteraae"]["each"], values))
     errors = {(p.method, p.at): p.mae for p in by_share}
     at = [a for method, a in errors if method == "adaptive" and ("random-balanced", a) in errors]
     ahead = sum(errors["adaptive", a] < errors["random-balanced", a] for a in at)
-    yield TEXTS["twitteraae"]["claims"], {"ahead": ahead, "count": len(at), "half": len(at) / 2}
-    yield smaller_sets(findings.at("size"), "dialect", f"disparity {OVERALL}")
-
-
-def report(findings: Findings) -> Report:
-    """The tables and figures of TwitterAAE."""
-    shown, sizes = (
-        main_methods(findings.settings),
-        size_methods(findings.settings.size, findings.settings.alpha),
-    )
+    values = {"ahead": ahead, "count": len(at), "half": len(at) / 2}
+    claims += [
+        (TEXTS["twitteraae"]["claims"], values),
+        smaller_sets(by_size, "dialect", f"disparity {OVERALL}"),
+    ]
+    shown = main_methods(findings.settings)
+    sizes = size_methods(findings.settings.size, findings.settings.alpha)
     x_labels = {"dialect": "fraction f of AAE tweets in the collection"}
-    drawn = {
+    figures = {
         "sweep": sweep_figure(findings.at("f"), shown, x_labels, 1.5),
         "errors": error_figure(findings.at("f"), shown, x_labels),
-        "sizes": size_figure(findings.at("size"), sizes, ["dialect"]),
+        "sizes": size_figure(by_size, sizes, ["dialect"]),
     }
-    return {"sizes": size_table(findings, sizes)}, drawn, {}
+    return Report(claims, {"sizes": size_table(findings, sizes)}, figures)
 
 
 DEFAULTS = Settings(repetitions=25, alpha=0.1, collection=1000)
-EXPERIMENT = Experiment("twitteraae", DEFAULTS, (DIALECT,), work, check, report)
+EXPERIMENT = Experiment("twitteraae", DEFAULTS, (DIALECT,), work, report)

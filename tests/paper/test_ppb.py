@@ -184,6 +184,11 @@ def test_authors_features(tmp_path: Path, layout: str) -> None:
         ({NAMES[0]: [1.0], NAMES[1]: ["y"]}, "not lists of equally many numbers"),
         (np.array([None, 1.5, "a"], dtype=object), "a list of 3 entries; expected a dict"),
         ({}, "a dict of 0 entries"),
+        (np.array(5, dtype=object), "a int of 0 entries"),
+        (np.array({1}, dtype=object), "a set of 1 entries"),
+        (np.array(b"raw", dtype=object), "a bytes of 3 entries"),
+        ({NAMES[0]: [[1.0, 2.0], [3.0]]}, "not lists of equally many numbers"),
+        ({NAMES[0]: [1.0], NAMES[1]: [{1}]}, "not lists of equally many numbers"),
         ({5: [1.0], 6: [2.0], 7: [3.0]}, "a dict of 3 entries"),
     ],
 )

@@ -12,15 +12,14 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from divscore.control.controlset import ControlSet
-from divscore.control.selection import select_adaptive, select_dpp, select_random
-from divscore.errors import ControlError, InputError, MissingExtraError
+from divscore.control.selection import select_dpp, select_random
+from divscore.errors import ControlError, InputError
 from divscore.estimators.interval import disparity
 from divscore.paper.draws import SHARES, Attribute, Labelled, collect, compose
 from divscore.paper.experiment import ask, repeat
@@ -32,15 +31,16 @@ from divscore.paper.methods import (
     Method,
     Prepare,
     Run,
+    adaptive,
     all_balanced,
     balanced,
     divscore_with,
     likelihood_with,
     self_training_with,
-    undefined,
     whole_pool,
 )
-from divscore.paper.records import Accuracy, Answer, Batch, summarise
+from divscore.paper.quapy import fit_quantifier, require_quapy
+from divscore.paper.records import Accuracy, Answer, summarise
 from divscore.paper.results import ResultTable, output_folder, write_texts
 from divscore.paper.sections import TEXTS
 
@@ -73,52 +73,26 @@ def candidates(counts: Sequence[int], size: int, *, quapy: bool = False) -> tupl
         "random-balanced": ("random", balanced(chosen)),
         "proportional": (
             "proportional",
-            lambda labelled: select_random(labelled.pool, chosen, balanced=False, seed=labelled.seed),
+            lambda few: select_random(few.pool, chosen, balanced=False, seed=few.seed),
         ),
-        "adaptive-0.1": (
-            "adaptive α = 0.1",
-            lambda labelled: select_adaptive(labelled.pool, chosen, alpha=0.1),
-        ),
-        "adaptive": ("adaptive α = 1", lambda labelled: select_adaptive(labelled.pool, chosen)),
-        "adaptive-auto": (
-            "adaptive α = auto",
-            lambda labelled: select_adaptive(labelled.pool, chosen, alpha="auto", seed=labelled.seed),
-        ),
-        "dpp": ("dpp", lambda labelled: select_dpp(labelled.pool, chosen)),
+        "adaptive-0.1": ("adaptive α = 0.1", adaptive(chosen, 0.1)),
+        "adaptive": ("adaptive α = 1", adaptive(chosen, 1.0)),
+        "adaptive-auto": ("adaptive α = auto", adaptive(chosen, "auto")),
+        "dpp": ("dpp", lambda few: select_dpp(few.pool, chosen)),
         "all-balanced": ("random, all labels", all_balanced),
     }
     methods = [Method("likelihood", "likelihood", likelihood_with(whole_pool), labels)]
     for key, (title, choose) in sets.items():
         number = largest if choose is all_balanced else chosen
         prepare = divscore_with(choose)
-        prepare = _where_possible(prepare) if key == "proportional" else prepare
         methods.append(Method(key, f"divscore, {title}", prepare, labels, paper=True, representatives=number))
     if groups == 2:
         train = self_training_with(all_balanced, 5)
         methods.append(Method("ss-st", "self-training", train, labels, paper=True, representatives=largest))
     if quapy:
-        # Imported before anything is computed, and not against the clock.
-        try:
-            import_module("quapy.method.aggregative")
-            import_module("sklearn.model_selection")
-        except ImportError as error:
-            raise MissingExtraError(
-                f"QuaPy cannot be imported ({error}); install it with: pip install 'divscore[quapy]'"
-            ) from error
+        require_quapy()  # before anything is computed, and not against the clock
         methods += [Method(name, f"QuaPy {name}", _quapy(name), labels) for name in QUAPY]
     return tuple(methods)
-
-
-def _where_possible(prepare: Prepare) -> Prepare:
-    """Undefined if there is no such control set: proportional draws may never have two of a rare group."""
-
-    def prepared(labelled: Labelled) -> Run:
-        try:
-            return prepare(labelled)
-        except ControlError:
-            return undefined
-
-    return prepared
 
 
 def _quapy(name: str) -> Prepare:
@@ -132,8 +106,6 @@ def _quapy(name: str) -> Prepare:
         from quapy.method import aggregative
         from sklearn.linear_model import LogisticRegression
         from sklearn.model_selection import GridSearchCV, StratifiedKFold
-
-        from divscore.paper.quapy import fit_quantifier
 
         strength = 1.0
         if name != "KDEyML":
@@ -225,7 +197,8 @@ def compare(pool: ControlSet, setup: Setup, *, workers: int = 1, progress: Progr
     asked = {n: setup.candidates(_quotas(counts, n).tolist()) for n in setup.labels}
     call = functools.partial(work, attribute=Attribute(pool.attribute, "group", pool.groups), setup=setup)
     tasks = [(repetition,) for repetition in range(setup.repetitions)]
-    answers = Batch.joined(repeat(call, data, tasks, workers=workers, progress=progress)).answers
+    batches = repeat(call, data, tasks, workers=workers, progress=progress)
+    answers = [answer for batch in batches for answer in batch]
     rows = []
     for labels, methods in asked.items():
         for method in methods:
@@ -236,7 +209,7 @@ def compare(pool: ControlSet, setup: Setup, *, workers: int = 1, progress: Progr
     return Comparison(pool.attribute, pool.groups, len(pool), setup, tuple(rows), tuple(answers))
 
 
-def work(data: LabelledData, repetition: int, attribute: Attribute, setup: Setup) -> Batch:
+def work(data: LabelledData, repetition: int, attribute: Attribute, setup: Setup) -> list[Answer]:
     """One split: every number of labels and every method, on the same collections."""
     labels = attribute.labels(data)
     rng = np.random.default_rng([setup.seed, repetition])
@@ -248,14 +221,14 @@ def work(data: LabelledData, repetition: int, attribute: Attribute, setup: Setup
         collect(data, attribute, compose(labels, rest, shares, setup.collection_size, rng), str(at), rng)
         for at, shares in enumerate(_compositions(len(counts)))
     ]
-    batch = Batch()
+    answers = []
     for number in setup.labels:
         quotas = _quotas(counts, number)
         rows = np.concatenate([group[:n] for group, n in zip(order, quotas, strict=True)])
         labelled = Labelled.draw(data, attribute, rows, rng, repetition)
         methods = setup.candidates(quotas.tolist())
-        batch.answers.extend(ask(methods, labelled, collections, f"{number} labels"))
-    return batch
+        answers += ask(methods, labelled, collections, f"{number} labels")
+    return answers
 
 
 def usable_labels(pool: ControlSet, wanted: tuple[int, ...] | None) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import scipy.stats  # noqa: F401 - what `iid` imports when called is not part of its time
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from divscore.control.controlset import ControlSet, LabelledSample
 from divscore.control.selection import select_adaptive
 from divscore.control.theory import Reference, item_similarity
+from divscore.errors import ControlError
 from divscore.estimators.checks import separable
 from divscore.estimators.iid import iid
 from divscore.estimators.interval import Estimate
@@ -53,10 +54,16 @@ class Method:
 
 
 def divscore_with(choose: Choose) -> Prepare:
-    """Algorithm 1 with one control set for all collections."""
+    """Algorithm 1 with one control set for all collections.
+
+    Undefined if there is no such control set: proportional draws may never have two of a rare group.
+    """
 
     def prepare(labelled: Labelled) -> Run:
-        control = choose(labelled)
+        try:
+            control = choose(labelled)
+        except ControlError:
+            return undefined
         reference = Reference.of(control)
         return lambda collection: _score(collection.vectors, control, reference)
 
@@ -129,9 +136,9 @@ def undefined(collection: Collection) -> Reply:
     return math.nan, math.nan, math.nan
 
 
-def adaptive(size: int, alpha: float) -> Choose:
+def adaptive(size: int, alpha: float | Literal["auto"]) -> Choose:
     """Algorithm 2 on the whole pool, with no more of each group than the rarest has."""
-    return lambda labelled: select_adaptive(labelled.pool, min(size, labelled.largest), alpha=alpha)
+    return lambda few: select_adaptive(few.pool, min(size, few.largest), alpha=alpha, seed=few.seed)
 
 
 def balanced(size: int) -> Choose:

@@ -27,11 +27,10 @@ REFUSED = frozenset(
 )
 NUMBERED = frozenset({"PUT", "BINPUT", "LONG_BINPUT", "FRAME"})
 TYPES = re.compile(r"[<>|=]?(?:f[248]|[iu][1248]|b1|[SU][0-9]{1,9}|O[48]?)")
-PLAIN = (str, int, float, np.number, np.bool_, type(None))
 
 
 def read_object_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
-    """Read a .npy file, also one of objects: arrays of numbers or texts, lists, dicts, texts, numbers and None."""
+    """Read a .npy file of objects; what is in them besides plain data can neither be called nor looked into."""
     label = os.fspath(path)
     try:
         with open(label, "rb") as stream:
@@ -40,24 +39,18 @@ def read_object_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
                 raise ValueError(f"version {version} of NumPy's format is unknown")
             headers = np.lib.format
             header = headers.read_array_header_1_0 if version == (1, 0) else headers.read_array_header_2_0
-            shape, fortran, dtype = header(stream)
+            shape, _, dtype = header(stream)
             data = stream.read()
     except Exception as error:
         raise _damaged(label, "a NumPy array", error) from error
-    if dtype.kind == "O":
-        array = read_plain(data, label)
-        if not isinstance(array, np.ndarray) or array.shape != shape:
-            raise FileError(f"{label} is damaged: its objects do not have the shape {shape} of its header")
-        _check_data(array, label)
-        return np.asarray(array)
-    size = math.prod(shape) * dtype.itemsize
-    if dtype.hasobject:
-        raise FileError(f"{label} has records with objects in them ({dtype}); expected numbers or texts")
-    if size > len(data):
+    if dtype.kind != "O":
         raise FileError(
-            f"{label} is truncated: {len(data)} bytes of data, expected {size}; download it again"
+            f"{label} has numbers of shape {shape} without file names; expected PPB-2017's names and their vectors"
         )
-    return np.frombuffer(data[:size], dtype).reshape(shape, order="F" if fortran else "C").copy()
+    array = read_plain(data, label)
+    if not isinstance(array, np.ndarray) or array.shape != shape:
+        raise FileError(f"{label} is damaged: its objects do not have the shape {shape} of its header")
+    return np.asarray(array)
 
 
 def read_plain(data: bytes, label: str) -> Any:
@@ -85,25 +78,6 @@ def _damaged(label: str, kind: str, error: Exception) -> FileError:
         f"{label} cannot be read as {kind}: it is truncated, damaged or of another format ({reason}); create or "
         "download it again"
     )
-
-
-def _check_data(array: Any, label: str) -> None:
-    waiting, seen = [array], set[int]()
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, PLAIN) or id(each) in seen:
-            continue
-        seen.add(id(each))
-        if isinstance(each, np.ndarray):
-            waiting += each.ravel().tolist() if each.dtype.kind == "O" else []
-        elif isinstance(each, (list, tuple)):
-            waiting += each
-        elif isinstance(each, dict):
-            waiting += [*each, *each.values()]
-        else:
-            raise FileError(
-                f"{label} has a {type(each).__name__}; expected arrays, lists, dicts, texts and numbers"
-            )
 
 
 class _Token:
@@ -143,7 +117,7 @@ class _Type:
 
 
 class _PlainArray(np.ndarray[Any, Any]):
-    """An array that is filled once, from a state that must add up; pickled again it is an ordinary array."""
+    """An array that is filled once, from a state that must add up."""
 
     charge: Callable[[int], None]
 
@@ -167,9 +141,6 @@ class _PlainArray(np.ndarray[Any, Any]):
         charge(expected)
         filling: Any = (1, shape, dtype, bool(fortran), raw if objects else bytes(raw))
         super().__setstate__(filling)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return np.asarray(self).__reduce_ex__(protocol)
 
 
 class _Reader(pickle.Unpickler):

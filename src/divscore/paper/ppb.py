@@ -188,21 +188,19 @@ def _table(place: Path) -> LabelledData:
 
 def _features(place: Path) -> LabelledData:
     """The authors' file: a pickled dict of file name to vector; pairs of both are accepted too."""
-    content: Any = read_object_npy(place)
-    if content.dtype != object:
-        raise FileError(
-            f"{place} has numbers of shape {content.shape} without file names; expected {SET}'s names and their vectors"
-        )
-    content = content.item() if content.ndim == 0 else list(content)
-    entries = content.items() if isinstance(content, dict) else content
+    array = read_object_npy(place)
+    content: Any = array.item() if array.ndim == 0 else list(array)
+    entries = content.items() if isinstance(content, dict) else content if np.iterable(content) else ()
     pairs = [tuple(entry) if np.iterable(entry) else () for entry in entries]
     if not pairs or any(len(pair) != 2 or not isinstance(pair[0], str) for pair in pairs):
         raise FileError(
             f"{place} has a {type(content).__name__} of {len(pairs)} entries; expected a dict of file name "
             "(0967_5_f_SA.jpg) to vector, or pairs of both"
         )
-    rows = [vector for _, vector in pairs]
-    stacked = np.array(rows) if len({np.shape(row) for row in rows}) == 1 else np.empty(0)
+    try:
+        stacked = np.array([vector for _, vector in pairs])
+    except ValueError:  # of different lengths
+        stacked = np.empty(0)
     if stacked.ndim != 2 or stacked.dtype.kind not in "fiu":
         raise FileError(f"{place}: the vectors are not lists of equally many numbers; download it again")
     ids, labels = _by_name([name for name, _ in pairs], place)

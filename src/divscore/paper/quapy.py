@@ -24,8 +24,6 @@ from divscore.errors import InputError, MissingExtraError
 
 LikelihoodQuantifier: Any  # created by __getattr__
 ESTIMATORS = ("likelihood", "divscore")
-# EMQ says so for most hard samples; its answer is used nevertheless.
-KNOWN_WARNINGS = ("the method has reached the maximum number of iterations",)
 
 
 class AuditingQuantifier:
@@ -82,7 +80,12 @@ class AuditingQuantifier:
         result = self.audit(X)
         shares = np.array(list(result.shares.values()))
         if self.estimator == "divscore" and len(shares) > 2 and np.isfinite(result.disparity):
-            shares = _several(_dense(X), self.control_)
+            # The s_i of Algorithm 1 do not sum to one: their positive parts are scaled.
+            items = _dense(X)
+            usable = items[np.isfinite(items).all(axis=1) & items.any(axis=1)]
+            means = item_similarity(usable, self.control_).mean(axis=0)
+            positive = np.maximum(Reference.of(self.control_).score(means).s, 0.0)
+            shares = positive / positive.sum() if positive.any() else np.full(len(shares), np.nan)
         return shares if np.isfinite(shares).all() else np.full(len(shares), 1 / len(shares))
 
     def interval(self, X: Any) -> FloatArray:
@@ -106,8 +109,7 @@ def fit_quantifier(
     Returns a function from a collection's vectors to the shares of the control set's groups, in their order. QuaPy
     may draw from numpy's global random state; a `seed` sets that state for the call and restores it afterwards.
     """
-    base = _quapy()
-    if not isinstance(quantifier, base):
+    if not isinstance(quantifier, require_quapy()):
         raise InputError(
             f"{type(quantifier).__name__} is not a QuaPy quantifier; give an instance, for example EMQ()"
         )
@@ -121,7 +123,16 @@ def fit_quantifier(
     fitted = copy.deepcopy(quantifier)
     with _quiet(seed):
         fitted.fit(control.units, control.labels)
-    return lambda collection: _shares(fitted, collection, control, seed)
+
+    def shares(collection: Any) -> FloatArray:
+        rows = as_matrix(_dense(collection), "the collection's vectors")
+        usable = rows[np.isfinite(rows).all(axis=1) & rows.any(axis=1)]
+        if not len(usable):
+            raise InputError(f"none of the {len(rows)} items of the collection has a usable vector")
+        with _quiet(seed):
+            return np.asarray(fitted.predict(unit_rows(usable)), dtype=np.float64)
+
+    return shares
 
 
 def quapy_estimate(quantifier: Any, control: ControlSet, collection: Any) -> FloatArray:
@@ -138,44 +149,26 @@ def _quiet(seed: int | None) -> Iterator[None]:
     """Silence known warnings; with a seed, set numpy's global random state and restore it afterwards."""
     state = np.random.get_state()  # noqa: NPY002 - QuaPy's, not ours
     with warnings.catch_warnings():
-        for message in KNOWN_WARNINGS:
-            warnings.filterwarnings("ignore", message)
-        if seed is None:
-            yield
-            return
-        np.random.seed(seed)  # noqa: NPY002
+        # EMQ says so for most hard samples; its answer is used nevertheless.
+        warnings.filterwarnings("ignore", "the method has reached the maximum number of iterations")
         try:
+            if seed is not None:
+                np.random.seed(seed)  # noqa: NPY002
             yield
         finally:
-            np.random.set_state(state)  # noqa: NPY002
-
-
-def _shares(fitted: Any, collection: Any, control: ControlSet, seed: int | None) -> FloatArray:
-    rows = as_matrix(_dense(collection), "the collection's vectors")
-    usable = rows[np.isfinite(rows).all(axis=1) & rows.any(axis=1)]
-    if not len(usable):
-        raise InputError(f"none of the {len(rows)} items of the collection has a usable vector")
-    with _quiet(seed):
-        shares = np.asarray(fitted.predict(unit_rows(usable)), dtype=np.float64)
-    if shares.shape != (len(control.groups),):
-        raise InputError(f"{type(fitted).__name__} gave shares of shape {shares.shape} for {control.groups}")
-    return shares
-
-
-def _several(X: NDArray[Any], control: ControlSet) -> FloatArray:
-    """The s_i of Algorithm 1 as shares: they do not sum to one, so their positive parts are scaled."""
-    usable = X[np.isfinite(X).all(axis=1) & X.any(axis=1)]
-    s = np.array(Reference.of(control).score(item_similarity(usable, control).mean(axis=0)).s)
-    positive = np.maximum(s, 0.0)
-    return positive / positive.sum() if positive.sum() > 0 else np.full(len(s), np.nan)
+            if seed is not None:
+                np.random.set_state(state)  # noqa: NPY002
 
 
 def _dense(X: Any) -> NDArray[Any]:
     return np.asarray(X.toarray() if hasattr(X, "toarray") else X)
 
 
-def _quapy() -> Any:
+def require_quapy() -> Any:
+    """Import all that is used of QuaPy and give its base class; an error names the extra to install."""
     try:
+        import quapy.method.aggregative  # noqa: F401
+        import sklearn.model_selection  # noqa: F401
         from quapy.method.base import BaseQuantifier
     except ImportError as error:
         raise MissingExtraError(
@@ -189,5 +182,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     about = {"__doc__": AuditingQuantifier.__doc__, "__module__": __name__}
     # Kept, so that every import gets the same class.
-    globals()[name] = type(name, (AuditingQuantifier, _quapy()), about)
+    globals()[name] = type(name, (AuditingQuantifier, require_quapy()), about)
     return globals()[name]

@@ -25,12 +25,12 @@ from divscore.errors import FileError, InputError
 from divscore.files import unreadable
 from divscore.jobs.encode import Encoding
 from divscore.paper.draws import Attribute, Settings, random_split
-from divscore.paper.experiment import Experiment, Repetition, Report
+from divscore.paper.experiment import Experiment, Repetition
 from divscore.paper.figures import collection_figure
 from divscore.paper.labelleddata import LabelledData, ListedItems, Progress, Texts, encode, not_there, quote
 from divscore.paper.methods import Method, all_methods
 from divscore.paper.records import Batch
-from divscore.paper.sections import TEXTS, Findings, trust_table
+from divscore.paper.sections import TEXTS, Findings, Report, trust_table
 from divscore.sources import open_table
 from divscore.sources.manifest import ENCODER_KEY
 from divscore.text import quoted

@@ -10,9 +10,9 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,34 +22,11 @@ from divscore.paper.draws import Attribute, Collection, Labelled, Settings, Spli
 from divscore.paper.labelleddata import LabelledData, Progress, Rows
 from divscore.paper.methods import Method, all_methods, size_methods
 from divscore.paper.records import Answer, Batch, SelfCheck
-from divscore.paper.results import Results, ResultTable, Section
-from divscore.paper.sections import (
-    TEXTS,
-    Findings,
-    accuracy_tables,
-    check_claims,
-    equal_cost,
-    how_counted,
-    in_short,
-    made_of,
-    short_table,
-    stored_section,
-)
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from divscore.paper.results import Results
+from divscore.paper.sections import Findings, Report, make_results
 
 T = TypeVar("T")
 FEWEST = 20  # items that make a named collection
-
-
-class Report(NamedTuple):
-    """What the pages of an experiment show; claims are texts with the values to check them by."""
-
-    claims: list[tuple[Any, dict[str, Any]]]
-    tables: dict[str, ResultTable]
-    figures: dict[str, Figure]
-    values: dict[str, Any] = {}  # noqa: RUF012 - of texts; never changed
 
 
 @dataclass(frozen=True)
@@ -90,48 +67,7 @@ def reproduce(
     names = tuple(a.name for a in experiment.attributes)
     methods = experiment.methods(settings)
     findings = Findings(data, settings, methods, names, experiment.main or names, batch, experiment.sweep)
-    report = experiment.report(findings)
-    claims, cost = check_claims(report.claims), equal_cost(findings.answers, methods, names)
-    tables = report.tables | {table.name: table for table in accuracy_tables(findings)}
-    sizes = sorted({a.items for a in findings.answers})
-    groups = [(data.columns[a.column], group) for a in experiment.attributes for group in a.groups]
-    values = report.values | {
-        "items": len(data),
-        "made_of": made_of(data),
-        "settings": settings,
-        "sizes": f"{sizes[0]:,} to {sizes[-1]:,}" if len(sizes) > 1 else f"{sizes[0]:,}",
-        "collections": len({a.at for a in findings.answers}),
-        "counts": ", ".join(f"{(column == group).sum():,} {group}" for column, group in groups),
-    }
-    about = TEXTS[experiment.name]
-    protocol, *notes = (text.format(**values) for text in about["done"])
-    stand_in = [TEXTS["stand_in"].format(name=data.name)] if data.stand_in else []
-    sections = [
-        Section(
-            section["title"],
-            tuple(filled for text in section.get("text", ()) if (filled := text.format(**values))),
-            tuple((stem, caption.format(**values)) for stem, caption in section.get("figures", ())),
-            tuple(tables[name] for name in section["tables"]),
-        )
-        for section in about["sections"]
-    ]
-    return Results(
-        experiment.name,
-        f"{about['title']}{' (stand-in)' if data.stand_in else ''}: the paper's experiments, with our estimators",
-        f"divscore reproduce {experiment.name} --data PATH",
-        asdict(settings)
-        | {"data": data.name, "stand_in": data.stand_in, "items": len(data), "encoder": data.encoder},
-        (
-            Section("In short", (*stand_in, *in_short(findings, cost, claims)), tables=(cost,)),
-            Section("What was done", (protocol, how_counted(findings), *notes)),
-            Section("What agrees with the paper, and what does not", tables=(claims,)),
-            *sections,
-            stored_section(findings),
-        ),
-        report.figures,
-        run,
-        short_table(findings),
-    )
+    return make_results(experiment.name, findings, experiment.report(findings), run)
 
 
 class Repetition:

@@ -23,13 +23,13 @@ from divscore.errors import FileError
 from divscore.jobs.encode import Encoding
 from divscore.paper import figures
 from divscore.paper.draws import Attribute, Settings, Split, check_splits, random_split
-from divscore.paper.experiment import Experiment, Repetition, Report
+from divscore.paper.experiment import Experiment, Repetition
 from divscore.paper.labelleddata import LabelledData, ListedItems, Progress, encode, not_there, text_columns
 from divscore.paper.methods import adaptive, all_methods, balanced, main_methods, size_methods
 from divscore.paper.pickles import read_object_npy
 from divscore.paper.records import Batch
 from divscore.paper.results import ResultTable
-from divscore.paper.sections import TEXTS, Findings, size_table, smaller_sets, trust_table
+from divscore.paper.sections import TEXTS, Findings, Report, size_table, smaller_sets, trust_table
 from divscore.sources import open_table
 from divscore.sources.items import is_picture
 from divscore.sources.manifest import ENCODER_KEY

@@ -1,4 +1,4 @@
-"""Sections that all experiments share: accuracy, equal label cost, time, claims of the paper, and all answers."""
+"""Results of an experiment from its answers: accuracy, equal label cost, time, claims of the paper, and all answers."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ import operator
 import string
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.resources import files
 from itertools import product
 from statistics import fmean, median
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from divscore.paper.draws import Settings
 from divscore.paper.labelleddata import LabelledData
 from divscore.paper.methods import Method
 from divscore.paper.records import Accuracy, Answer, Batch, points, ratio, summarise
-from divscore.paper.results import ResultTable, Section
+from divscore.paper.results import Results, ResultTable, Section
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 COMPARISONS = {"<": operator.lt, "≤": operator.le, ">": operator.gt, "≥": operator.ge}
 WANTED = 4.0  # the paper's error should be so many times ours with all labels
@@ -81,21 +84,91 @@ class Findings:
         return [m for m in self.methods if m.key in keys]
 
 
-def accuracy_tables(findings: Findings) -> tuple[ResultTable, ResultTable]:
-    """Error, bias, spread and coverage of every method on every attribute; and their time, one thread."""
-    title = "Mean absolute error of the disparity, bias, spread and coverage"
+class Report(NamedTuple):
+    """What the pages of an experiment show; claims are texts with the values to check them by."""
+
+    claims: list[tuple[Any, dict[str, Any]]]
+    tables: dict[str, ResultTable]
+    figures: dict[str, Figure]
+    values: dict[str, Any] = {}  # noqa: RUF012 - of texts; never changed
+
+
+def make_results(name: str, findings: Findings, report: Report, run: dict[str, Any]) -> Results:
+    """The sections that all experiments share, and those that texts.toml gives to this one."""
+    about, data, settings, answers = TEXTS[name], findings.data, findings.settings, findings.answers
     methods = {m.key: m for m in findings.methods}
-    pairs = [(s, methods[key]) for by in findings.accuracy.values() for key, s in by.items()]
-    rows = []
+    scores = [(s, methods[key]) for by in findings.accuracy.values() for key, s in by.items()]
+    times, short = [], []
     for method in findings.methods:
-        mine = [s for s, m in pairs if m is method]
-        if mine:
-            times = fmean(s.prepared for s in mine), fmean(s.seconds for s in mine)
-            rows.append((method.title, *(1000 * seconds for seconds in times)))
-    times_table = ResultTable.of(
-        "time", "Time, one thread", ("method", "ms to prepare", "ms a collection"), rows
+        if mine := [s for s, of in scores if of is method]:
+            seconds = fmean(s.prepared for s in mine), fmean(s.seconds for s in mine)
+            times.append((method.title, *(1000 * each for each in seconds)))
+        errors = [s and s.mae for s in (findings.accuracy[a].get(method.key) for a in findings.attributes)]
+        short.append((method.title, method.labels, method.sampled, *errors))
+    title = "Mean absolute error of the disparity"
+    time_columns = ("method", "ms to prepare", "ms a collection")
+    short_columns = ("mean absolute error of d", "labels", "+ in every S", *findings.attributes)
+    accuracy = ResultTable.of_fields("accuracy", f"{title}, bias, spread and coverage", ACCURACY, scores)
+    tables = report.tables | {
+        "accuracy": accuracy,
+        "time": ResultTable.of("time", "Time, one thread", time_columns, times),
+    }
+    claims, cost = check_claims(report.claims), equal_cost(answers, findings.methods, findings.attributes)
+    points = [(p, methods[p.method]) for p in findings.points]
+    everything = [(a, methods[a.method]) for a in findings.batch.answers]
+
+    skipped = max((len(column) for column in data.skipped.values()), default=0)
+    made_of = [
+        f"vectors: {data.encoder or 'as in the file'}",
+        f"{skipped:,} more items were skipped" if skipped else "",
+        f"{data.unreadable:,} lines of the file could not be read" if data.unreadable else "",
+    ]
+    sizes = sorted({a.items for a in answers})
+    values = report.values | {
+        "items": len(data),
+        "made_of": "; ".join(part for part in made_of if part),
+        "settings": settings,
+        "sizes": f"{sizes[0]:,} to {sizes[-1]:,}" if len(sizes) > 1 else f"{sizes[0]:,}",
+        "collections": len({a.at for a in answers}),
+    }
+    protocol, *notes = (text.format(**values) for text in about["done"])
+    drawn = [a.defined for a in answers if a.method == "random-proportional"]
+    counted = TEXTS["how_counted"].format(undefined=drawn.count(False), drawn=len(drawn))
+    stand_in = [TEXTS["stand_in"].format(name=data.name)] if data.stand_in else []
+    facts = {"data": data.name, "stand_in": data.stand_in, "items": len(data), "encoder": data.encoder}
+    return Results(
+        name,
+        f"{about['title']}{' (stand-in)' if data.stand_in else ''}: the paper's experiments, with our estimators",
+        f"divscore reproduce {name} --data PATH",
+        asdict(settings) | facts,
+        (
+            Section("In short", (*stand_in, *in_short(findings, cost, claims)), tables=(cost,)),
+            Section("What was done", (protocol, counted, *notes)),
+            Section("What agrees with the paper, and what does not", tables=(claims,)),
+            *(
+                Section(
+                    section["title"],
+                    tuple(filled for text in section.get("text", ()) if (filled := text.format(**values))),
+                    tuple((stem, caption.format(**values)) for stem, caption in section.get("figures", ())),
+                    tuple(tables[name] for name in section["tables"]),
+                )
+                for section in about["sections"]
+            ),
+            Section(
+                "Everything",
+                (TEXTS["everything"],),
+                tables=(
+                    ResultTable.of_fields(
+                        "points", "Every point of the figures", POINTS, points, shown=False
+                    ),
+                    ResultTable.of_fields("answers", "Every answer", ANSWERS, everything, shown=False),
+                ),
+            ),
+        ),
+        report.figures,
+        run,
+        ResultTable.of("short", title, short_columns, short),
     )
-    return ResultTable.of_fields("accuracy", title, ACCURACY, pairs), times_table
 
 
 def equal_cost(
@@ -117,16 +190,6 @@ def equal_cost(
             rows.append((attribute, cost, where, method.title, *errors, reached))
     columns = ("attribute", "labels", "labelled", "method", "error", "likelihood", "ratio", "± s.e.", "≥ 4 ×")
     return ResultTable.of("equal_cost", "likelihood with as many labels", columns, rows)
-
-
-def short_table(findings: Findings) -> ResultTable:
-    """Mean absolute errors only, for the terminal."""
-    rows = []
-    for m in findings.methods:
-        scores = (findings.accuracy[a].get(m.key) for a in findings.attributes)
-        rows.append((m.title, m.labels, m.sampled, *(s and s.mae for s in scores)))
-    columns = ("mean absolute error of d", "labels", "+ in every S", *findings.attributes)
-    return ResultTable.of("short", "Mean absolute error of the disparity", columns, rows)
 
 
 def size_table(findings: Findings, methods: Sequence[Method]) -> ResultTable:
@@ -167,41 +230,18 @@ def trust_table(findings: Findings, sweep: str, methods: Sequence[Method], what:
     return ResultTable.of("collections", title, columns, rows)
 
 
-def stored_section(findings: Findings) -> Section:
-    """Tables that are stored but not shown: every answer, and every point of every figure."""
-    methods = {m.key: m for m in findings.methods}
-    all_points = [(p, methods[p.method]) for p in findings.points]
-    all_answers = [(a, methods[a.method]) for a in findings.batch.answers]
-    return Section(
-        "Everything",
-        (TEXTS["everything"],),
-        tables=(
-            ResultTable.of_fields("points", "Every point of the figures", POINTS, all_points, shown=False),
-            ResultTable.of_fields("answers", "Every answer", ANSWERS, all_answers, shown=False),
-        ),
-    )
-
-
 def in_short(findings: Findings, cost: ResultTable, claims: ResultTable) -> tuple[str, ...]:
     """The outcome in a few sentences."""
-
-    def errors(method: str) -> str:
-        several = len(findings.main) > 1
-        maes = {name: f"{findings.accuracy[name][method].mae:.3f}" for name in findings.main}
-        return " and ".join(f"{mae} ({name})" if several else mae for name, mae in maes.items())
-
-    agreed = claims.column("").count("agrees")
+    keys = {"few": "likelihood-few", "random": "random-balanced"}
+    keys |= {key: key for key in ("likelihood", "adaptive", "iid")}
+    errors = {}
+    for word, key in keys.items():
+        maes = [(f"{findings.accuracy[name][key].mae:.3f}", name) for name in findings.main]
+        errors[word] = " and ".join(f"{mae} ({name})" if len(maes) > 1 else mae for mae, name in maes)
+    agreed, labels = claims.column("").count("agrees"), findings.settings.labels
     return (
-        TEXTS["in_short"].format(
-            m=findings.settings.size,
-            n=findings.settings.labels,
-            likelihood=errors("likelihood"),
-            few=errors("likelihood-few"),
-            adaptive=errors("adaptive"),
-            random=errors("random-balanced"),
-            iid=errors("iid"),
-        ),
-        f"The paper describes these uses of the same {findings.settings.labels} labels:",
+        TEXTS["in_short"].format(m=findings.settings.size, n=labels, **errors),
+        f"The paper describes these uses of the same {labels} labels:",
         "\n".join(equal_cost_text(cost)),
         strictest(cost),
         f"{agreed} of the paper's {len(claims.rows)} claims agree with these results; the table of claims lists them.",
@@ -239,23 +279,6 @@ def strictest(table: ResultTable) -> str:
 
 def _factor(row: Mapping[str, Any]) -> str:
     return f"{row['ratio'] or math.inf:.1f} ×"  # our error may be 0
-
-
-def how_counted(findings: Findings) -> str:
-    """What the columns of the tables mean."""
-    drawn = [a for a in findings.answers if a.method == "random-proportional"]
-    return str(TEXTS["how_counted"]).format(undefined=sum(not a.defined for a in drawn), drawn=len(drawn))
-
-
-def made_of(data: LabelledData) -> str:
-    """What made the vectors, and how many items have none."""
-    skipped = max((len(column) for column in data.skipped.values()), default=0)
-    parts = [
-        f"vectors: {data.encoder or 'as in the file'}",
-        f"{skipped:,} more items were skipped" if skipped else "",
-        f"{data.unreadable:,} lines of the file could not be read" if data.unreadable else "",
-    ]
-    return "; ".join(part for part in parts if part)
 
 
 class _Template(string.Formatter):

@@ -28,12 +28,12 @@ from divscore.encoders.word2vec import clean
 from divscore.errors import FileError, InputError
 from divscore.jobs.encode import Encoding
 from divscore.paper.draws import Attribute, Settings, balanced_split
-from divscore.paper.experiment import Experiment, Repetition, Report
+from divscore.paper.experiment import Experiment, Repetition
 from divscore.paper.figures import error_figure, size_figure, sweep_figure
 from divscore.paper.labelleddata import LabelledData, ListedItems, Progress, encode, not_there, quote
 from divscore.paper.methods import all_methods, main_methods, size_methods
 from divscore.paper.records import Batch
-from divscore.paper.sections import TEXTS, Findings, size_table, smaller_sets
+from divscore.paper.sections import TEXTS, Findings, Report, size_table, smaller_sets
 from divscore.sources import open_table
 from divscore.sources.items import ItemBatch, Items
 from divscore.sources.table import PROBLEMS_KEPT
@@ -274,7 +274,8 @@ def report(findings: Findings) -> Report:
         "errors": error_figure(findings.at("f"), shown, x_labels),
         "sizes": size_figure(by_size, sizes, ["dialect"]),
     }
-    return Report(claims, {"sizes": size_table(findings, sizes)}, figures)
+    counts = (f"{(findings.data.columns[DIALECT.column] == name).sum():,} {name}" for name in (AAE, WHE))
+    return Report(claims, {"sizes": size_table(findings, sizes)}, figures, {"counts": ", ".join(counts)})
 
 
 DEFAULTS = Settings(repetitions=25, alpha=0.1, collection=1000)

@@ -47,6 +47,7 @@ from divscore.paper.comparison import (
 )
 from divscore.paper.draws import Attribute, Collection, Labelled
 from divscore.paper.labelleddata import LabelledData
+from divscore.paper.methods import Method, undefined
 from divscore.paper.records import Answer, summarise
 
 
@@ -65,8 +66,10 @@ def found() -> Comparison:
 
 
 def test_every_method_is_asked_with_every_number_of_labels(found: Comparison) -> None:
-    titles = [m.title for m in candidates((15, 15), 50)]
-    assert [(row.labels, row.title) for row in found.rows] == [(n, t) for n in (30, 60) for t in titles]
+    titles = [m.title for m in candidates((15, 15), Setup(()))]
+    assert [(row.method.labels, row.method.title) for row in found.rows] == [
+        (n, t) for n in (30, 60) for t in titles
+    ]
     assert {"likelihood", "divscore, dpp", "self-training"} < set(titles)
     assert {f"divscore, {which}" for which in ("random", "proportional", "random, all labels")} < set(titles)
     assert {f"divscore, adaptive α = {a}" for a in ("0.1", "1", "auto")} < set(titles)
@@ -82,7 +85,7 @@ def test_control_sets_are_compared_at_one_size(
     counts: tuple[int, ...], size: int, chosen: int, whole: int
 ) -> None:
     """Otherwise a method would win by its size; `random, all labels` is there to show what size alone does."""
-    methods = candidates(counts, size)
+    methods = candidates(counts, Setup((), size=size))
     sets = {m.title: m.representatives for m in methods if m.title.startswith("divscore")}
     assert sets.pop("divscore, random, all labels") == whole
     assert set(sets.values()) == {chosen}
@@ -108,7 +111,7 @@ def test_the_sets_are_those_of_control_select() -> None:
         "dpp": select_dpp(pool, 20),
         "random, all labels": labelled.balanced(60),
     }
-    methods = {m.title.removeprefix("divscore, "): m for m in candidates((30, 50), 20)}
+    methods = {m.title.removeprefix("divscore, "): m for m in candidates((30, 50), Setup((), size=20))}
     for kind, control in expected.items():
         assert int(control.representative.sum()) == methods[kind].representatives
         value = methods[kind].prepare(labelled)(collection)[0]
@@ -116,7 +119,7 @@ def test_the_sets_are_those_of_control_select() -> None:
 
 
 def test_proportional_is_not_defined_where_a_group_is_too_rare_for_it() -> None:
-    method = next(m for m in candidates((5, 2000), 4) if m.key == "proportional")
+    method = next(m for m in candidates((5, 2000), Setup((), size=4)) if m.key == "proportional")
     assert method.representatives == 4
     answer = method.prepare(labelled_of((5, 2000)))
     assert math.isnan(answer(None)[0])  # type: ignore[arg-type]
@@ -124,10 +127,10 @@ def test_proportional_is_not_defined_where_a_group_is_too_rare_for_it() -> None:
 
 def test_all_methods_see_the_same_collections(found: Comparison) -> None:
     seen = {
-        (row.labels, row.method): [
+        (row.method.labels, row.method.key): [
             (a.repetition, a.at, a.truth, a.items)
             for a in found.answers
-            if a.method == row.method and a.sweep == f"{row.labels} labels"
+            if a.method == row.method.key and a.sweep == f"{row.method.labels} labels"
         ]
         for row in found.rows
     }
@@ -138,7 +141,7 @@ def test_all_methods_see_the_same_collections(found: Comparison) -> None:
 
 
 def test_likelihood_does_well_where_groups_are_apart(found: Comparison) -> None:
-    error = {(row.labels, row.method): row.summary for row in found.rows}
+    error = {(row.method.labels, row.method.key): row.summary for row in found.rows}
     best = error[60, "likelihood"]
     assert best.mae < 0.15
     assert best.coverage is not None
@@ -157,9 +160,9 @@ def test_the_outcome_does_not_depend_on_the_number_of_workers() -> None:
 @pytest.mark.slow
 def test_three_groups() -> None:
     found = compare(pool_of([60, 60, 60], gap=4.0), Setup((60,), repetitions=2, collection_size=60))
-    assert "self-training" not in [row.title for row in found.rows]
+    assert "self-training" not in [row.method.title for row in found.rows]
     assert all(0 <= a.truth <= 1 for a in found.answers)
-    error = {row.method: row.summary.mae for row in found.rows}
+    error = {row.method.key: row.summary.mae for row in found.rows}
     assert error["likelihood"] < 0.2
 
 
@@ -233,14 +236,17 @@ def told(
         answers.append(Answer(f"{labels} labels", "letter", "0", r, method, 200, 0.0, value, **limits))
     summary = summarise(answers)
     assert summary is not None
-    return Compared(labels, method, TITLES[method], summary, 25), answers
+    prepared = Method(method, TITLES[method], lambda labelled: undefined, labels, representatives=25)
+    return Compared(prepared, summary), answers
 
 
 def comparison(*told: tuple[Compared, list[Answer]], pool: int = 400, collection: int = 200) -> Comparison:
     rows = tuple(row for row, _ in told)
     answers = tuple(replace(a, items=min(a.items, collection)) for _, some in told for a in some)
     splits = len({a.repetition for a in answers})
-    setup = Setup(tuple(sorted({row.labels for row in rows})), repetitions=splits, collection_size=collection)
+    setup = Setup(
+        tuple(sorted({row.method.labels for row in rows})), repetitions=splits, collection_size=collection
+    )
     return Comparison("letter", ("a", "b"), pool, setup, rows, answers)
 
 
@@ -460,7 +466,7 @@ def test_a_run_that_is_stopped_leaves_no_processes_and_no_files(tmp_path: Path, 
 def test_quapy_takes_part() -> None:
     setup = Setup((40,), repetitions=2, collection_size=40, quapy=True, only=QUAPY)
     found, again = (compare(pool_of([60, 60]), setup) for _ in range(2))
-    assert [row.title for row in found.rows] == [f"QuaPy {name}" for name in QUAPY]
+    assert [row.method.title for row in found.rows] == [f"QuaPy {name}" for name in QUAPY]
     assert all(row.summary.mae < 0.4 for row in found.rows)
     assert [a.value for a in found.answers] == [a.value for a in again.answers]
 
@@ -468,9 +474,9 @@ def test_quapy_takes_part() -> None:
 def test_quapy_is_imported_before_its_methods_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     imported: list[bool] = []
     monkeypatch.setattr("divscore.paper.comparison.require_quapy", lambda: imported.append(True))
-    candidates((20, 20), 10)
+    candidates((20, 20), Setup((), size=10))
     assert not imported
-    candidates((20, 20), 10, quapy=True)
+    candidates((20, 20), Setup((), size=10, quapy=True))
     assert imported
 
 

@@ -15,7 +15,7 @@ from divscore.paper.figures import (
     size_figure,
     sweep_figure,
 )
-from divscore.paper.methods import Method, main_methods
+from divscore.paper.methods import Method, main_methods, undefined
 from divscore.paper.records import Accuracy, Answer, points, summarise
 
 METHODS = main_methods(Settings())
@@ -85,12 +85,12 @@ def test_an_estimate_far_out_becomes_an_arrow() -> None:
     assert ">" in [line.get_marker() for line in axis.lines]
 
 
-def compared(labels: int, method: str, error: float) -> tuple[int, str, Accuracy]:
+def compared(labels: int, method: str, error: float) -> tuple[Method, Accuracy]:
     """Errors that grow a little from split to split."""
     answers = [Answer("", "", "0", r, method, 200, 0.0, error + 0.01 * (r - 9.5)) for r in range(20)]
     found = summarise(answers)
     assert found is not None
-    return labels, f"the {method}", found
+    return Method(method, f"the {method}", lambda labelled: undefined, labels), found
 
 
 def test_one_number_of_labels_is_drawn_as_sorted_bars_with_error_bars() -> None:
@@ -103,7 +103,7 @@ def test_one_number_of_labels_is_drawn_as_sorted_bars_with_error_bars() -> None:
     assert [bar.get_width() for bar in axis.patches] == pytest.approx(sorted(errors.values()))
     (lines,) = [c for c in axis.collections if hasattr(c, "get_segments")]
     halves = [(segment[1, 0] - segment[0, 0]) / 2 for segment in lines.get_segments()]
-    assert halves == pytest.approx([found.mae_se for _, _, found in rows])
+    assert halves == pytest.approx([found.mae_se for _, found in rows])
     assert axis.get_title(loc="left") == "Skin tone: $5 of 10 examples"
 
 

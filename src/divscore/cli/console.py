@@ -181,11 +181,11 @@ def _rate(rate: float | None) -> str:
 
 
 @contextmanager
-def open_output(path: str, files: Sequence[str], *inner: str) -> Iterator[Path]:
+def open_output(path: str, files: Sequence[str], inner: str = "") -> Iterator[Path]:
     """Create a folder before work that may take hours begins; warn about files in it that will be replaced."""
     from divscore.paper.results import output_folder
 
-    with output_folder(path, *inner, files=files) as place:
+    with output_folder(path, inner, files=files) as place:
         existing = [name for name in files if (place / name).exists()]
         if existing:
             warn(f"{place} already has {', '.join(existing)}; they are replaced when the run is done")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import json
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from divscore.control.controlset import ControlSet
 from divscore.control.selection import select_dpp, select_random
 from divscore.errors import ControlError, InputError
 from divscore.estimators.interval import disparity
+from divscore.files import write_file
 from divscore.paper.draws import SHARES, Attribute, Labelled, collect, compose
 from divscore.paper.experiment import ask, repeat
 from divscore.paper.figures import comparison_figure, save_figure
@@ -41,7 +41,7 @@ from divscore.paper.methods import (
 )
 from divscore.paper.quapy import fit_quantifier, require_quapy
 from divscore.paper.records import Accuracy, Answer, summarise
-from divscore.paper.results import ResultTable, output_folder, write_texts
+from divscore.paper.results import ResultTable
 from divscore.paper.sections import TEXTS
 
 QUAPY = ("EMQ", "PACC", "KDEyML")
@@ -61,14 +61,14 @@ COLUMNS = {
 IN_FILES_ONLY = ("bias", "s to prepare", "s a collection")
 
 
-def candidates(counts: Sequence[int], size: int, *, quapy: bool = False) -> tuple[Method, ...]:
+def candidates(counts: Sequence[int], setup: Setup) -> tuple[Method, ...]:
     """Methods that can be used with so many labels of each group.
 
-    All control sets have one size: `size`, but at most half of the labels, which leaves a choice, and no more of a
-    group than the rarest has.
+    All control sets have one size: that of the setup, but at most half of the labels, which leaves a choice, and no
+    more of a group than the rarest has.
     """
     labels, groups, largest = sum(counts), len(counts), len(counts) * min(counts)
-    chosen = min(max(2 * groups, min(size, labels // 2)), largest)
+    chosen = min(max(2 * groups, min(setup.size, labels // 2)), largest)
     sets: dict[str, tuple[str, Choose]] = {
         "random-balanced": ("random", balanced(chosen)),
         "proportional": (
@@ -89,10 +89,10 @@ def candidates(counts: Sequence[int], size: int, *, quapy: bool = False) -> tupl
     if groups == 2:
         train = self_training_with(all_balanced, 5)
         methods.append(Method("ss-st", "self-training", train, labels, paper=True, representatives=largest))
-    if quapy:
+    if setup.quapy:
         require_quapy()  # before anything is computed, and not against the clock
         methods += [Method(name, f"QuaPy {name}", _quapy(name), labels) for name in QUAPY]
-    return tuple(methods)
+    return tuple(method for method in methods if not setup.only or method.key in setup.only)
 
 
 def _quapy(name: str) -> Prepare:
@@ -135,21 +135,13 @@ class Setup:
     quapy: bool = False
     only: tuple[str, ...] = ()
 
-    def candidates(self, counts: Sequence[int]) -> tuple[Method, ...]:
-        """The methods for so many labelled examples of every group."""
-        methods = candidates(counts, self.size, quapy=self.quapy)
-        return tuple(method for method in methods if not self.only or method.key in self.only)
-
 
 @dataclass(frozen=True)
 class Compared:
     """One method with one number of labels."""
 
-    labels: int
-    method: str
-    title: str
+    method: Method
     summary: Accuracy
-    representatives: int | None = None
 
     @property
     def cannot_tell_share(self) -> float | None:
@@ -194,7 +186,7 @@ def compare(pool: ControlSet, setup: Setup, *, workers: int = 1, progress: Progr
     names = np.array(pool.groups)[pool.labels]
     data = LabelledData("pool", pool.vectors, {"group": names}, tuple(map(str, range(len(pool)))))
     counts = np.bincount(pool.labels)
-    asked = {n: setup.candidates(_quotas(counts, n).tolist()) for n in setup.labels}
+    asked = {n: candidates(_quotas(counts, n).tolist(), setup) for n in setup.labels}
     call = functools.partial(work, attribute=Attribute(pool.attribute, "group", pool.groups), setup=setup)
     tasks = [(repetition,) for repetition in range(setup.repetitions)]
     batches = repeat(call, data, tasks, workers=workers, progress=progress)
@@ -203,9 +195,8 @@ def compare(pool: ControlSet, setup: Setup, *, workers: int = 1, progress: Progr
     for labels, methods in asked.items():
         for method in methods:
             mine = [a for a in answers if a.method == method.key and a.sweep == f"{labels} labels"]
-            summary = summarise(mine)
-            if summary is not None:
-                rows.append(Compared(labels, method.key, method.title, summary, method.representatives))
+            if (summary := summarise(mine)) is not None:
+                rows.append(Compared(method, summary))
     return Comparison(pool.attribute, pool.groups, len(pool), setup, tuple(rows), tuple(answers))
 
 
@@ -226,8 +217,7 @@ def work(data: LabelledData, repetition: int, attribute: Attribute, setup: Setup
         quotas = _quotas(counts, number)
         rows = np.concatenate([group[:n] for group, n in zip(order, quotas, strict=True)])
         labelled = Labelled.draw(data, attribute, rows, rng, repetition)
-        methods = setup.candidates(quotas.tolist())
-        answers += ask(methods, labelled, collections, f"{number} labels")
+        answers += ask(candidates(quotas.tolist(), setup), labelled, collections, f"{number} labels")
     return answers
 
 
@@ -291,31 +281,31 @@ SURE = 0.05  # at twenty splits, coverage as promised is called low in about 2 %
 def advice(comparison: Comparison) -> str:
     """What to do, in a few sentences; then what weakens the advice, if anything does."""
     most, splits = max(comparison.setup.labels), comparison.setup.repetitions
-    last = [row for row in comparison.rows if row.labels == most]
+    last = [row for row in comparison.rows if row.method.labels == most]
     best = min(last, key=lambda row: row.summary.mae)
-    ours = next(row for row in last if row.method == "likelihood")
-    score = min((row for row in last if row.title.startswith("divscore")), key=lambda row: row.summary.mae)
+    ours = next(row for row in last if row.method.key == "likelihood")
+    scores = [row for row in last if row.method.title.startswith("divscore")]
+    score = min(scores, key=lambda row: row.summary.mae)
     # With its interval it is worth more than a rival that is ahead by chance.
     close = ours.summary.mae <= best.summary.mae + (best.summary.mae_se or 0.0)
     chosen = ours if close and ours.useful else best
     s = chosen.summary
-    less = [row for row in comparison.rows if row.method == chosen.method and row.labels < most]
-    fewer = max(less, key=lambda row: row.labels, default=chosen)
+    mine = [row for row in comparison.rows if row.method.key == chosen.method.key]
+    less = [row for row in mine if row.method.labels < most]
+    fewer = max(less, key=lambda row: row.method.labels, default=chosen)
     helps = fewer.summary.mae / max(s.mae, 1e-9) > HELPS
-    smallest, small = comparison.items[0], comparison.setup.collection_size < FEW_ITEMS
-    little = [
-        (splits < FEW_SPLITS, f"{splits} splits"),
-        (comparison.held_out < FEW_HELD_OUT, f"{comparison.held_out} held-out examples"),
-        (smallest < FEW_ITEMS, f"collections of only {smallest} items"),
-    ]
-    take = [
-        (splits < FEW_SPLITS, "more --repetitions"),
-        (smallest < FEW_ITEMS and small, "a larger --collection-size"),
-        (
-            comparison.held_out < FEW_HELD_OUT or (smallest < FEW_ITEMS and not small),
-            "more labelled examples",
-        ),
-    ]
+    few_splits, few_held_out = splits < FEW_SPLITS, comparison.held_out < FEW_HELD_OUT
+    few_items, small = comparison.items[0] < FEW_ITEMS, comparison.setup.collection_size < FEW_ITEMS
+    little = {
+        f"{splits} splits": few_splits,
+        f"{comparison.held_out} held-out examples": few_held_out,
+        f"collections of only {comparison.items[0]} items": few_items,
+    }
+    take = {
+        "more --repetitions": few_splits,
+        "a larger --collection-size": few_items and small,
+        "more labelled examples": few_held_out or (few_items and not small),
+    }
     share = best.cannot_tell_share or 0.0
     sentences = {
         "none": not chosen.useful,
@@ -325,7 +315,7 @@ def advice(comparison: Comparison) -> str:
         "enough": chosen.useful and bool(less) and not helps,
         "control": chosen.useful,
         "low": chosen.useful and clearly_low(s, splits),
-        "thin": any(is_little for is_little, _ in little),
+        "thin": any(little.values()),
     }
     texts, level = TEXTS["advice"], 100 * CONFIDENCE
     return " ".join(texts[name] for name, applies in sentences.items() if applies).format(
@@ -340,9 +330,9 @@ def advice(comparison: Comparison) -> str:
         interval="" if s.coverage is None else texts["interval"].format(level=level, s=s),
         fewer=fewer,
         score=score,
-        kind=score.title.removeprefix("divscore, "),
-        little=", ".join(text for is_little, text in little if is_little),
-        take=" and ".join(text for needed, text in take if needed),
+        kind=score.method.title.removeprefix("divscore, "),
+        little=", ".join(text for text, applies in little.items() if applies),
+        take=" and ".join(text for text, applies in take.items() if applies),
     )
 
 
@@ -363,7 +353,7 @@ def clearly_low(summary: Accuracy, splits: int, level: float = CONFIDENCE) -> bo
 
 def comparison_table(comparison: Comparison) -> ResultTable:
     """Error, bias, coverage, width and time of every method."""
-    rows = [(row, row.summary) for row in comparison.rows]
+    rows = [(row, row.summary, row.method) for row in comparison.rows]
     return ResultTable.of_fields("comparison", f"Comparison on {comparison.attribute}", COLUMNS, rows)
 
 
@@ -387,13 +377,15 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def write_comparison(comparison: Comparison, folder: str | os.PathLike[str]) -> list[Path]:
-    """Write comparison.json, comparison.csv and the plot."""
+def write_comparison(comparison: Comparison, place: Path) -> list[Path]:
+    """Write comparison.json, comparison.csv and the plot into a folder."""
     title = (
         f"{comparison.attribute}: {comparison.pool} labelled examples, {comparison.setup.repetitions} splits"
     )
     document = json.dumps(comparison_document(comparison), indent=1, ensure_ascii=False) + "\n"
-    texts = dict(zip(FILES, (document, comparison_table(comparison).csv()), strict=False))
-    figure = comparison_figure([(row.labels, row.title, row.summary) for row in comparison.rows], title)
-    with output_folder(folder) as place:
-        return save_figure(figure, place / "comparison") + write_texts(place, texts)
+    figure = comparison_figure([(row.method, row.summary) for row in comparison.rows], title)
+    written = save_figure(figure, place / "comparison")
+    for name, text in zip(FILES, (document, comparison_table(comparison).csv()), strict=False):
+        write_file(place / name, text)
+        written.append(place / name)
+    return written

@@ -207,35 +207,35 @@ def collection_figure(
 
 
 @_styled()
-def comparison_figure(rows: Sequence[tuple[int, str, Accuracy]], title: str) -> Figure:
+def comparison_figure(rows: Sequence[tuple[Method, Accuracy]], title: str) -> Figure:
     """Mean absolute error by number of labels; sorted bars if there is only one number.
 
-    A row is labels, title of the method, accuracy. Errors are cut at 1, and the title says so.
+    Errors are cut at 1, and the title says so.
     """
-    numbers = sorted({labels for labels, _, _ in rows})
-    title += f", cut at {WORST:g}" if any(accuracy.mae > WORST for _, _, accuracy in rows) else ""
+    numbers = sorted({method.labels for method, _ in rows})
+    title += f", cut at {WORST:g}" if any(accuracy.mae > WORST for _, accuracy in rows) else ""
     alone = len(numbers) == 1
-    ends = [accuracy.mae + (accuracy.mae_se or 0.0) * alone for _, _, accuracy in rows]
+    ends = [accuracy.mae + (accuracy.mae_se or 0.0) * alone for _, accuracy in rows]
     limit = min(WORST, 1.05 * max(0.05, *ends))
     if alone:
         figure, (axis,) = _panels(1, 0.6 + 0.22 * len(rows), legend=0)
-        _, names, bars = zip(*sorted(rows, key=lambda row: row[2].mae), strict=True)
+        methods, bars = zip(*sorted(rows, key=lambda row: row[1].mae), strict=True)
         axis.barh(
             range(len(rows)),
             [bar.mae for bar in bars],
             xerr=[bar.mae_se or 0.0 for bar in bars],
-            color=[LOOKS[bar.method][0] for bar in bars],
+            color=[LOOKS[method.key][0] for method in methods],
             height=0.6,
             error_kw={"elinewidth": 1.0, "capsize": 2.0},
         )
-        _rows(axis, names)
+        _rows(axis, [method.title for method in methods])
         _label(axis, title, f"{ERROR}, {numbers[0]} labels, ± standard error", "")
         axis.set_xlim(0, limit)
         return figure
     figure, (axis,) = _panels(1, 3.2, legend=5)
-    for method in dict.fromkeys(accuracy.method for _, _, accuracy in rows):
-        x, names, line = zip(*(row for row in rows if row[2].method == method), strict=True)
-        axis.plot(x, [point.mae for point in line], linewidth=1.1, label=names[0], **_look(method))
+    for key, name in {method.key: method.title for method, _ in rows}.items():
+        x, y = zip(*((method.labels, s.mae) for method, s in rows if method.key == key), strict=True)
+        axis.plot(x, y, linewidth=1.1, label=name, **_look(key))
     axis.set_ylim(0, limit)
     axis.set_xticks(numbers)
     _label(axis, title, "labels", ERROR)

@@ -198,57 +198,50 @@ class Results:
 
 
 @contextmanager
-def output_folder(path: str | os.PathLike[str], *inner: str, files: Sequence[str] = ()) -> Iterator[Path]:
-    """Create a folder and folders in it, and test that it is writable, before hours of work.
+def output_folder(
+    path: str | os.PathLike[str], inner: str = "", *, files: Sequence[str] = ()
+) -> Iterator[Path]:
+    """Create a folder, with a folder `inner` in it, and test that it is writable, before hours of work.
 
     Refuses a folder in the place of one of `files`. If the work fails, folders created here that are still empty
     are removed.
     """
     place = Path(path)
-    made: list[Path] = []
+    deepest = place / inner
+    missing = [folder for folder in (deepest, *deepest.parents) if not folder.exists()]
+    nearest = missing[-1].parent if missing else deepest
+    if not nearest.is_dir():
+        raise FileError(f"{nearest} is a file; give a folder")
     try:
-        for folder in (place, *(place / name for name in inner)):
-            missing = [path for path in (folder, *folder.parents) if not path.exists()]
-            nearest = missing[-1].parent if missing else folder
-            if not nearest.is_dir():
-                raise FileError(f"{nearest} is a file; give a folder")
-            try:
-                for new in reversed(missing):
-                    new.mkdir()
-                    made.append(new)
-                with tempfile.TemporaryFile(dir=folder):
-                    pass
-            except OSError as error:
-                raise FileError(
-                    f"cannot write to the folder {folder} ({error.strerror}); choose another"
-                ) from error
+        try:
+            for folder in reversed(missing):
+                folder.mkdir()
+            for folder in {place, deepest}:
+                tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            raise FileError(
+                f"cannot write to the folder {place} ({error.strerror}); choose another"
+            ) from error
         for name in files:
             if (place / name).is_dir():
                 raise FileError(f"{place / name} is a folder, but a file of that name is written; move it")
         yield place
     except BaseException:
-        for folder in reversed(made):
+        for folder in missing:
             with suppress(OSError):
                 folder.rmdir()
         raise
 
 
-def write_texts(place: Path, texts: Mapping[str, str]) -> list[Path]:
-    """Write files into a folder; every file is complete or not there."""
-    for name, text in texts.items():
-        write_file(place / name, text)
-    return [place / name for name in texts]
-
-
-def write_results(results: Results, folder: str | os.PathLike[str]) -> list[Path]:
-    """Write everything into a folder."""
+def write_results(results: Results, place: Path) -> list[Path]:
+    """Write everything into a folder; every file is complete or not there."""
     from divscore.paper.figures import save_figure
 
     document = json.dumps(results.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     texts = dict(zip(PAGES, (results.markdown(), document), strict=True))
     texts |= {f"{name}.csv": table.csv() for name, table in results.tables.items()}
-    with output_folder(folder, FIGURES) as place:
-        written = [
-            p for stem, fig in results.figures.items() for p in save_figure(fig, place / FIGURES / stem)
-        ]
-        return written + write_texts(place, texts)
+    (place / FIGURES).mkdir(parents=True, exist_ok=True)
+    written = [p for stem, fig in results.figures.items() for p in save_figure(fig, place / FIGURES / stem)]
+    for name, text in texts.items():
+        write_file(place / name, text)
+    return written + [place / name for name in texts]

@@ -5,22 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import NamedTuple
 
 OBJECTIONS = "objections.csv"
-COLUMNS = ("id", "objection", "proposal", "by", "contact", "date", "status")
 STATES = ("open", "accepted", "declined")
 WHOLE = "*"  # an objection to the whole set
-EMPTY = ",".join(COLUMNS) + "\n"
 FORMULA = re.compile(r"[=+\-@\t\r]")
 BOM = "\ufeff"  # spreadsheets write it at the start of a file
 
 
-@dataclass(frozen=True)
-class Objection:
+class Objection(NamedTuple):
     """One line of the table."""
 
     id: str
@@ -37,6 +35,10 @@ class Objection:
         return self.status == "open"
 
 
+COLUMNS = Objection._fields
+EMPTY = ",".join(COLUMNS) + "\n"
+
+
 @dataclass(frozen=True)
 class Carried:
     """The table for the next edition, and the examples that its lines are about.
@@ -50,50 +52,54 @@ class Carried:
     removed: tuple[str, ...] = ()
 
 
+def _rows(text: str) -> Iterator[tuple[int, str, list[str]]]:
+    """Rows of a table, each with the number of its last line and the text that it was read from."""
+    lines = list(io.StringIO(text.removeprefix(BOM), newline=""))
+    reader, begin = csv.reader(lines, strict=True), 0
+    for row in reader:
+        yield reader.line_num, "".join(lines[begin : reader.line_num]), row
+        begin = reader.line_num
+
+
 def read_objections(path: Path, ids: Collection[str] | None) -> tuple[list[Objection], list[str]]:
     """The objections and the problems of a table; `ids` are those of the examples, if known."""
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(stream, strict=True)
-            rows = [(reader.line_num, row) for row in reader]
+        rows = list(_rows(path.read_bytes().decode("utf-8")))
     except FileNotFoundError:
         return [], [f"{path.name} is missing; restore it with the line {EMPTY.strip()}"]
     except (csv.Error, UnicodeDecodeError) as error:
         return [], [f"{path.name} cannot be read ({error}); expected a comma-separated table in UTF-8"]
-    if not rows or tuple(rows[0][1]) != COLUMNS:
+    if not rows or tuple(rows[0][2]) != COLUMNS:
         return [], [f"{path.name} has other columns; its first line must be {EMPTY.strip()}"]
-    objections, problems = [], []
-    for line, row in rows[1:]:
-        wrong = []
-        if any(row) and len(row) == len(COLUMNS):
-            objections.append(Objection(*(value.strip() for value in row)))
-            wrong = _problems(objections[-1], row, ids)
-        elif any(row):
-            wrong = [f"{len(row)} fields, expected {len(COLUMNS)}; quote texts with commas"]
-        problems += [f"{path.name}, line {line}: {problem}" for problem in wrong]
+    objections: list[Objection] = []
+    problems: list[str] = []
+    for line, _, row in rows[1:]:
+        where = f"{path.name}, line {line}"
+        if any(row) and len(row) != len(COLUMNS):
+            problems.append(f"{where}: {len(row)} fields, expected {len(COLUMNS)}; quote texts with commas")
+        if not any(row) or len(row) != len(COLUMNS):
+            continue
+        each = Objection(*(value.strip() for value in row))
+        objections.append(each)
+        if not each.id:
+            problems.append(f"{where}: no id; give the id of an example, or {WHOLE} for the whole set")
+        elif ids is not None and each.is_open and each.id not in {WHOLE, *ids}:
+            problems.append(f"{where}: no example has the id '{each.id}'")
+        if not each.objection:
+            problems.append(f"{where}: no objection; say what is wrong")
+        if each.status not in STATES:
+            problems.append(f"{where}: status '{each.status}'; expected {', '.join(STATES)}")
+        try:
+            date.fromisoformat(each.date)
+        except ValueError:
+            problems.append(f"{where}: date '{each.date}'; expected one such as 2026-01-31")
+        problems += [
+            f"{where}: {name} begins with {value[0]!r}, which spreadsheets run as a formula; put an apostrophe "
+            "before it"
+            for name, value in zip(COLUMNS, row, strict=True)
+            if FORMULA.match(value) and not (name == "id" and ids is not None and value in ids)
+        ]
     return objections, problems
-
-
-def _problems(objection: Objection, row: list[str], ids: Collection[str] | None) -> list[str]:
-    problems = []
-    if not objection.id:
-        problems.append(f"no id; give the id of an example, or {WHOLE} for the whole set")
-    elif ids is not None and objection.is_open and objection.id not in {WHOLE, *ids}:
-        problems.append(f"no example has the id '{objection.id}'")
-    if not objection.objection:
-        problems.append("no objection; say what is wrong")
-    if objection.status not in STATES:
-        problems.append(f"status '{objection.status}'; expected {', '.join(STATES)}")
-    try:
-        date.fromisoformat(objection.date)
-    except ValueError:
-        problems.append(f"date '{objection.date}'; expected one such as 2026-01-31")
-    for name, value in zip(COLUMNS, row, strict=True):
-        if FORMULA.match(value) and not (name == "id" and ids is not None and value in ids):
-            problems.append(
-                f"{name} begins with {value[0]!r}, which spreadsheets run as a formula; put an apostrophe before it"
-            )
-    return problems
 
 
 def carry_over(text: str, names: Mapping[str, str]) -> Carried:
@@ -102,19 +108,14 @@ def carry_over(text: str, names: Mapping[str, str]) -> Carried:
     An empty name means that the example was removed. Lines without a new name stay as they are, to the letter, and
     so does a table that cannot be read.
     """
-    lines = list(io.StringIO(text.removeprefix(BOM), newline=""))
-    rows: list[tuple[str, list[str]]] = []  # each with the text it was read from
     try:
-        reader, begin = csv.reader(lines, strict=True), 0
-        for row in reader:
-            rows.append(("".join(lines[begin : reader.line_num]), row))
-            begin = reader.line_num
+        rows = list(_rows(text))
     except csv.Error:
         return Carried(text)
-    if not rows or tuple(rows[0][1]) != COLUMNS:
+    if not rows or tuple(rows[0][2]) != COLUMNS:
         return Carried(text)
-    kept, ids, renamed, removed = [text[: text.startswith(BOM)] + rows[0][0]], [], 0, []
-    for written, row in rows[1:]:
+    kept, ids, renamed, removed = [text[: text.startswith(BOM)] + rows[0][1]], [], 0, []
+    for _, written, row in rows[1:]:
         old = row[0].strip() if row else ""
         new = old if old == WHOLE else names.get(old, old)
         if old and not new and row[-1].strip() == "open":

@@ -119,7 +119,7 @@ def measure(
         comparison = compare(control, setup, progress=progress)
     except InputError as error:
         return NotMeasured(str(error))
-    summaries = {row.method: row.summary for row in comparison.rows}
+    summaries = {row.method.key: row.summary for row in comparison.rows}
     ours, paper = summaries["likelihood"], summaries.get(method)
     if ours.coverage is None or ours.width is None:
         return NotMeasured("the estimator returned no interval")
@@ -145,9 +145,8 @@ def measure(
 def measured_from(values: dict[str, Any]) -> Measured | NotMeasured:
     """Read the result of `to_dict`, which anybody may have edited."""
     try:
-        if "not_measured" in values:
-            return msgspec.convert(values, NotMeasured)
-        return msgspec.convert(values, Measured)
+        kind: Any = NotMeasured if "not_measured" in values else Measured
+        return msgspec.convert(values, kind)  # type: ignore[no-any-return]
     except msgspec.ValidationError as error:
         raise InputError(f"the figures cannot be read: {error}") from error
 

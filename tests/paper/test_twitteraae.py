@@ -16,7 +16,7 @@ import pytest
 from conftest import PPB
 from experiments import run
 
-from divscore.errors import FileError, InputError
+from divscore.errors import FileError
 from divscore.jobs.encode import Encoding
 from divscore.paper.experiment import reproduce
 from divscore.paper.labelleddata import LabelledData
@@ -124,8 +124,6 @@ def test_missing(tmp_path: Path) -> None:
         load_twitteraae(tmp_path)
     with pytest.raises(FileError, match=r"no table with the columns text, aa and white\. .*slanglab"):
         load_twitteraae(tmp_path / "stand-in.parquet")
-    with pytest.raises(InputError, match="0 tweets of each dialect"):
-        load_twitteraae(tmp_path, each=0)
     (tmp_path / "twitteraae_all").write_text(tweet(0, "x", 0.0, 0.995))
     with pytest.raises(FileError, match="no tweet that is certainly AAE"):
         load_twitteraae(tmp_path, each=3)

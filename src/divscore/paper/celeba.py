@@ -11,6 +11,7 @@ attributes but Attractive, Blurry and Pale_Skin, those with at least 50 pictures
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -94,30 +95,31 @@ def _stored(
             f"{path} has {opened.rows} rows without names; expected one for each of the {len(ids)} pictures of "
             f"{ATTRIBUTES}, in its order, or a table with the column id"
         )
-    position = {name: at for at, name in enumerate(wanted)}
-    kept: list[NDArray[Any]] = []
-    order: list[int] = []
+    kept: dict[str, NDArray[Any]] = {}
+    needed = set(wanted)
     for block in opened:
+        before = len(kept)
         block_ids = block.values[column] if column else islice(names, len(block.vectors))
-        # Of several faces of one picture the first, which is the largest, counts.
-        places = np.array([position.pop(PurePosixPath(name).name, -1) for name in block_ids])
-        kept.append(block.vectors[places >= 0])
-        order += places[places >= 0].tolist()
+        for name, vector in zip(block_ids, block.vectors, strict=True):
+            picture = PurePosixPath(name).name
+            # Of several faces of one picture the first, which is the largest, counts.
+            if picture in needed and picture not in kept:
+                kept[picture] = vector.copy()  # a view would keep the whole block in memory
         if progress is not None:
-            progress(len(kept[-1]))
-    if not order:
+            progress(len(kept) - before)
+    if not kept:
         raise FileError(
             f"{path} has none of the {len(wanted)} pictures needed; expected ids such as {ids[0]}, as from "
             f"'divscore embed {PICTURES} -o celeba.arrow'"
         )
-    rows, missing = np.sort(order), sorted(position.values())
+    there = np.array([name in kept for name in wanted])
     return LabelledData(
         SET,
-        np.concatenate(kept)[np.argsort(order)],
-        {name: values[rows] for name, values in columns.items()},
-        tuple(wanted[row] for row in rows.tolist()),
+        np.stack([kept[name] for name in wanted if name in kept]),
+        {name: values[there] for name, values in columns.items()},
+        tuple(name for name in wanted if name in kept),
         opened.metadata.get(ENCODER_KEY),
-        {name: values[missing] for name, values in columns.items()} if missing else {},
+        len(wanted) - len(kept),
     )
 
 
@@ -208,10 +210,8 @@ def prepare(data: LabelledData, settings: Settings) -> LabelledData:
 
 def work(data: LabelledData, repetition: int, part: int, settings: Settings) -> Batch:
     """One split: the same control sets for the collections of all attributes."""
-    key = [settings.seed, repetition]
-    rng, sampling = np.random.default_rng(key), np.random.default_rng([*key, 1])
-    split = random_split(len(data), settings.labels, rng)
-    here = Repetition(data, GENDER, settings, methods(settings), split, repetition, rng, sampling)
+    split = functools.partial(random_split, len(data), settings.labels)
+    here = Repetition(data, GENDER, settings, methods(settings), split, repetition)
     columns = data.columns.items()
     rows = {name.replace("_", " "): here.rest[column[here.rest] == "yes"] for name, column in columns}
     here.named("attribute", rows, here.methods)  # the column of the gender has no "yes"

@@ -73,8 +73,8 @@ def reproduce(
 class Repetition:
     """One split for one attribute; asks the methods about collections of the rest and keeps the answers.
 
-    `rng` decides which items are drawn, `sampling` which of them a method may see labelled: how many a method asks
-    for then never changes a collection.
+    One generator decides which items are drawn, another which of them a method may see labelled: how many a method
+    asks for then never changes a collection. Both depend on the settings' seed and these numbers only.
     """
 
     def __init__(
@@ -83,14 +83,14 @@ class Repetition:
         attribute: Attribute,
         settings: Settings,
         methods: Sequence[Method],
-        split: Split,
-        number: int,
-        rng: np.random.Generator,
-        sampling: np.random.Generator,
+        split: Callable[[np.random.Generator], Split],
+        *numbers: int,
     ) -> None:
         self.data, self.attribute, self.settings, self.methods = data, attribute, settings, methods
-        self.rng, self.sampling = rng, sampling
-        self.labelled, self.rest = Labelled.draw(data, attribute, split[0], rng, number), split[1]
+        self.rng = np.random.default_rng([settings.seed, *numbers])
+        self.sampling = np.random.default_rng([settings.seed, *numbers, 1])
+        first, self.rest = split(self.rng)
+        self.labelled = Labelled.draw(data, attribute, first, self.rng, numbers[0])
         self.batch = Batch()
 
     def compositions(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -26,9 +26,9 @@ RUN = 1024  # items handed to the encoder at a time
 class LabelledData:
     """Vectors, and a column of names for each kind of label.
 
-    `encoder` is the identity of what made the vectors, if known. `skipped` has the same columns for the items
-    without a vector, such as pictures without a face: these are not missing at random. `unreadable` counts broken
-    entries of the files. A `stand_in` has the form of the data set, but other items.
+    `encoder` is the identity of what made the vectors, if known. `skipped` items have no vector, such as pictures
+    without a face: these are not missing at random. `unreadable` counts broken entries of the files. A `stand_in` has
+    the form of the data set, but other items.
     """
 
     name: str
@@ -36,7 +36,7 @@ class LabelledData:
     columns: dict[str, Texts]
     ids: tuple[str, ...]
     encoder: str | None = None
-    skipped: dict[str, Texts] = field(default_factory=dict)
+    skipped: int = 0
     unreadable: int = 0
     stand_in: bool = False
 
@@ -80,14 +80,13 @@ def encode(
         if not blocks:
             reasons = "; ".join(source.problems[:3]) or "there are none"
             raise FileError(f"{items.path}: no item could be encoded: {reasons}")
-        skipped = list(source.skipped_values().elements())
         return LabelledData(
             items.name,
             np.concatenate([block.vectors for block in blocks]),
             text_columns({name: [text for b in blocks for text in b.values[name]] for name in items.extra}),
             tuple(name for block in blocks for name in block.ids),
             used.identity(items.kind),
-            text_columns(dict(zip(items.extra, zip(*skipped, strict=True), strict=True))) if skipped else {},
+            sum(source.skips.values()),
             items.unreadable,
             stand_in,
         )

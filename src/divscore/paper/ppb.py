@@ -239,10 +239,10 @@ def _split(data: LabelledData, settings: Settings, repetition: int) -> Split:
 
 def work(data: LabelledData, repetition: int, part: int, settings: Settings) -> Batch:
     """One attribute on one split: every sweep."""
-    attribute, methods, split = ATTRIBUTES[part], all_methods(settings), _split(data, settings, repetition)
-    key = [settings.seed, repetition, part]
-    rng, sampling = np.random.default_rng(key), np.random.default_rng([*key, 1])
-    here = Repetition(data, attribute, settings, methods, split, repetition, rng, sampling)
+    attribute, methods = ATTRIBUTES[part], all_methods(settings)
+    # All attributes share the split.
+    split = _split(data, settings, repetition)
+    here = Repetition(data, attribute, settings, methods, lambda rng: split, repetition, part)
     here.compositions()
     if attribute.name in MAIN:
         # γ^(T) of the random and of the adaptive control set: on the other partition, and on the set itself.

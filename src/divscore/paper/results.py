@@ -54,18 +54,16 @@ class ResultTable:
         title: str,
         fields: Mapping[str, str],
         records: Iterable[Sequence[object]],
-        *,
         shown: bool = True,
     ) -> ResultTable:
         """One row a record, one column a field.
 
         A record is a tuple of objects; a column takes the field of its name from the first object that has it.
         """
-
-        def value(objects: Sequence[object], name: str) -> Any:
-            return getattr(next(item for item in objects if hasattr(item, name)), name)
-
-        rows = [[value(objects, name) for name in fields.values()] for objects in records]
+        rows = [
+            [next(getattr(item, name) for item in record if hasattr(item, name)) for name in fields.values()]
+            for record in records
+        ]
         return cls.of(name, title, fields, rows, shown)
 
     @property

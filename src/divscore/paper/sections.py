@@ -117,10 +117,9 @@ def make_results(name: str, findings: Findings, report: Report, run: dict[str, A
     points = [(p, methods[p.method]) for p in findings.points]
     everything = [(a, methods[a.method]) for a in findings.batch.answers]
 
-    skipped = max((len(column) for column in data.skipped.values()), default=0)
     made_of = [
         f"vectors: {data.encoder or 'as in the file'}",
-        f"{skipped:,} more items were skipped" if skipped else "",
+        f"{data.skipped:,} more items were skipped" if data.skipped else "",
         f"{data.unreadable:,} lines of the file could not be read" if data.unreadable else "",
     ]
     sizes = sorted({a.items for a in answers})

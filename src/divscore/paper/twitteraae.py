@@ -12,7 +12,7 @@ cleaned as ``clean=tweets`` of the encoder ``word2vec`` does, for any encoder.
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import json
 import os
 import zipfile
@@ -25,7 +25,7 @@ from typing import IO, Any
 import numpy as np
 
 from divscore.encoders.word2vec import clean
-from divscore.errors import FileError, InputError
+from divscore.errors import FileError
 from divscore.jobs.encode import Encoding
 from divscore.paper.draws import Attribute, Settings, balanced_split
 from divscore.paper.experiment import Experiment, Repetition
@@ -49,7 +49,6 @@ THRESHOLD, OTHERS = 0.99, 0.1
 LIKELIEST = 1_800
 RUN = 4096
 FIRST_LINES = 1000  # if none of so many lines has the right form, it is another file
-DIGEST = 8  # bytes that identify a text: 1.2 million of them collide once in 25 million releases
 
 
 class Tweets(Items):
@@ -77,7 +76,7 @@ class Tweets(Items):
     def _certain(self, stream: IO[bytes]) -> Iterator[tuple[str, str, str]]:
         """Id, text and dialect of each tweet that is certain, every text once."""
         line = b""
-        seen = {_digest("")}
+        seen = {""}
         for self.lines, line in enumerate(stream, start=1):
             cells = line.rsplit(b"\t", 5)
             try:
@@ -98,8 +97,8 @@ class Tweets(Items):
                     break
                 continue
             text = plain(text)
-            if (digest := _digest(text)) not in seen:
-                seen.add(digest)
+            if text not in seen:
+                seen.add(text)
                 yield name, text, AAE if aa >= white else WHE
         if self.unreadable == self.lines:
             raise FileError(
@@ -112,10 +111,6 @@ class Tweets(Items):
 def plain(text: str) -> str:
     """A tweet without web addresses, mentions and the like, its words separated by one space."""
     return " ".join(clean(text).split())
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=DIGEST).digest()
 
 
 @contextmanager
@@ -154,8 +149,6 @@ def load_twitteraae(
     number of tweets of each dialect: from the release a random draw by `seed`, by default all, about 1.2 million; from
     a stand-in the likeliest, by default 1,800.
     """
-    if each is not None and each < 1:
-        raise InputError(f"{each} tweets of each dialect; expected at least 1")
     if Path(path).suffix.lower() in TABLES:
         return encode(likeliest(path, each or LIKELIEST), encoding, progress, stand_in=True)
     tweets = Tweets(path)
@@ -235,10 +228,8 @@ def work(data: LabelledData, repetition: int, part: int, settings: Settings) -> 
 
     Half of the labelled part is AAE: a random 200 of the whole set have about 17, too few for 25 of each group.
     """
-    key = [settings.seed, repetition]
-    rng, sampling = np.random.default_rng(key), np.random.default_rng([*key, 1])
-    split = balanced_split(DIALECT.labels(data), settings.labels, rng)
-    here = Repetition(data, DIALECT, settings, all_methods(settings), split, repetition, rng, sampling)
+    split = functools.partial(balanced_split, DIALECT.labels(data), settings.labels)
+    here = Repetition(data, DIALECT, settings, all_methods(settings), split, repetition)
     here.compositions()
     here.sizes((1 + OVERALL) / 2)
     return here.batch

@@ -6,10 +6,12 @@ import hashlib
 import json
 import re
 import shutil
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from itertools import count
 from pathlib import Path
 
 from divscore.control.controlfile import TABLE, load_control, write_table
@@ -81,13 +83,12 @@ def publish(
     public = control.with_ids(public_ids(control, ids, earlier.control))
     about = earlier.about if about is None else about
     measured = measure(public)
-    same = earlier.measured_on == (public.digest, public.method)
-    if isinstance(measured, NotMeasured) and earlier.measured is not None and same:
-        measured = earlier.measured
-    names: dict[str, str] = {}  # of the examples in the objections, now
+    if isinstance(measured, NotMeasured) and earlier.measured_on == (public.digest, public.method):
+        measured = earlier.measured or measured
+    names: dict[str, str] = {}  # of the examples in the objections, now; empty if they were removed
     if earlier.control is not None:
-        now = {old: public.ids[new] for new, old in _counterparts(public, earlier.control)}
-        names = {name: now.get(row, "") for row, name in enumerate(earlier.control.ids)}
+        names = dict.fromkeys(earlier.control.ids, "")
+        names |= {earlier.control.ids[b]: public.ids[a] for a, b in _counterparts(public, earlier.control)}
     objections = carry_over(earlier.objections, names)
     edition, day = edition_of(earlier.changelog) + 1, datetime.now(UTC).date().isoformat()
     publication = Publication(
@@ -160,12 +161,10 @@ class Earlier:
     @classmethod
     def read(cls, folder: Path) -> Earlier:
         """Read what can still be read of an edition."""
-        try:
+        control, description, measured = None, Description(), None
+        with suppress(DivscoreError):
             control = load_control(folder, verify=False)
-        except DivscoreError:
-            control = None
-        sums = read_sums(folder) or {}
-        description, measured = Description(), None
+        sums, about = read_sums(folder) or {}, folder / ABOUT
         try:
             description = Description.read(folder)
             date.fromisoformat(description.first_day)
@@ -173,27 +172,24 @@ class Earlier:
                 measured = measured_from(description.measured)
         except (OSError, ValueError):  # also FileError and InputError
             description = Description()
-        about = folder / ABOUT
+        texts = {CHANGELOG: "", OBJECTIONS: EMPTY}  # with their line ends
+        for file in texts:
+            try:
+                texts[file] = (folder / file).read_bytes().decode("utf-8") or texts[file]
+            except FileNotFoundError:
+                continue
+            except UnicodeDecodeError as error:
+                raise FileError(f"{folder / file} is not in UTF-8 ({error}); save it as UTF-8") from error
         return cls(
             control,
             read_about(about) if about.is_file() else About(),
-            _text(folder / CHANGELOG).replace("\r\n", "\n"),
-            _text(folder / OBJECTIONS) or EMPTY,
+            texts[CHANGELOG].replace("\r\n", "\n"),
+            texts[OBJECTIONS],
             description.first_day,
             about.is_file() and sums.get(ABOUT) != sha256(about),
             measured if isinstance(measured, Measured) else None,
             (description.digest, description.method),
         )
-
-
-def _text(file: Path) -> str:
-    """A file's text with its line ends, empty if there is none."""
-    try:
-        return file.read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        return ""
-    except UnicodeDecodeError as error:
-        raise FileError(f"{file} is not in UTF-8 ({error}); save it as UTF-8") from error
 
 
 # Public ids of examples: no folders of somebody's machine, and the same id in every edition.
@@ -211,16 +207,11 @@ def public_ids(control: ControlSet, choice: str, earlier: ControlSet | None = No
     if choice == "keep":
         return list(control.ids)
     if choice == "numbers":
-        known = {} if earlier is None else dict(zip(_fingerprints(earlier), earlier.ids, strict=True))
-        numbered = {mark: NUMBER.fullmatch(name) for mark, name in known.items()}
-        last = max((int(match[1]) for match in numbered.values() if match), default=0)
-        ids = []
-        for mark in _fingerprints(control):
-            match = numbered.get(mark)
-            last += match is None
-            ids.append(match[0] if match else f"example-{last:04}")
-        return ids
-    names = [_last(name) for name in control.ids]
+        known = zip(_fingerprints(earlier), earlier.ids, strict=True) if earlier else ()
+        numbered = {mark: name for mark, name in known if NUMBER.fullmatch(name)}
+        fresh = count(1 + max((int(name.split("-")[1]) for name in numbered.values()), default=0))
+        return [numbered.get(mark) or f"example-{next(fresh):04}" for mark in _fingerprints(control)]
+    names = _without_folders(control)
     # The same name in several folders: the group distinguishes them, and it is public anyway.
     twice = Counter(names)
     groups = [control.groups[label] for label in control.labels]
@@ -241,19 +232,15 @@ def whole_texts(control: ControlSet) -> int:
     return sum(len(name.split()) >= SENTENCE for name in control.ids)
 
 
-def _last(name: str) -> str:
-    return name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
+def _without_folders(control: ControlSet) -> list[str]:
+    return [name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1] for name in control.ids]
 
 
 def _fingerprints(control: ControlSet) -> list[str]:
     """One for each example's vector; equal vectors are numbered."""
-    seen: Counter[bytes] = Counter()
-    fingerprints = []
-    for row in control.vectors.astype("<f8"):
-        data = row.tobytes()
-        fingerprints.append(f"{data.hex()}:{seen[data]}")
-        seen[data] += 1
-    return fingerprints
+    seen: defaultdict[bytes, count[int]] = defaultdict(count)
+    rows = (row.tobytes() for row in control.vectors.astype("<f8"))
+    return [f"{row.hex()}:{next(seen[row])}" for row in rows]
 
 
 def _counterparts(new: ControlSet, old: ControlSet) -> list[tuple[int, int]]:
@@ -313,7 +300,7 @@ def changes(
     # Removed examples must not appear by a name that this edition would not publish.
     former = {
         "keep": list(old.ids),
-        "names": [_last(name) for name in old.ids],
+        "names": _without_folders(old),
         "numbers": [name if NUMBER.fullmatch(name) else "" for name in old.ids],
     }[ids]
     marked = sum(bool(new.representative[a] != old.representative[b]) for a, b in pairs)
@@ -335,9 +322,9 @@ def changes(
         lines.append(f"Groups: {counts}.")
     if answers:
         lines.append(f"New answers to: {', '.join(answers)}.")
-    if old.digest == new.digest:
-        return [*lines, f"Digest of the control set, unchanged: `{new.digest}`."]
-    return [*lines, f"Digest of the control set: `{old.digest}` → `{new.digest}`."]
+    same = old.digest == new.digest
+    digest = f", unchanged: `{new.digest}`" if same else f": `{old.digest}` → `{new.digest}`"
+    return [*lines, f"Digest of the control set{digest}."]
 
 
 def _examples(what: str, ids: Sequence[str]) -> str:

@@ -17,8 +17,7 @@ from divscore import publishing
 from divscore.control.controlfile import load_control, save_control
 from divscore.control.controlset import ControlSet
 from divscore.publishing.about import About
-from divscore.publishing.edition import publish
-from divscore.publishing.verify import check_published
+from divscore.publishing.edition import check_published, publish
 
 
 @pytest.fixture

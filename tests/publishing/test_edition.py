@@ -13,9 +13,16 @@ from divscore.control.controlfile import is_control, load_control, save_control
 from divscore.control.controlset import ControlSet
 from divscore.errors import FileError, InputError
 from divscore.publishing.about import About, read_about
-from divscore.publishing.edition import changes, edition_of, is_published, public_ids, publish, with_entry
+from divscore.publishing.edition import (
+    changes,
+    check_published,
+    edition_of,
+    is_published,
+    public_ids,
+    publish,
+    with_entry,
+)
 from divscore.publishing.objections import EMPTY, OBJECTIONS
-from divscore.publishing.verify import check_published
 
 FILES = [
     "CHANGELOG.md", "README.md", "SHA256SUMS", "about.toml", "control.parquet", "croissant.json", "objections.csv",

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from published import object_to, published_set, run
 
+from divscore.publishing.edition import check_published
 from divscore.publishing.objections import EMPTY, OBJECTIONS, carry_over, read_objections
-from divscore.publishing.verify import check_published
 
 
 @pytest.fixture

@@ -23,12 +23,11 @@ from divscore.jobs.encode import Encoding
 from divscore.jobs.pool import PROJECTION
 from divscore.publishing.about import About, read_about, write_about
 from divscore.publishing.card import card_section
-from divscore.publishing.edition import CHOICES, is_published, whole_texts
+from divscore.publishing.edition import CHOICES, Published, check_published, is_published, stated, whole_texts
 from divscore.publishing.edition import publish as write_folder
 from divscore.publishing.objections import OBJECTIONS, WHOLE
 from divscore.publishing.publication import REPETITIONS, Measured, NotMeasured, Publication, soundness
 from divscore.publishing.publication import measure as measure_control
-from divscore.publishing.verify import check_published, stated
 from divscore.report.listing import columns
 from divscore.sketch.scorer import scorer_for
 from divscore.text import brief, count, finite, printable

@@ -33,6 +33,7 @@ from divscore.paper.methods import Method, all_methods
 from divscore.paper.records import Batch
 from divscore.paper.sections import TEXTS, Findings, Report, trust_table
 from divscore.sources import open_table
+from divscore.sources.items import ItemBatch
 from divscore.sources.manifest import ENCODER_KEY
 from divscore.text import quoted
 
@@ -76,7 +77,9 @@ def load_celeba(
     pictures = _find(folder, PICTURES)
     pictures = pictures / PICTURES if (pictures / PICTURES).is_dir() else pictures
     files = [str(pictures / name) for name in wanted]
-    return encode(ListedItems(str(pictures), SET, "image", files, wanted, columns), encoding, progress)
+    labels = {name: column.tolist() for name, column in columns.items()}
+    items = ListedItems(str(pictures), SET, "image", ItemBatch(files, wanted, labels))
+    return encode(items, encoding, progress)
 
 
 def _stored(

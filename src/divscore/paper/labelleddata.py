@@ -47,25 +47,13 @@ class LabelledData:
 class ListedItems(Items):
     """Items that are known one by one, with the columns of their labels."""
 
-    def __init__(
-        self,
-        path: str,
-        name: str,
-        kind: Literal["image", "text"],
-        contents: Sequence[str],
-        ids: Sequence[str],
-        columns: Mapping[str, Texts],
-    ) -> None:
-        super().__init__(path, name, kind, dict.fromkeys(columns, "text"))
-        self.rows = len(ids)
-        self.extra = tuple(columns)
-        self._contents, self._ids, self._values = contents, ids, columns
+    def __init__(self, path: str, name: str, kind: Literal["image", "text"], batch: ItemBatch) -> None:
+        super().__init__(path, name, kind, dict.fromkeys(batch.values, "text"))
+        self.rows, self.extra, self._batch = len(batch), tuple(batch.values), batch
 
     def __iter__(self) -> Iterator[ItemBatch]:
-        for start in range(0, len(self._ids), RUN):
-            part = slice(start, start + RUN)
-            values = {name: column[part].tolist() for name, column in self._values.items()}
-            yield ItemBatch(self._contents[part], self._ids[part], values)
+        for start in range(0, len(self._batch), RUN):
+            yield self._batch.slice(start, start + RUN)
 
 
 def encode(
@@ -86,7 +74,7 @@ def encode(
             text_columns({name: [text for b in blocks for text in b.values[name]] for name in items.extra}),
             tuple(name for block in blocks for name in block.ids),
             used.identity(items.kind),
-            sum(source.skips.values()),
+            source.skipped_values().total(),
             items.unreadable,
             stand_in,
         )

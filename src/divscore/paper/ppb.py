@@ -31,7 +31,7 @@ from divscore.paper.records import Batch
 from divscore.paper.results import ResultTable
 from divscore.paper.sections import TEXTS, Findings, Report, size_table, smaller_sets, trust_table
 from divscore.sources import open_table
-from divscore.sources.items import is_picture
+from divscore.sources.items import ItemBatch, is_picture
 from divscore.sources.manifest import ENCODER_KEY
 from divscore.sources.table import as_float
 from divscore.text import quoted
@@ -90,7 +90,8 @@ def load_ppb(
             ids, columns = found
         files = [str(pictures / name) for name in ids]
         if any(map(os.path.isfile, files)):
-            return encode(ListedItems(str(pictures), SET, "image", files, ids, columns), encoding, progress)
+            items = ListedItems(str(pictures), SET, "image", ItemBatch(files, ids, columns))
+            return encode(items, encoding, progress)
     listed = f"pictures that its metadata lists, such as imgs/{found[0][0]}" if found else EXPECTED
     raise not_there(folder, listed, ORIGIN)
 

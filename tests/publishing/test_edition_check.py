@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from published import ABOUT, FIGURES, described, make, published_set, run
 
 from divscore.control.controlfile import save_control
-from divscore.publishing.edition import Earlier, is_published, publish
-from divscore.publishing.verify import check_published, stated
+from divscore.publishing.edition import Earlier, check_published, is_published, publish, stated
 from divscore.text import escape_markdown
 
 

@@ -76,7 +76,7 @@ class Tweets(Items):
     def _certain(self, stream: IO[bytes]) -> Iterator[tuple[str, str, str]]:
         """Id, text and dialect of each tweet that is certain, every text once."""
         line = b""
-        seen = {""}  # 1.2 million short texts: about 150 MB
+        seen = {""}  # 1.2 million texts of 60 letters take 180 MB
         for self.lines, line in enumerate(stream, start=1):
             cells = line.rsplit(b"\t", 5)
             try:

@@ -23,7 +23,7 @@ from divscore.jobs.encode import Encoding
 from divscore.jobs.pool import PROJECTION
 from divscore.publishing.about import About, read_about, write_about
 from divscore.publishing.card import card_section
-from divscore.publishing.edition import CHOICES, Published, check_published, is_published, stated, whole_texts
+from divscore.publishing.edition import CHOICES, check_published, is_published, stated, whole_texts
 from divscore.publishing.edition import publish as write_folder
 from divscore.publishing.objections import OBJECTIONS, WHOLE
 from divscore.publishing.publication import REPETITIONS, Measured, NotMeasured, Publication, soundness

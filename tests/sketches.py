@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from divscore.audit.audit import Audit
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray
+from divscore.jobs.engine import Engine
 from divscore.sketch.sample import Sampled
-from divscore.sketch.sketch import Sketch
+from divscore.sketch.sketch import Mapper, Sketch
 
 SEEDS = st.integers(0, 2**32 - 1)
 GROUPS = st.sampled_from([2, 3, 4])
@@ -52,6 +53,16 @@ def sketch_of(control: ControlSet, *batches: Any, seed: int = 0, workers: int = 
     for batch in batches:
         sketch.add(batch, workers=workers)
     return sketch
+
+
+def on_threads(workers: int) -> Mapper:
+    """The same as `map`, on threads."""
+
+    def mapper(task: Callable[[Any], Any], chunks: Iterable[Any]) -> Iterator[Any]:
+        with Engine(workers) as engine:
+            yield from (result for _, result in engine.map(task, chunks))
+
+    return mapper
 
 
 def pieces(rows: FloatArray, seed: int, count: int) -> list[FloatArray]:

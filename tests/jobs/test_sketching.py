@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from sketches import on_threads
 from vectorfiles import (
     CLEAN,
     FORMATS,
@@ -176,7 +177,7 @@ def test_how_sums_are_rounded_depends_on_the_whole_source(
 
 def test_blocks_in_threads_are_folded_in_their_order(control: ControlSet) -> None:
     blocks = [(matrix(at), None) for at in range(9)]
-    alone, shared = (blocks_sketched(blocks, control, workers=workers) for workers in (1, 4))
+    alone, shared = (blocks_sketched(blocks, control, mapper=on_threads(workers)) for workers in (1, 4))
     assert fingerprint(alone, control) == fingerprint(shared, control)
 
 

@@ -21,6 +21,7 @@ from sketches import (
     audited_laws,
     control_of,
     items,
+    on_threads,
     overlap,
     sketch_of,
     spoilt,
@@ -49,7 +50,7 @@ def table_of(
 ) -> Sketches:
     parts = zip(np.array_split(rows, batches), np.array_split(owner, batches), strict=True)
     stream = ((each, (NAMES, whose)) for each, whose in parts)
-    return sketch_blocks(stream, control, scorer_for(control, seed), workers=workers)
+    return sketch_blocks(stream, control, scorer_for(control, seed), mapper=on_threads(workers))
 
 
 def sketches_of(control: ControlSet, table: Sketches) -> dict[str, Sketch]:
@@ -137,7 +138,7 @@ def test_collections_may_turn_up_one_after_the_other(seed: int, workers: int) ->
     blocks = [(spoilt(seed + at, 200, 2), rng.integers(0, size, 200)) for at, size in enumerate(sizes)]
     stream = [(rows, (NAMES, owner)) for rows, owner in blocks]
     one, several = (
-        sketches_of(control, sketch_blocks(stream, control, scorer_for(control), workers=each))
+        sketches_of(control, sketch_blocks(stream, control, scorer_for(control), mapper=on_threads(each)))
         for each in (1, workers)
     )
     assert list(one) == list(several)
@@ -224,7 +225,7 @@ def test_sums_of_many_collections_in_single_precision() -> None:
     assert len(found) > 2000
     for name, sketch in found.items():
         units = unit_rows(rows[owner == int(name[1:])])
-        # At most 32 items of a collection are summed in single precision.
+        # At most 64 items of a collection are summed in single precision.
         np.testing.assert_allclose(sketch.mean, units.mean(axis=0), rtol=0, atol=1e-7)
 
 

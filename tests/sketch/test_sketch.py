@@ -22,6 +22,7 @@ from sketches import (
     laws,
     lowered,
     merged,
+    on_threads,
     overlap,
     pieces,
     sketch_of,
@@ -262,7 +263,7 @@ def by_collection(
 ) -> list[Sketch]:
     names, scorer = [str(number) for number in range(owners)], scorer_for(control)
     stream = [(rows, (names, owner)) for rows, owner, _ in blocks]
-    table = sketch_blocks(stream, control, scorer, workers=max(workers for *_, workers in blocks))
+    table = sketch_blocks(stream, control, scorer, mapper=on_threads(max(workers for *_, workers in blocks)))
     table.positions(names)  # those without rows too
     sketches = table.sketches(control, scorer)
     return [sketches[name] for name in names]

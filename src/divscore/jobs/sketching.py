@@ -22,7 +22,7 @@ from divscore.jobs.pool import Progress, Warn, no_progress, no_warning
 from divscore.sketch.many import Coded, Sketches, sketch_blocks
 from divscore.sketch.missing import MissingPart
 from divscore.sketch.scorer import Scorer, scorer_for, shared_scorer
-from divscore.sketch.sketch import Origin, Sketch
+from divscore.sketch.sketch import Mapper, Origin, Sketch
 from divscore.sketch.sketchfile import is_sketch
 from divscore.sources import Items
 from divscore.sources import open as open_collection
@@ -113,10 +113,13 @@ def sketch_source(
         results: Iterable[tuple[Table, Partial]]
         here = used.inline or source.here_only or (used.own and len(partitions) == 1)
         if here:
-            # Blocks of a single partition are shared among threads, which does not change the result.
-            threads = used.workers if used.own else 1
+            # Chunks of a single partition are shared among threads, which does not change the result.
+            def mapper(task: Callable[[Any], Any], chunks: Iterable[Any]) -> Iterator[Any]:
+                with Engine(used.workers if used.own else 1) as threads:
+                    yield from (result for _, result in threads.map(task, chunks))
+
             results = (
-                (partition, work(partition, workers=threads, progress=progress)) for partition in partitions
+                (partition, work(partition, mapper=mapper, progress=progress)) for partition in partitions
             )
         else:
             # With many collections a result may take as many bytes as the vectors it was made from.
@@ -174,7 +177,7 @@ def sketch_partition(
     *,
     seen: int = 0,
     part_of: Sketches | None = None,
-    workers: int = 1,
+    mapper: Mapper = map,
     progress: Callable[[int], None] | None = None,
 ) -> Partial:
     """Read one partition, in whichever process or machine; an error becomes a part of the result.
@@ -195,7 +198,7 @@ def sketch_partition(
             shared.control,
             shared,
             name=name,
-            workers=workers,
+            mapper=mapper,
             seen=seen,
             part_of=part_of,
             progress=progress,

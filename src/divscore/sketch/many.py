@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice
-from operator import ne
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,7 @@ from divscore.errors import MismatchError
 from divscore.sketch.sample import Owners
 from divscore.sketch.scan import Limits, Scan
 from divscore.sketch.scorer import Scorer
-from divscore.sketch.sketch import Block, Origin, Sketch, SketchTable, checked_rows, scan_blocks
+from divscore.sketch.sketch import Block, Mapper, Origin, Sketch, SketchTable, checked_rows, scan_blocks
 from divscore.text import printable
 
 Coded = tuple[Sequence[str], NDArray[np.intp]]  # names, and for every row the position of its name
@@ -60,15 +58,15 @@ class Sketches:
     @property
     def table(self) -> SketchTable:
         """The numbers of all collections."""
+        self._grow()
         scans, self._scans = self._scans, []
         for at, scan in scans:
             self._table.add_items(at, scan)
-        return self._grown()
+        return self._table
 
-    def _grown(self) -> SketchTable:
+    def _grow(self) -> None:
         if len(self.names) > len(self._table):
             self._table.grow(len(self.names))
-        return self._table
 
     def __len__(self) -> int:
         return len(self.names)
@@ -80,10 +78,17 @@ class Sketches:
 
     def positions(self, names: Sequence[str]) -> Owners:
         """Return the positions of different collections in the table; new ones get a place."""
-        known = self.names
-        if len(names) != len(known) or any(map(ne, names, known)):  # mostly all of them, in the same order
-            return np.array([known.setdefault(name, len(known)) for name in names], dtype=np.intp)
-        return np.arange(len(names))
+        if not self.names:
+            self.names.update(zip(names, range(len(names)), strict=True))
+        at = self.known(names)
+        for new in np.flatnonzero(at < 0).tolist():
+            at[new] = self.names.setdefault(names[new], len(self.names))
+        return at
+
+    def known(self, names: Iterable[str]) -> Owners:
+        """Return the positions of collections in the table, −1 for those without a place."""
+        # Without a loop in Python: with thousands of names in every block, that would take as long as the scan.
+        return np.fromiter(map(self.names.get, names, repeat(-1)), dtype=np.intp)
 
     def merge(self, other: Sketches) -> None:
         """Count everything that another has seen; collections of the same name are joined."""
@@ -102,8 +107,13 @@ class Sketches:
 
     def sketches(self, control: ControlSet, scorer: Scorer) -> dict[str, Sketch]:
         """Return all sketches by name; they share the table until you change them."""
-        with _without_collections():
-            return {name: Sketch.row(control, scorer, self.table, at) for name, at in self.names.items()}
+        table, collecting = self.table, gc.isenabled()
+        gc.disable()  # the garbage collector would look through thousands of new objects a dozen times
+        try:
+            return {name: Sketch.row(control, scorer, table, at) for name, at in self.names.items()}
+        finally:
+            if collecting:
+                gc.enable()
 
 
 def sketch_blocks(
@@ -112,7 +122,7 @@ def sketch_blocks(
     scorer: Scorer,
     *,
     name: str = "collection",
-    workers: int = 1,
+    mapper: Mapper = map,
     seen: int = 0,
     part_of: Sketches | None = None,
     progress: Callable[[int], None] | None = None,
@@ -120,64 +130,44 @@ def sketch_blocks(
     """Sketch every collection of a stream of blocks in one pass.
 
     A block is (vectors, (names, codes)): row i belongs to the collection ``names[codes[i]]``; or (vectors, None) if
-    all rows belong to `name`. `seen` rows of the same collections came before, in other passes. At most `workers` + 1
-    chunks are in memory at a time; one worker means this thread.
+    all rows belong to `name`. `seen` rows of the same collections came before, in other passes. `mapper` may share
+    the work among threads.
 
     With `part_of`, the blocks are a small partition that will be merged into these sketches: nothing is sorted before
     that, and items that cannot be in their samples are left out.
     """
     sketches = Sketches(Origin.of(control, scorer.seed))
-    known: list[int] = []  # positions in `part_of`
+    there: list[Owners] = [np.empty(0, dtype=np.intp)]  # places of all collections in `part_of`
 
-    def placed() -> Iterator[Block]:
+    def coded_blocks() -> Iterator[Block]:
         for vectors, coded in blocks:
-            rows = checked_rows(vectors, control)
-            names, owner = ([name], None) if coded is None else _present(*coded)
-            if len(names):
-                yield rows, owner if len(names) > 1 else None, sketches.positions(names)
+            names, codes = ([name], None) if coded is None else coded
+            if len(set(names)) < len(names):  # a dictionary may list a text twice
+                places = {each: at for at, each in enumerate(dict.fromkeys(names))}
+                names, codes = list(places), np.array([places[each] for each in names])[codes]
+            yield checked_rows(vectors, control), codes, names
 
     def limits(at: Owners) -> Limits:
         if part_of is None:
             return sketches.table.limits(at)
-        known.extend(part_of.names.get(each, -1) for each in islice(sketches.names, len(known), None))
-        return part_of._table.limits(np.array(known, dtype=np.intp)[at])
+        if len(there[0]) < len(sketches.names):
+            there[0] = part_of.known(sketches.names)
+        return part_of._table.limits(there[0][at])
 
-    for chunk in scan_blocks(control, scorer, placed(), limits, seen=seen, workers=workers):
-        table = sketches._grown()
-        table.add_counts(chunk)
+    for chunk in scan_blocks(
+        coded_blocks(), control, scorer, sketches.positions, limits, seen=seen, mapper=mapper
+    ):
         if part_of is None:
-            table.add_items(chunk.at, chunk.scan)
+            sketches.table.add_items(chunk.at, chunk.scan)
         else:
+            sketches._grow()
             sketches._scans.append((chunk.at, replace(chunk.scan, totals=np.empty((0, 0)))))
+        sketches._table.add_counts(chunk)
         if progress is not None:
-            progress(chunk.rows)
+            progress(int(chunk.scan.tally.sum()))
     return sketches
-
-
-def _present(names: Sequence[str], codes: NDArray[np.intp]) -> tuple[Sequence[str], Owners]:
-    """Return the different names that occur, and the position of each row's name among them."""
-    present = np.flatnonzero(np.bincount(codes))
-    occurring = [names[at] for at in present.tolist()]
-    places = {
-        each: at for at, each in enumerate(dict.fromkeys(occurring))
-    }  # a dictionary may list a text twice
-    position = np.empty(int(codes.max(initial=-1)) + 1, dtype=np.intp)
-    position[present] = [places[each] for each in occurring]
-    return list(places), position[codes]
 
 
 def _check_same(origin: Origin, expected: Origin, what: str) -> None:
     if origin != expected:
         raise MismatchError(f"{what} was made with another control set or seed and cannot be merged")
-
-
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """Pause the garbage collector: it would look through thousands of new objects a dozen times."""
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if before:
-            gc.enable()

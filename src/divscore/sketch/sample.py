@@ -17,9 +17,9 @@ from divscore.errors import InputError
 ITEMS = 512  # k: against 5,000 items, 512 widen an interval by less than 2 %
 LEAST_ITEMS = 64  # k is never lowered further; intervals are then 1 to 14 % wider
 TOP = np.uint64(2**64 - 1)  # the limit of a sample that has every item
-GROWTH = 32 << 20  # bytes
+LARGE = 8 << 20  # bytes of a table that gets all the room at once
 MERGED = 65_536  # items that are copied from one sample to another at a time
-WAITING = 98_304  # items that may wait in any case
+WAITING = 65_536  # items that may wait in any case
 FEWEST_WORDS = 4
 APART = 3  # hashed components in which every two different examples must differ
 COMPARED = 256  # examples on which this is checked
@@ -38,7 +38,7 @@ class RowHash:
     Σ f_i w_i mod 2⁶⁴ of 32-bit words w_i with random odd factors f_i is universal in its upper half.
     """
 
-    step: int
+    words: slice  # the hashed components of a row
     factors: NDArray[np.uint64]
 
     @classmethod
@@ -53,26 +53,23 @@ class RowHash:
         rows = np.unique(rows, axis=0)
         dimension = rows.shape[1]
         count = min(FEWEST_WORDS, dimension)
-        while count < dimension and not _apart(rows[:, :: dimension // count][:, :count]):
+        while True:
+            words = slice(0, dimension // count * count, dimension // count)
+            some = rows[:, words]
+            apart = (((some[at + 1 :] != row).sum(axis=1) >= APART).all() for at, row in enumerate(some[:-1]))
+            if count == dimension or all(apart):
+                break
             count = min(2 * count, dimension)
         factors = np.random.default_rng(0).integers(0, 2**63, size=count, dtype=np.uint64)
-        return cls(dimension // count, factors * np.uint64(2) + np.uint64(1))
-
-    def words(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the hashed components (n, w) of rows (n, d)."""
-        return rows[:, :: self.step][:, : len(self.factors)]
+        return cls(words, factors * np.uint64(2) + np.uint64(1))
 
     def mixed(self, words: NDArray[np.float32]) -> Hashes:
-        """Return the hashes (n,) of rows with these components."""
+        """Return the hashes (n,) of rows with these components (n, w)."""
         words = words + np.float32(0)  # −0.0 becomes 0.0
         mixed: Hashes = np.vecdot(words.view(np.uint32).astype(np.uint64), self.factors)
         mixed ^= mixed >> np.uint64(32)
         mixed *= np.uint64(0xD6E8FEB86659FD93)
         return mixed
-
-
-def _apart(rows: NDArray[np.float32]) -> bool:
-    return all(((rows[at + 1 :] != row).sum(axis=1) >= APART).all() for at, row in enumerate(rows[:-1]))
 
 
 @dataclass(frozen=True)
@@ -84,14 +81,10 @@ class Sampled:
     step: NDArray[np.float64]  # (m,)
     copies: NDArray[np.int64]  # (m,)
     limit: int
+    complete: bool  # whether every item of the collection is here
 
     def __len__(self) -> int:
         return len(self.hash)
-
-    @property
-    def complete(self) -> bool:
-        """Whether every item of the collection is here."""
-        return self.limit == int(TOP)
 
     @property
     def represented(self) -> float:
@@ -131,7 +124,7 @@ class Sample:
         self.limit: Hashes = np.full(owners, TOP)
         self._items: Items = np.empty(0, dtype=ITEM)  # by owner and hash
         self._waiting: list[Items] = []
-        self._lowered = False  # a limit may be below items that are still here
+        self._lowered = False  # items may be here that are above their limit, or have no copies left
         self._rows: NDArray[np.uint8] = np.empty((0, width), dtype=np.uint8)
         self._free: NDArray[np.int32] = np.empty(0, dtype=np.int32)
 
@@ -162,15 +155,35 @@ class Sample:
         copies: NDArray[np.int64] | int = 1,
     ) -> None:
         """Add candidates. They wait until they are many, or until the sample is read."""
-        new = np.empty(len(hashes), dtype=ITEM)
-        new["owner"], new["hash"], new["step"], new["copies"] = owner, hashes, step, copies
-        new["slot"] = self._slots(len(hashes))
-        self._rows[new["slot"]] = rows
+        count, have = len(hashes), len(self._rows)
+        missing = count - len(self._free)
+        if missing > 0:
+            more = max(missing, have // 8, 64)
+            if (have + more) * self.width > LARGE:
+                # All the room at once: pages that are never written take no memory, and numpy asks the system for large
+                # ones, which take a tenth of the time to get.
+                most = max(self.room, self.least * len(self.limit)) + 2 * WAITING
+                more = max(more, most - have)
+            grown = np.empty((have + more, self.width), dtype=np.uint8)
+            grown[:have] = self._rows
+            self._rows = grown
+            self._free = np.concatenate([self._free, np.arange(have, have + more, dtype=np.int32)])
+        slots, self._free = self._free[:count], self._free[count:]
+        self._rows[slots] = rows
+        new = np.empty(count, dtype=ITEM)
+        new["owner"], new["hash"], new["step"], new["copies"], new["slot"] = (
+            owner,
+            hashes,
+            step,
+            copies,
+            slots,
+        )
         self._waiting.append(new)
-        # Sorting takes time, and waiting takes memory: at most a quarter of the sampled items, and of the room.
-        few = min(self._k * len(self.limit), WAITING)
-        many = min(len(self._items) // 4, self.room - len(self._items))
-        if sum(map(len, self._waiting)) > max(few, many):
+        # Sorting takes time; waiting takes memory, and lets in candidates that a lower limit would refuse. A limit can
+        # fall only where an owner has more than k items, or all owners more than the room.
+        crowded = np.bincount(new["owner"]).max(initial=0) > self._k
+        most = min(self._k * len(self.limit), max(WAITING, self.room - len(self._items)))
+        if crowded or sum(map(len, self._waiting)) > most:
             self.items()
 
     def remove(
@@ -184,6 +197,7 @@ class Sample:
         """Remove items that were added before. After an error the sample must not be used any more."""
         self.items()  # limits fall first: what is added and removed again has lowered them
         self.add(owner, hashes, rows, step, -copies)
+        self._lowered = True
         if self.items()["copies"].min(initial=0) < 0:
             raise InputError("items to remove were never added to this sketch; nothing was removed")
 
@@ -198,13 +212,11 @@ class Sample:
             for start in range(0, len(items), MERGED):
                 part = items[start : start + MERGED]
                 owner = at[part["owner"]]
-                below = part["hash"] < self.limit[owner]
-                part, owner = (
-                    (part, owner) if below.all() else (part.take(np.flatnonzero(below)), owner[below])
-                )
-                change(
-                    owner, part["hash"], other._rows.take(part["slot"], axis=0), part["step"], part["copies"]
-                )
+                below = np.flatnonzero(part["hash"] < self.limit[owner])
+                if len(below) < len(part):
+                    part, owner = part.take(below), owner[below]
+                rows = other._rows.take(part["slot"], axis=0)
+                change(owner, part["hash"], rows, part["step"], part["copies"])
 
     def lower(self, limit: Hashes, at: Owners) -> None:
         """Lower the limits of some owners."""
@@ -215,8 +227,9 @@ class Sample:
         """Return the sampled items of one collection."""
         items = self.items()
         first, last = np.searchsorted(items["owner"], [owner, owner + 1])
-        part, limit = items[first:last], int(self.limit[owner])
-        return Sampled(part["hash"], self._rows[part["slot"]], part["step"], part["copies"], limit)
+        part, limit = items[first:last], self.limit[owner]
+        rows = self._rows[part["slot"]]
+        return Sampled(part["hash"], rows, part["step"], part["copies"], int(limit), bool(limit == TOP))
 
     def take(self, at: Owners) -> Sample:
         """Return a sample of some of the owners, in this order; it shares nothing with this one."""
@@ -251,41 +264,55 @@ class Sample:
 
     def items(self) -> Items:
         """Return all items by owner and hash, once those that wait are among them. Do not change them."""
+        if not (self._waiting or self._lowered):
+            return self._items
+        owners = len(self.limit)
         if self._waiting:
             new = np.concatenate(self._waiting)
-            self._waiting, self._lowered = [], True
-            # Sorted parts are merged in linear time by a stable sort.
-            new = new.take(np.argsort(self._keys(new)))  # several times as fast as new[…]
-            both = np.concatenate([self._items, new])
-            self._items = self._united(both.take(np.argsort(self._keys(both), kind="stable")))
+            self._waiting = []
+            # A limit may have fallen since the candidates were chosen.
+            new = self._only(new, new["hash"] < self.limit[new["owner"]])
+            new = new.take(
+                np.argsort(sort_keys(new["owner"], new["hash"], owners))
+            )  # several times as fast as new[…]
+            self._items = np.concatenate(
+                [self._items, new]
+            )  # one array at a time: each may have 25 megabytes
+            keys = sort_keys(self._items["owner"], self._items["hash"], owners)
+            order = np.argsort(keys, kind="stable")  # merges two sorted parts in linear time
+            keys, self._items = keys[order], self._items.take(order)
+            if (keys[1:] == keys[:-1]).any():
+                self._unite()
         if self._lowered:
             self._lowered = False
-            self._keep(
-                (self._items["hash"] < self.limit[self._items["owner"]]) & (self._items["copies"] != 0)
-            )
-            self._trim()
-            while len(self._items) > self.room and self._k > self.least:
-                self._k = max(self.least, self._k * 3 // 4)
-                self._trim()
-        return self._items
+            alive = (self._items["hash"] < self.limit[self._items["owner"]]) & (self._items["copies"] != 0)
+            self._items = self._only(self._items, alive)
+        while True:
+            sizes = np.bincount(self._items["owner"], minlength=owners)
+            full = np.flatnonzero(sizes > self._k)
+            if full.size:
+                self.limit[full] = self._items["hash"][np.cumsum(sizes)[full] - sizes[full] + self._k]
+                below = self._items["hash"] < self.limit[self._items["owner"]]
+                self._items = self._only(self._items, below)
+            if len(self._items) <= self.room or self._k <= self.least:
+                return self._items
+            self._k = max(self.least, self._k * 3 // 4)
 
-    def _keys(self, items: Items) -> Hashes:
-        """Owner and the upper bits of the hash as one number, which sorts faster than two."""
-        bits = max(len(self.limit) - 1, 0).bit_length()
-        if not bits:
-            return np.asarray(items["hash"])
-        return (items["owner"].astype(np.uint64) << np.uint64(64 - bits)) | (items["hash"] >> np.uint64(bits))
-
-    def _united(self, items: Items) -> Items:
-        """Bring the copies of an item together; `items` are ordered by `_keys`."""
-        hashes, owner = items["hash"], items["owner"]
-        mixed = (hashes[1:] < hashes[:-1]) & (owner[1:] == owner[:-1])
-        if mixed.any():  # they differ in the lower bits of the hash only
-            return self._united(items.take(np.lexsort((hashes, owner))))
-        same = (hashes[1:] == hashes[:-1]) & (owner[1:] == owner[:-1])
-        pairs = np.flatnonzero(same)
-        if not pairs.size:
+    def _only(self, items: Items, kept: NDArray[np.bool_]) -> Items:
+        """Return some of the items; the slots of the others become free."""
+        if kept.all():
             return items
+        self._free = np.concatenate([items["slot"][~kept], self._free])  # used again before fresh memory is
+        return items.take(np.flatnonzero(kept))
+
+    def _unite(self) -> None:
+        """Bring the copies of an item together; the items are ordered by `sort_keys`."""
+        items = self._items
+        if ((items["hash"][1:] < items["hash"][:-1]) & (items["owner"][1:] == items["owner"][:-1])).any():
+            # Keys have only the upper bits of a hash.
+            items = items.take(np.lexsort((items["hash"], items["owner"])))
+        same = (items["hash"][1:] == items["hash"][:-1]) & (items["owner"][1:] == items["owner"][:-1])
+        pairs = np.flatnonzero(same)
         equal = self._equal(items, pairs)
         if not equal.all():
             # Different vectors with one hash: order them by their bytes, so that copies are neighbours.
@@ -296,12 +323,11 @@ class Sample:
             items[tied] = items[tied[np.lexsort((rank, run[tied]))]]
             same[pairs] = self._equal(items, pairs)
         starts = np.flatnonzero(np.concatenate([[True], ~same]))
-        united = items.take(starts)
-        united["copies"] = np.add.reduceat(items["copies"], starts)
+        self._items = items.take(starts)
+        self._items["copies"] = np.add.reduceat(items["copies"], starts)
         # The length of a vector comes from BLAS: two kinds of processor may differ in its last bit.
-        united["step"] = np.minimum.reduceat(items["step"], starts)
-        self._release(items["slot"][1:][same])
-        return united
+        self._items["step"] = np.minimum.reduceat(items["step"], starts)
+        self._free = np.concatenate([items["slot"][1:][same], self._free])
 
     def _equal(self, items: Items, pairs: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Whether items have the same bytes as those after them."""
@@ -312,29 +338,8 @@ class Sample:
             equal[start : start + MERGED] = (left == right).all(axis=1)
         return equal
 
-    def _trim(self) -> None:
-        starts = np.searchsorted(self._items["owner"], np.arange(len(self.limit) + 1))
-        full = np.flatnonzero(np.diff(starts) > self._k)
-        if full.size:
-            self.limit[full] = self._items["hash"][starts[full] + self._k]
-            self._keep(self._items["hash"] < self.limit[self._items["owner"]])
 
-    def _keep(self, kept: NDArray[np.bool_]) -> None:
-        if not kept.all():
-            self._release(self._items["slot"][~kept])
-            self._items = self._items.take(np.flatnonzero(kept))
-
-    def _release(self, slots: NDArray[np.int32]) -> None:
-        self._free = np.concatenate([self._free, slots])
-
-    def _slots(self, count: int) -> NDArray[np.int32]:
-        """Return free slots for rows; the table grows where it stands, as it may have hundreds of megabytes."""
-        missing = count - len(self._free)
-        if missing > 0:
-            have = len(self._rows)
-            more = max(missing, min(max(have // 8, 64), GROWTH // self.width))
-            # `resize` moves pages instead of copying them. Views never leave this class, hence no check.
-            self._rows.resize((have + more, self.width), refcheck=False)
-            self._release(np.arange(have, have + more, dtype=np.int32))
-        slots, self._free = self._free[:count], self._free[count:]
-        return slots
+def sort_keys(owner: NDArray[Any], hashes: Hashes, owners: int) -> Hashes:
+    """Owner and the upper bits of the hash as one number, which sorts faster than two."""
+    bits = max(owners - 1, 0).bit_length()
+    return (owner.astype(np.uint64) << np.uint64(64 - bits)) | (hashes >> np.uint64(bits)) if bits else hashes

@@ -9,7 +9,7 @@ A sketch contains vectors of up to 512 items, a byte a component. Share it only 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -21,12 +21,12 @@ from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray, as_matrix
 from divscore.errors import InputError, MismatchError, VectorError
 from divscore.sketch.sample import LEAST_ITEMS, TOP, Owners, Sample, Sampled
-from divscore.sketch.scan import SINGLE, Limits, Scan, chunk_rows, in_order, scan
+from divscore.sketch.scan import PIECE, Limits, Scan, scan
 from divscore.sketch.scorer import FINE, Scorer, scorer_for
 
-# Zero and nonfinite vectors; items that could not be read; items with nothing to encode (no face, no known word).
+# Zero and nonfinite vectors, in the order of `Scan.tally`; items that could not be read; items with nothing to encode
+# (no face, no known word).
 SKIPS = ("zero", "nonfinite", "unreadable", "empty")
-ZERO, NONFINITE = SKIPS.index("zero"), SKIPS.index("nonfinite")
 SIDE = 2 * FINE + 1
 SMALLEST_SET = 5
 EVEN = 32  # items that must carry the weight of a sample
@@ -36,9 +36,13 @@ BUDGET = 200 << 20  # bytes of sampled vectors of all collections of a table
 JOINT_BUDGET = 100 << 20
 WAITING = 1 << 20  # keys
 DENSE = 1 << 17  # cells up to which a full table is counted: it stays in the cache
+SOME = 128  # sums that are added at a time
+CHUNK = 20 << 20  # numbers in one scan
+SINGLE = 32_768  # float32 rows from which short sums in single precision are precise enough
 REFUSED = "more items to remove than were added to this sketch; nothing was removed"
 
 Counts = NDArray[np.int64]
+NO_COUNTS: Counts = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -66,13 +70,11 @@ class Cells:
         self._keys: Counts = np.empty(0, dtype=np.int64)
         self._counts: Counts = np.empty(0, dtype=np.int64)
         self._waiting: list[tuple[Counts, Counts | None]] = []
-        self._wait = 0
 
     def add(self, keys: Counts, counts: Counts | None = None) -> None:
         """Count keys, in any order. They wait until they are many, or until the counts are read."""
         self._waiting.append((keys, counts))
-        self._wait += len(keys)
-        if self._wait > WAITING:
+        if sum(len(keys) for keys, _ in self._waiting) > WAITING:
             self.table()
 
     def remove(self, keys: Counts, counts: Counts | None = None) -> None:
@@ -84,18 +86,24 @@ class Cells:
     def table(self) -> tuple[Counts, Counts]:
         """Return occupied keys in order, and their counts. Do not change them."""
         if self._waiting:
-            single = [keys for keys, counts in self._waiting if counts is None]
             pairs = [(keys, counts) for keys, counts in self._waiting if counts is not None]
-            if single:
-                # Numbers alone sort several times as fast as pairs.
-                pairs.append(_runs(np.sort(np.concatenate(single)), None))
-            keys, counts = (
-                np.concatenate(column) for column in zip((self._keys, self._counts), *pairs, strict=True)
+            # Numbers alone sort several times as fast as pairs, and nine in ten of a large collection's are copies.
+            single = np.sort(
+                np.concatenate([NO_COUNTS, *(k for k, counts in self._waiting if counts is None)])
             )
-            order = np.argsort(keys, kind="stable")
-            keys, counts = _runs(keys[order], counts[order])
-            self._keys, self._counts = keys[counts != 0], counts[counts != 0]
-            self._waiting, self._wait = [], 0
+            starts = np.flatnonzero(np.diff(single, prepend=-1))
+            pairs.append((single[starts], np.diff(starts, append=len(single))))
+            self._waiting = []
+            keys, counts = (
+                np.concatenate(each) for each in zip((self._keys, self._counts), *pairs, strict=True)
+            )
+            order = np.argsort(keys, kind="stable")  # merges sorted parts in linear time
+            keys, counts = keys[order], counts[order]
+            starts = np.flatnonzero(np.diff(keys, prepend=-1))
+            keys, counts = keys[starts], np.add.reduceat(counts, starts) if len(starts) else counts
+            self._keys, self._counts = (
+                (keys, counts) if counts.all() else (keys[counts != 0], counts[counts != 0])
+            )
         return self._keys, self._counts
 
     def of(self, owner: int) -> tuple[Counts, Counts]:
@@ -104,27 +112,15 @@ class Cells:
         first, last = np.searchsorted(keys, [owner * SIDE, (owner + 1) * SIDE])
         return keys[first:last] - owner * SIDE, counts[first:last]
 
-    def moved(self, at: Owners) -> tuple[Counts, Counts]:
-        """Return keys and counts with owner c renamed to ``at[c]``."""
-        keys, counts = self.table()
-        owner, cell = np.divmod(keys, SIDE)
-        return at[owner] * SIDE + cell, counts
-
     def take(self, at: Owners) -> Cells:
         """Return the cells of some owners, in this order."""
         taken = Cells()
         parts = [self.of(owner) for owner in at.tolist()]
-        taken._keys = np.concatenate([cells + SIDE * new for new, (cells, _) in enumerate(parts)])
-        taken._counts = np.concatenate([counts for _, counts in parts])
+        taken._keys = np.concatenate(
+            [NO_COUNTS, *(cells + SIDE * new for new, (cells, _) in enumerate(parts))]
+        )
+        taken._counts = np.concatenate([NO_COUNTS, *(counts for _, counts in parts)])
         return taken
-
-
-def _runs(ordered: Counts, counts: Counts | None) -> tuple[Counts, Counts]:
-    if not len(ordered):
-        return ordered, np.empty(0, dtype=np.int64)
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    summed = np.diff(starts, append=len(ordered)) if counts is None else np.add.reduceat(counts, starts)
-    return ordered[starts], summed.astype(np.int64, copy=False)
 
 
 class SketchTable:
@@ -162,48 +158,46 @@ class SketchTable:
 
     def grow(self, owners: int) -> None:
         """Make room for more collections."""
-        self.count, self.total = _with_rows(self.count, owners), _with_rows(self.total, owners)
-        self.similarity = _with_rows(self.similarity, owners)
-        self.skipped = _with_rows(self.skipped, owners)
-        for sample in self._samples():
-            sample.grow(owners)
+        for name in ("count", "total", "similarity", "skipped"):
+            array = getattr(self, name)
+            more = np.zeros((owners - len(array), *array.shape[1:]), dtype=array.dtype)
+            setattr(self, name, np.concatenate([array, more]) if len(array) else more)
+        self.sample.grow(owners)
+        if self.joint is not None:
+            self.joint.grow(owners)
 
     def limits(self, at: Owners) -> Limits:
         """Return what a scan for the collections `at` must know; those that are not in this table have no limit yet.
 
         An older limit is higher, so a thread that reads it a moment too early does no harm.
         """
-        unknown = (at < 0) | (at >= len(self))
-        at = np.where(unknown, 0, at)
-        limits = [np.where(unknown, TOP, np.append(each.limit, TOP)[at]) for each in self._samples()]
-        return Limits(limits[0], limits[1] if len(limits) > 1 else None)
+        at = np.where((at < 0) | (at >= len(self)), len(self), at)
+        joint = None if self.joint is None else np.append(self.joint.limit, TOP)[at]
+        return Limits(np.append(self.sample.limit, TOP)[at], joint)
 
     def add_counts(self, chunk: ScannedChunk, sign: int = 1) -> None:
         """Add (or take away) the counts and sums of a scanned chunk."""
         at, part = chunk.at, chunk.scan
-        if not self.count.any() and sign > 0 and _everyone(at, len(self)):
+        if sign > 0 and not self.count.any() and np.array_equal(at, np.arange(len(self))):
             self.total = part.totals  # taken over, perhaps in single precision: it may be large
         else:
             self._add_totals(at, part.totals, sign)
-        self.count[at] += sign * part.usable
+        self.count[at] += sign * part.tally[:, 0]
+        self.skipped[at, :2] += sign * part.tally[:, 1:]
         self.similarity[at] += sign * chunk.similarity
-        self.skipped[at, ZERO] += sign * part.zero
-        self.skipped[at, NONFINITE] += sign * part.nonfinite
         if sign < 0:
             self._check_removed(at)
 
     def add_items(self, at: Owners, part: Scan, sign: int = 1) -> None:
         """Add (or take away) the scores and sampled items of a scanned chunk."""
-        if part.keys is not None:
-            keys, counts = part.keys, None
+        if part.cells is not None:
+            owner, cells, counts = part.owner, part.cells, None
             if len(at) * SIDE <= DENSE:
-                dense = np.bincount(keys)
+                dense = np.bincount(cells if len(at) == 1 else owner * SIDE + cells)
                 keys = np.flatnonzero(dense)
-                counts = dense[keys].astype(np.int64, copy=False)
-            if not _everyone(at, len(at)):
-                owner, cell = np.divmod(keys, SIDE)
-                keys = at[owner] * SIDE + cell
-            (self.cells.add if sign > 0 else self.cells.remove)(keys, counts)
+                owner, cells = np.divmod(keys, SIDE)
+                counts = dense[keys]
+            (self.cells.add if sign > 0 else self.cells.remove)(at[owner] * SIDE + cells, counts)
         for sample, new in ((self.sample, part.sample), (self.joint, part.joint)):
             if sample is not None and new is not None and len(new.hash):
                 change = sample.add if sign > 0 else sample.remove
@@ -215,9 +209,12 @@ class SketchTable:
         self._add_totals(at, other.total, sign)
         self.similarity[at] += sign * other.similarity
         self.skipped[at] += sign * other.skipped
-        (self.cells.add if sign > 0 else self.cells.remove)(*other.cells.moved(at))
-        for sample, others in zip(self._samples(), other._samples(), strict=True):
-            sample.merge(others, at, sign)
+        keys, counts = other.cells.table()
+        owner, cell = np.divmod(keys, SIDE)
+        (self.cells.add if sign > 0 else self.cells.remove)(at[owner] * SIDE + cell, counts)
+        self.sample.merge(other.sample, at, sign)
+        if self.joint is not None and other.joint is not None:
+            self.joint.merge(other.joint, at, sign)
         if sign < 0:
             self._check_removed(at)
 
@@ -232,15 +229,10 @@ class SketchTable:
 
     def _add_totals(self, at: Owners, totals: NDArray[np.floating], sign: int) -> None:
         self.total = self.total.astype(np.float64, copy=False)
-        if _everyone(at, len(self)):
-            np.add(
-                self.total, totals if sign > 0 else -totals, out=self.total
-            )  # no copies: they may be large
-        else:
-            self.total[at] += sign * totals
-
-    def _samples(self) -> list[Sample]:
-        return [self.sample] if self.joint is None else [self.sample, self.joint]
+        # Some at a time, which stay in the cache: copies of all of them may be large.
+        for start in range(0, len(at), SOME):
+            some = slice(start, start + SOME)
+            self.total[at[some]] += sign * totals[some]
 
     def _check_removed(self, at: Owners) -> None:
         if self.count[at].min(initial=0) < 0 or self.skipped[at].min(initial=0) < 0:
@@ -248,15 +240,6 @@ class SketchTable:
         # Without any item the sums are zero, not what rounding left of them.
         empty = at[self.count[at] == 0]
         self.total[empty], self.similarity[empty] = 0.0, 0.0
-
-
-def _everyone(at: Owners, owners: int) -> bool:
-    return len(at) == owners and np.array_equal(at, np.arange(owners))
-
-
-def _with_rows(array: NDArray[Any], rows: int) -> NDArray[Any]:
-    more = np.zeros((rows - len(array), *array.shape[1:]), dtype=array.dtype)
-    return np.concatenate([array, more]) if len(array) else more
 
 
 class Sketch:
@@ -426,10 +409,22 @@ class Sketch:
         self._own()
         # A removal, or a similarity, may be refused in the middle: change a copy then.
         safe = sign > 0 and self.control.similarity.collapses
-        table = self.table if safe else self.table.take(np.array([0]))
-        blocks = [(rows, None, np.zeros(1, dtype=np.intp))]
+        table, only = self.table if safe else self.table.take(np.array([0])), np.zeros(1, dtype=np.intp)
+
+        def on_threads(task: Callable[[Any], Any], chunks: Iterable[Any]) -> Iterator[Any]:
+            from divscore.jobs.engine import Engine
+
+            with Engine(workers) as threads:
+                yield from (result for _, result in threads.map(task, chunks))
+
         for chunk in scan_blocks(
-            self.control, self.scorer, blocks, table.limits, seen=self.count, workers=workers
+            [(rows, None, [""])],
+            self.control,
+            self.scorer,
+            lambda _: only,
+            table.limits,
+            seen=self.count,
+            mapper=on_threads if workers > 1 else map,
         ):
             table.add_items(chunk.at, chunk.scan, sign)
             table.add_counts(chunk, sign)
@@ -459,7 +454,10 @@ def checked_rows(batch: Any, control: ControlSet) -> NDArray[Any]:
     return rows
 
 
-Block = tuple[NDArray[Any], Owners | None, Owners]  # rows, the owner of each among `at`, and `at`
+Block = tuple[
+    NDArray[Any], NDArray[np.intp] | None, Sequence[str]
+]  # rows, a code for each, the names of the codes
+Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # `map`, on whichever workers
 
 
 @dataclass(frozen=True)
@@ -469,63 +467,58 @@ class ScannedChunk:
     at: Owners
     scan: Scan
     similarity: FloatArray  # (owners, m)
-    rows: int
 
 
 def scan_blocks(
+    blocks: Iterable[Block],
     control: ControlSet,
     scorer: Scorer,
-    blocks: Iterable[Block],
+    places: Callable[[list[str]], Owners],
     limits: Callable[[Owners], Limits],
     *,
     seen: int = 0,
-    workers: int = 1,
-) -> Iterator[ScannedChunk]:
-    """Scan blocks on threads; yield the results in order.
+    mapper: Mapper = map,
+) -> Iterable[ScannedChunk]:
+    """Scan blocks in chunks, which `mapper` may share among threads; the results are in order.
 
-    Chunks have a fixed length and are folded in order, so the answer does not depend on the number of threads. `seen`
-    is the number of rows that came before, in other passes: it decides how precise short sums must be.
+    Chunks have a fixed length and are folded in order, so the answer does not depend on the number of threads. `places`
+    gives names their places in a table, and `limits` says which of their items are candidates. `seen` is the number of
+    rows that came before, in other passes: it decides how precise short sums must be.
     """
 
     def chunks() -> Iterator[tuple[NDArray[Any], Owners | None, Owners, bool, Limits]]:
         nonlocal seen
-        size = chunk_rows(control.dimension)
-        for rows, owner, at in blocks:
+        size = max(PIECE, min(65_536, CHUNK // control.dimension))
+        for rows, codes, names in blocks:
             single = len(rows) + seen >= SINGLE
             seen += len(rows)
             for start in range(0, len(rows), size):
-                part = slice(start, start + size)
-                mine, here = (None, at) if owner is None else _present(owner[part], at)
-                yield rows[part], mine, here, single, limits(here)
+                part, owner, occurring = slice(start, start + size), None, list(names)
+                if codes is not None:
+                    # Few of a file's names may occur in a chunk: number those.
+                    occurs = np.bincount(codes[part]) > 0
+                    occurring = [names[at] for at in np.flatnonzero(occurs).tolist()]
+                    owner = (np.cumsum(occurs) - 1)[codes[part]] if len(occurring) > 1 else None
+                at = places(occurring)
+                yield rows[part], owner, at, single, limits(at)
 
     def task(chunk: tuple[NDArray[Any], Owners | None, Owners, bool, Limits]) -> ScannedChunk:
         rows, owner, at, single, limit = chunk
         part = scan(rows, scorer, limit, owner, single=single)
-        return ScannedChunk(at, part, _similarities(control, rows, owner, len(at), part), len(rows))
+        similarity = np.zeros((len(at), 0))
+        if not control.similarity.collapses:
+            similarity = _similarities(control, rows, len(at), part)
+        return ScannedChunk(at, part, similarity)
 
-    return in_order(task, chunks(), workers)
-
-
-def _present(owner: Owners, at: Owners) -> tuple[Owners | None, Owners]:
-    """Number the owners that occur in a chunk, which may be few of those of a block."""
-    counts = np.bincount(owner, minlength=len(at))
-    present = np.flatnonzero(counts)
-    if len(present) == len(at):
-        return owner, at
-    return (np.cumsum(counts > 0) - 1)[owner] if len(present) > 1 else None, at[present]
+    return mapper(task, chunks())
 
 
-def _similarities(
-    control: ControlSet, rows: NDArray[Any], owner: Owners | None, owners: int, part: Scan
-) -> FloatArray:
+def _similarities(control: ControlSet, rows: NDArray[Any], owners: int, part: Scan) -> FloatArray:
     """Σ_x sim(x, t_j) for every owner and representative j: m numbers instead of d, for any similarity."""
-    if control.similarity.collapses:
-        return np.zeros((owners, 0))
     chosen = control.vectors[control.representative].astype(np.float64)
     total = np.zeros((owners, len(chosen)))
-    members = np.delete(np.arange(len(rows)), part.skipped)
-    for start in range(0, len(members), 4096):
-        some = members[start : start + 4096]
-        pairs = control.similarity.pairs(rows[some].astype(np.float64), chosen)
-        np.add.at(total, np.zeros(len(some), dtype=np.intp) if owner is None else owner[some], pairs)
+    for start in range(0, len(part.usable), 4096):
+        some = slice(start, start + 4096)
+        pairs = control.similarity.pairs(rows[part.usable[some]].astype(np.float64), chosen)
+        np.add.at(total, part.owner[some], pairs)
     return total

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from divscore.control.controlset import ControlSet, once
+from divscore.control.controlset import ControlSet
 from divscore.control.theory import Reference, Separability, separability, theorem
 from divscore.estimators.checks import (
     GroupMoments,
@@ -65,9 +65,12 @@ class Diagnostics:
 
 
 def control_facts(control: ControlSet) -> ControlFacts:
-    """The facts of a control set, computed once for all its collections."""
-    moments = once(group_moments, control)
-    return ControlFacts(once(separability, control), once(Reference.of, control), moments)
+    """Compute the facts of a control set, once."""
+    return control.once(_facts)
+
+
+def _facts(control: ControlSet) -> ControlFacts:
+    return ControlFacts(separability(control), Reference.of(control), group_moments(control))
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,7 @@ def diagnose(sketch: Sketch, value: float) -> Diagnostics:
     facts = control_facts(control)
     mixture = mixture_fit(sketch)
     fit = relevance(sketch.mean, sketch.count, facts.moments, mixture.named)
-    apart = separation(sketch.scorer)
+    apart = sketch.scorer.once(separation)
     scores = score_fit(sketch, mixture)
     skipped = sum(sketch.skipped.values())
     # If all skipped items belonged to one group, the disparity would move towards that end of its range.

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,20 @@ CROSS = " × "
 MAX_GROUPS = 12
 
 
-class ControlSet:
+
+class Memo:
+    """An object that keeps what others compute from it, as long as it lives."""
+
+    def once(self, compute: Callable[[Self], T]) -> T:
+        """Return what a function computes from this object alone; it is called once."""
+        kept: dict[Any, Any] = self.__dict__.setdefault("_kept", {})
+        if compute not in kept:
+            kept[compute] = compute(self)
+        result: T = kept[compute]
+        return result
+
+
+class ControlSet(Memo):
     """Labelled examples of every group, some of them marked as representatives.
 
     `DivScore` (Algorithm 1) uses the representatives; the default estimator calibrates itself on the whole
@@ -106,7 +119,6 @@ class ControlSet:
         self.hand_picked = hand_picked
         self.skipped: dict[str, int] = {name: int(n) for name, n in (skipped or {}).items() if n}
         self.method = "all"
-        self.results: dict[Any, Any] = {}  # of functions, see `once`
         if not len(matrix) == len(names) == len(self.ids):
             raise ControlError(
                 f"{len(matrix)} vectors, {len(names)} group names and {len(self.ids)} ids; expected one each per "
@@ -195,9 +207,11 @@ class ControlSet:
         return state.hexdigest()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle the fingerprint, which takes long to compute, but nothing else that follows from the examples."""
-        state = {name: value for name, value in self.__dict__.items() if name != "units"}
-        return {**state, "digest": self.digest, "results": {}}
+        """Pickle the fingerprint, which takes long to compute, but not what else was computed."""
+        return {
+            **{name: value for name, value in self.__dict__.items() if name not in ("units", "_kept")},
+            "digest": self.digest,
+        }
 
     def group_of(self, name: str) -> int:
         """Position of a group in `groups`."""
@@ -259,14 +273,6 @@ class ControlSet:
         control = ControlSet(self.vectors, **{"groups": groups, "order": self.groups, **same, **other})
         control.representative, control.method, control.units = self.representative, self.method, self.units
         return control
-
-
-def once(function: Callable[[ControlSet], T], control: ControlSet) -> T:
-    """What a function computes from a control set; the result is kept with the control set."""
-    if function not in control.results:
-        control.results[function] = function(control)
-    result: T = control.results[function]
-    return result
 
 
 def _group_name(value: object) -> str:

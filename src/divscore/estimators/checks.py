@@ -8,11 +8,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray
@@ -51,10 +49,18 @@ def group_moments(control: ControlSet) -> GroupMoments:
     # The residual has no component in the plane of the means, so its noise must not have one either.
     centred = [c - (c @ plane) @ plane.T for c in centred]
     trace = np.array([(c**2).sum() / (len(c) - 1) for c in centred])
-    k = len(parts)
-    cross = np.array(
-        [[_trace_of_product(centred[g], centred[h], g == h) for h in range(k)] for g in range(k)]
-    )
+    cross = np.empty((len(parts), len(parts)))
+    for (g, a), (h, b) in product(enumerate(centred), repeat=2):
+        n, m = len(a), len(b)
+        short = n * m <= a.shape[1] ** 2
+        plain = float(((a @ b.T) ** 2).sum() if short else ((a.T @ a) * (b.T @ b)).sum()) / (
+            (n - 1) * (m - 1)
+        )
+        if g == h and n >= 4:
+            # Bai and Saranadasa (1996), Eq. 3.8.
+            excess = plain - (float((a**2).sum()) / (n - 1)) ** 2 / (n - 1)
+            plain = max((n - 1) ** 2 / ((n - 2) * (n + 1)) * excess, 0.0)
+        cross[g, h] = plain
     return GroupMoments(counts, means, plane, trace, cross)
 
 
@@ -104,21 +110,6 @@ def relevance(mean: FloatArray, count: int, moments: GroupMoments, shares: Float
     return max(results, key=lambda result: (result.p_value, -result.statistic))
 
 
-def _trace_of_product(a: FloatArray, b: FloatArray, same: bool) -> float:
-    """Trace of the product of two covariances, estimated from centred rows, without bias."""
-    n, m = len(a), len(b)
-    if n * m <= a.shape[1] ** 2:
-        plain = float(((a @ b.T) ** 2).sum())
-    else:
-        plain = float(((a.T @ a) * (b.T @ b)).sum())
-    plain /= (n - 1) * (m - 1)
-    if not same or n < 4:
-        return plain
-    trace = float((a**2).sum()) / (n - 1)
-    # Bai and Saranadasa (1996), Eq. 3.8.
-    return max((n - 1) ** 2 / ((n - 2) * (n + 1)) * (plain - trace**2 / (n - 1)), 0.0)
-
-
 SIMULATIONS = 199
 COARSE_STEPS = 32  # on each side of zero
 
@@ -137,14 +128,14 @@ def score_fit(sketch: Sketch, mixture: MixtureFit | None = None) -> CheckResult:
     # Both are put on one grid, or its steps alone would look like a misfit. With three groups or more the grid is
     # coarse: scores of a group without its own direction hardly vary, and leave-one-out noise would be a misfit.
     grid = scorer.grid if scorer.groups == 2 else Grid(scorer.grid.reach, COARSE_STEPS)
-    pool = grid.rounded(scorer.fit.loo)
+    pool = grid.scores(grid.steps(scorer.fit.loo))
     sizes = np.bincount(scorer.labels)
     scale = float(1.0 / np.sqrt(1.0 / sketch.count + (p**2 / sizes).sum()))
-    scores = np.concatenate([grid.rounded(mixture.scores), pool])
+    scores = np.concatenate([grid.scores(grid.steps(mixture.scores)), pool])
     seen = np.concatenate([mixture.counts / mixture.counts.sum(), np.zeros(len(pool))])
     fitted = np.concatenate([np.zeros(len(mixture.counts)), (p / sizes)[scorer.labels]])
     statistic = scale * float(_distance(scores, (seen - fitted)[None])[0])
-    redrawn, likelihoods = _redrawn_labels(scorer)
+    redrawn, likelihoods = scorer.once(_redrawn_labels)
     rng = np.random.default_rng([scorer.seed, 3])
     chance = (p / sizes)[scorer.labels]
     drawn = rng.multinomial(min(sketch.count, 1_000_000), chance / chance.sum(), size=SIMULATIONS).astype(
@@ -156,7 +147,6 @@ def score_fit(sketch: Sketch, mixture: MixtureFit | None = None) -> CheckResult:
     return CheckResult(statistic, float((1 + (simulated >= statistic).sum()) / (1 + SIMULATIONS)))
 
 
-@lru_cache(maxsize=8)
 def _redrawn_labels(scorer: Scorer) -> tuple[FloatArray, FloatArray]:
     """Redraw the labelled scores of each group and recalibrate; the same for every collection."""
     rng = np.random.default_rng([scorer.seed, 5])
@@ -197,25 +187,42 @@ class Separation:
     p_value: float
 
 
-@lru_cache(maxsize=8)
 def separation(scorer: Scorer) -> Separation:
     """Test every pair of groups by permutation; the worst pair decides.
 
     The statistic is the one that chooses the penalty (distance of the groups' mean leave-one-out scores over their
     spread), with a new choice for every shuffle. A rank test on the scores would be wrong: leave-one-out scores of one
-    fit depend on each other, and on pure noise it finds a difference at the 1 % level in 5 to 9 % of pools.
+    fit depend on each other, and on pure noise it finds a difference at the 1 % level in 5 to 9 % of pools. It takes a
+    while and is the same for every collection: ``scorer.once(separation)``.
     """
     worst = Separation(1.0, 0.0)
-    loo = scorer.fit.loo
-    full = np.hstack([loo, -loo.sum(axis=1, keepdims=True)])
+    full = np.hstack([scorer.fit.loo, -scorer.fit.loo.sum(axis=1, keepdims=True)])
     for g, h in combinations(range(scorer.groups), 2):
-        first, second = scorer.labels == g, scorer.labels == h
-        score = full[:, g] - full[:, h]
-        pair = first | second
+        pair = (scorer.labels == g) | (scorer.labels == h)
+        first = scorer.labels[pair] == g
+        n, ones = len(first), int(first.sum())
         rng = np.random.default_rng([scorer.seed, 6, g, h])
-        p_value = _permutation_p(scorer.control.units[pair], first[pair], rng)
-        # Pairs that are ranked correctly, ties counting half.
-        own, rest = score[first], np.sort(score[second])
+        # The real labelling and shuffled ones share one singular value decomposition: targets of ±n/(2 n_g) balance
+        # the groups.
+        U, S, _ = np.linalg.svd(features(scorer.control.units[pair]), full_matrices=False)
+        member = np.stack([first, *(rng.permutation(first) for _ in range(PERMUTATIONS))], axis=1)
+        y = np.where(member, n / (2 * ones), -n / (2 * (n - ones)))
+        projected = U.T @ y
+        best = np.full(PERMUTATIONS + 1, np.inf)
+        for penalty in PENALTIES:
+            shrink = S**2 / (S**2 + penalty)
+            loo = y - (y - U @ (shrink[:, None] * projected)) / np.maximum(1 - U**2 @ shrink, 1e-9)[:, None]
+            # Variance within the two groups over the squared distance of their means, for every labelling.
+            inside = (loo * member).sum(axis=0) / member.sum(axis=0)
+            outside = (loo * ~member).sum(axis=0) / (~member).sum(axis=0)
+            within = ((loo - np.where(member, inside, outside)) ** 2).mean(axis=0)
+            gap = np.maximum(inside - outside, 1e-300)
+            spread = np.where(inside > outside, np.log(within + 1e-300) - 2 * np.log(gap), np.inf)
+            best = np.minimum(best, spread + preference(float(penalty), n))
+        p_value = float((best <= best[0]).mean()) if np.isfinite(best[0]) else 1.0
+        # Pairs of examples that are ranked correctly, ties counting half.
+        score = (full[:, g] - full[:, h])[pair]
+        own, rest = score[first], np.sort(score[~first])
         below = np.searchsorted(rest, own, side="left") + np.searchsorted(rest, own, side="right")
         result = Separation(float(below.sum()) / (2 * len(own) * len(rest)), p_value)
         worst = max(worst, result, key=lambda s: (s.p_value, -s.auc))
@@ -224,28 +231,4 @@ def separation(scorer: Scorer) -> Separation:
 
 def separable(scorer: Scorer) -> bool:
     """Whether the labelled examples separate the groups, so that an estimate is possible."""
-    return bool(scorer.calibration.informative) and separation(scorer).p_value <= SEPARABLE_P
-
-
-def _permutation_p(units: FloatArray, first: NDArray[np.bool_], rng: np.random.Generator) -> float:
-    """Share of labellings, the real one and shuffled ones, that separate two groups as well as the real one.
-
-    All labellings share one singular value decomposition: targets of ±n/(2 n_g) balance the groups.
-    """
-    n = len(first)
-    U, S, _ = np.linalg.svd(features(units), full_matrices=False)
-    member = np.stack([first, *(rng.permutation(first) for _ in range(PERMUTATIONS))], axis=1)
-    y = np.where(member, n / (2 * first.sum()), -n / (2 * (n - first.sum())))
-    projected = U.T @ y
-    best = np.full(PERMUTATIONS + 1, np.inf)
-    for penalty in PENALTIES:
-        shrink = S**2 / (S**2 + penalty)
-        loo = y - (y - U @ (shrink[:, None] * projected)) / np.maximum(1 - U**2 @ shrink, 1e-9)[:, None]
-        # Variance within the two groups over the squared distance of their means, for every labelling.
-        inside = (loo * member).sum(axis=0) / member.sum(axis=0)
-        outside = (loo * ~member).sum(axis=0) / (~member).sum(axis=0)
-        within = ((loo - np.where(member, inside, outside)) ** 2).mean(axis=0)
-        gap = np.maximum(inside - outside, 1e-300)
-        spread = np.where(inside > outside, np.log(within + 1e-300) - 2 * np.log(gap), np.inf)
-        best = np.minimum(best, spread + preference(float(penalty), n))
-    return float((best <= best[0]).mean()) if np.isfinite(best[0]) else 1.0
+    return bool(scorer.calibration.informative) and scorer.once(separation).p_value <= SEPARABLE_P

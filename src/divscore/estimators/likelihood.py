@@ -47,7 +47,9 @@ def likelihood(sketch: Sketch, *, confidence: float = 0.95, target: str = "colle
     noise = excess_variance(fit.likelihoods, fit.counts, shares)
     if target == "population":
         noise = noise + (np.diag(shares) - np.outer(shares, shares)) / fit.counts.sum()
-    own = rng.standard_normal((len(deviation), len(shares))) @ _root(noise)
+    values, vectors = np.linalg.eigh(noise)
+    root = (vectors * np.sqrt(np.clip(values, 0.0, None))) @ vectors.T
+    own = rng.standard_normal((len(deviation), len(shares))) @ root
     rates = _unseen_errors(scorer, len(deviation), rng)
     replicates = _mistaken(shares + deviation + own, rates)
     useless = ~scorer.replicates.calibration.informative[1:]
@@ -58,8 +60,14 @@ def likelihood(sketch: Sketch, *, confidence: float = 0.95, target: str = "colle
         each = tuple(replace(interval, method=SMALL_SAMPLE) for interval in estimate.share_intervals)
         interval = replace(estimate.interval, method=SMALL_SAMPLE)
         estimate = replace(estimate, share_intervals=each, interval=interval)
-    shared = np.where(useless[:, None], np.nan, _mistaken(shares + deviation, rates))
-    return replace(estimate, refits=_refits(shares[back], shared[:, back], noise[np.ix_(back, back)]))
+    # What a later audit with the same control set and seed can be paired with: the refits alone, and the noise of the
+    # collection's own items in the difference of the largest and the smallest group.
+    shared = np.where(useless[:, None], np.nan, _mistaken(shares + deviation, rates))[:, back]
+    pair = (0, 1) if len(shares) == 2 else (int(estimate.shares.argmax()), int(estimate.shares.argmin()))
+    contrast = np.eye(len(shares))[pair[0]] - np.eye(len(shares))[pair[1]]
+    alone = math.sqrt(max(float(contrast @ noise[np.ix_(back, back)] @ contrast), 0.0))
+    refits = Refits(disparity(shared), alone, shared @ contrast if len(shares) > 2 else None)
+    return replace(estimate, refits=refits)
 
 
 def summarise(shares: FloatArray, replicates: FloatArray, confidence: float) -> Estimate:
@@ -113,21 +121,13 @@ def _replicate_shares(sketch: Sketch) -> FloatArray:
     grid = replicates.grid
     steps = grid.steps(scores.reshape(-1, count, q))
     if q == 1:
-        cells = steps[..., 0].astype(np.intp) + np.arange(count) * grid.side
+        side = 2 * grid.half + 1
+        cells = steps[..., 0].astype(np.intp) + np.arange(count) * side
         items = np.repeat(copies, count).astype(np.float64)
-        counts = np.bincount(cells.ravel(), items, minlength=count * grid.side).reshape(count, grid.side)
+        counts = np.bincount(cells.ravel(), items, minlength=count * side).reshape(count, side)
         return mixture_shares(replicates.grid_likelihoods, counts.astype(np.float64, copy=False))
     likelihoods = replicates.calibration.likelihoods(grid.scores(steps).swapaxes(0, 1))
     return np.array([mixture_shares(each, copies.astype(np.float64)) for each in likelihoods])
-
-
-def _refits(shares: FloatArray, refits: FloatArray, noise: FloatArray) -> Refits:
-    """Keep the part of shares (B, k) that can be paired with a later audit."""
-    contrast = np.zeros(len(shares))
-    first, second = (0, 1) if len(shares) == 2 else (int(shares.argmax()), int(shares.argmin()))
-    contrast[first], contrast[second] = 1.0, -1.0
-    own = math.sqrt(max(float(contrast @ noise @ contrast), 0.0))
-    return Refits(disparity(refits), own, refits @ contrast if len(shares) > 2 else None)
 
 
 def _unseen_errors(scorer: Scorer, replicates: int, rng: np.random.Generator) -> FloatArray:
@@ -153,8 +153,3 @@ def _mistaken(shares: FloatArray, rates: FloatArray) -> FloatArray:
     """Shares (B, k) that allow for mistakes at these rates."""
     moved = shares * rates
     return np.asarray(shares + moved - (moved.sum(axis=1, keepdims=True) - moved) / (shares.shape[1] - 1))
-
-
-def _root(covariance: FloatArray) -> FloatArray:
-    values, vectors = np.linalg.eigh(covariance)
-    return np.asarray((vectors * np.sqrt(np.clip(values, 0.0, None))) @ vectors.T)

@@ -59,7 +59,7 @@ def _posteriors(sketch: Sketch, sample: LabelledSample) -> tuple[FloatArray, Flo
     mixture = mixture_fit(sketch)
     shares = np.maximum(mixture.shares, 1e-3)
     exact = sample.units @ scorer.fit.weights[:-1] + scorer.fit.weights[-1]
-    scores = scorer.grid.rounded(exact)  # like the collection's scores
+    scores = scorer.grid.scores(scorer.grid.steps(exact))  # like the collection's scores
     back = np.argsort(scorer.order)
 
     def posterior(values: FloatArray) -> FloatArray:

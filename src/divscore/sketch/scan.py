@@ -22,6 +22,10 @@ from divscore.control.similarity import FloatArray
 from divscore.sketch.sample import ITEMS, Hashes, Owners, sort_keys
 from divscore.sketch.scorer import Scorer
 
+# Numbers in a strip of rows. From 9,216 on OpenBLAS starts threads of its own for a product with a vector, which costs
+# more than it brings. The same everywhere: sums over strips of another length are rounded otherwise, and a worker with
+# one thread must give the same bits as a process with several.
+STRIP = 9_000
 PIECE = 2_048  # rows that are expected to stay in the cache
 WINDOW = 4  # pieces whose rows are summed by owner together
 RUNS = 4  # collections that follow each other in a window and are summed one by one
@@ -128,7 +132,8 @@ def _products(
     scores = np.empty((n, len(weights)), dtype=np.float32)
     words = np.empty((n, len(scorer.row_hash.factors)), dtype=np.float32)
     total: NDArray[Any] = np.zeros((owners, d), dtype=np.float32)
-    size = window = max(scorer.strip, PIECE // scorer.strip * scorer.strip)
+    strip, steady = scorer.once(_strip)
+    size = window = max(strip, PIECE // strip * strip)
     if owner is not None:
         # A window writes one sum for every owner, so many owners need large windows. In double precision these are
         # limited, as their rows are copied.
@@ -142,7 +147,7 @@ def _products(
             if why is not None:
                 factor[why[piece] > 0] = 0.0
             for j, direction in enumerate(weights):
-                scores[piece, j] = scorer.row_dots(some, direction)
+                scores[piece, j] = _dots(some, direction, strip) if steady else np.vecdot(some, direction)
             words[piece] = some[:, scorer.row_hash.words]
         part = slice(start, start + window)
         values, lengths = (
@@ -155,7 +160,7 @@ def _products(
         if len(edges) < RUNS:  # one collection, or a file that is sorted by collection
             summed: NDArray[Any] = np.zeros((owners, d))
             for first, last in pairwise([0, *edges, len(mine)]):
-                summed[mine[first]] += scorer.weighted_sum(values[first:last], lengths[first:last])
+                summed[mine[first]] += _weighted_sum(values[first:last], lengths[first:last], strip)
         else:
             summed = _by_owner(values, lengths, mine, owners)
         # The first sum may be the only one, and large: it stays in its own precision until another is added.
@@ -165,6 +170,46 @@ def _products(
         else:
             total = summed
     return square, inverse, scores, words, total
+
+
+def _dots(block: NDArray[np.float32], weights: NDArray[np.float32], strip: int) -> NDArray[np.float32]:
+    """Dot product of every row with `weights`, independent of the other rows.
+
+    Removing an item must find the cell that counted it. A product of a whole block with a vector does not promise
+    that: BLAS sums the rows left over from its inner loop in another order. Strips of full length promise it on
+    most machines, and `np.vecdot`, which is slower, on all.
+    """
+    n, d = block.shape
+    whole = n // strip * strip
+    dots: NDArray[np.float32] = np.matmul(block[:whole].reshape(-1, strip, d), weights).reshape(-1)
+    if whole == n:
+        return dots
+    last = np.zeros((strip, d), dtype=np.float32)
+    last[: n - whole] = block[whole:]
+    return np.concatenate([dots, np.matmul(last, weights)[: n - whole]], dtype=np.float32)
+
+
+def _strip(scorer: Scorer) -> tuple[int, bool]:
+    """Rows of a strip, and whether BLAS gives a row the same result in every place of it: measured on random rows."""
+    d = scorer.control.dimension
+    strip = max(8, min(64, STRIP // d // 4 * 4))
+    rng = np.random.default_rng(d)
+    block = rng.standard_normal((strip, d), dtype=np.float32)
+    weights = rng.standard_normal(d, dtype=np.float32)
+    dots = block @ weights
+    same = (np.array_equal(np.roll(block, s, axis=0) @ weights, np.roll(dots, s)) for s in range(1, strip))
+    return strip, strip * d <= STRIP and all(same)
+
+
+def _weighted_sum(block: NDArray[Any], weights: NDArray[Any], strip: int) -> FloatArray:
+    """Sum of rows times their weights: in the rows' own precision within a strip, in double between strips."""
+    n, d = block.shape
+    whole = n // strip * strip
+    strips = weights[:whole].reshape(-1, 1, strip) @ block[:whole].reshape(-1, strip, d)
+    total: FloatArray = strips.sum(axis=(0, 1), dtype=np.float64)
+    if whole < n:
+        total += weights[whole:] @ block[whole:]
+    return total
 
 
 def _cleaned(

@@ -15,7 +15,7 @@ import numpy as np
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray
 from divscore.estimators.mixture import MixtureFit, mixture_fit, mixture_shares
-from divscore.sketch.scorer import PENALTIES, Grid, Scorer, features, fit_calibration, preference
+from divscore.sketch.scorer import AWAY, PENALTIES, PREFERENCE, Grid, Scorer, features, fit_calibration
 from divscore.sketch.sketch import Sketch
 
 
@@ -209,7 +209,7 @@ def separation(scorer: Scorer) -> Separation:
         y = np.where(member, n / (2 * ones), -n / (2 * (n - ones)))
         projected = U.T @ y
         best = np.full(PERMUTATIONS + 1, np.inf)
-        for penalty in PENALTIES:
+        for penalty, away in zip(PENALTIES, AWAY, strict=True):
             shrink = S**2 / (S**2 + penalty)
             loo = y - (y - U @ (shrink[:, None] * projected)) / np.maximum(1 - U**2 @ shrink, 1e-9)[:, None]
             # Variance within the two groups over the squared distance of their means, for every labelling.
@@ -218,7 +218,7 @@ def separation(scorer: Scorer) -> Separation:
             within = ((loo - np.where(member, inside, outside)) ** 2).mean(axis=0)
             gap = np.maximum(inside - outside, 1e-300)
             spread = np.where(inside > outside, np.log(within + 1e-300) - 2 * np.log(gap), np.inf)
-            best = np.minimum(best, spread + preference(float(penalty), n))
+            best = np.minimum(best, spread + PREFERENCE / n * away)
         p_value = float((best <= best[0]).mean()) if np.isfinite(best[0]) else 1.0
         # Pairs of examples that are ranked correctly, ties counting half.
         score = (full[:, g] - full[:, h])[pair]

@@ -58,15 +58,10 @@ class Sketches:
     @property
     def table(self) -> SketchTable:
         """The numbers of all collections."""
-        self._grow()
         scans, self._scans = self._scans, []
         for at, scan in scans:
             self._table.add_items(at, scan)
         return self._table
-
-    def _grow(self) -> None:
-        if len(self.names) > len(self._table):
-            self._table.grow(len(self.names))
 
     def __len__(self) -> int:
         return len(self.names)
@@ -83,6 +78,8 @@ class Sketches:
         at = self.known(names)
         for new in np.flatnonzero(at < 0).tolist():
             at[new] = self.names.setdefault(names[new], len(self.names))
+        if len(self.names) > len(self._table.count):
+            self._table.grow(len(self.names))
         return at
 
     def known(self, names: Iterable[str]) -> Owners:
@@ -97,7 +94,7 @@ class Sketches:
             self.names, self._table, self._scans = other.names, other._table, other._scans
             return
         at, table = self.positions(list(other.names)), self.table
-        table.merge(other._table, at[: len(other._table)])
+        table.merge(other._table, at)
         for there, scan in other._scans:
             table.add_items(at[there], scan)
 
@@ -160,7 +157,7 @@ def sketch_blocks(
         if part_of is None:
             sketches.table.add_items(chunk.at, chunk.scan)
         else:
-            sketches._grow()
+            # The sums are in the table, added up as another process would: the last bit depends on their order.
             sketches._scans.append((chunk.at, replace(chunk.scan, totals=np.empty((0, 0)))))
         sketches._table.add_counts(chunk)
         if progress is not None:

@@ -87,6 +87,7 @@ def scan(
             # Rare, so checked at the end: two comparisons of every piece would cost more.
             block, why = _cleaned(rows, block, square)
             _, inverse, scores, words, totals = _products(rows, block, why, scorer, owner, owners, single)
+        # Lengths are divided out of the products: one number a row, where unit vectors would be a copy of all rows.
         scores *= inverse[:, None]
         scores += scorer.fit.weights[-1].astype(np.float32)
     hashes = scorer.row_hash.mixed(words)
@@ -106,7 +107,8 @@ def scan(
         ones = np.ones(len(below), dtype=np.float32)
         joint = Candidates(mine[below], hashes[below], steps.view(np.uint8), ones)
     chosen = np.flatnonzero(hashes < (limits.sample[0] if owner is None else limits.sample[mine]))
-    if len(chosen) > 4 * ITEMS * owners:  # limits are still at their top
+    if len(chosen) > 4 * ITEMS * owners:
+        # Limits are still at their top. To find the few that can stay is faster than to encode all.
         chosen = chosen[_least(mine[chosen], hashes[chosen], owners)]
     units, step = _encoded(block, inverse, usable[chosen])
     sample = Candidates(mine[chosen], hashes[chosen], units, step)
@@ -121,7 +123,7 @@ def _products(
     owner: Owners | None,
     owners: int,
     single: bool,
-) -> tuple[NDArray[np.float32], ...]:
+) -> tuple[NDArray[Any], ...]:
     """Squared and inverse lengths, dot products with all directions, hashed words, and sums of unit vectors.
 
     Every piece is read from memory once.
@@ -148,6 +150,7 @@ def _products(
                 factor[why[piece] > 0] = 0.0
             for j, direction in enumerate(weights):
                 scores[piece, j] = _dots(some, direction, strip) if steady else np.vecdot(some, direction)
+            # Copied while the piece is in the cache; later each of them would be a read from memory.
             words[piece] = some[:, scorer.row_hash.words]
         part = slice(start, start + window)
         values, lengths = (

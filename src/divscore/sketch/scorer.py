@@ -152,6 +152,7 @@ PENALTIES: FloatArray = 10.0 ** np.arange(-3.0, 2.01, 0.25)
 # and this weak preference for a middling penalty, which fades as 1/n, 0.96, with a tenth less error.
 USUAL_PENALTY = 10.0**-0.25
 PREFERENCE = 5.0
+AWAY: FloatArray = np.log10(PENALTIES / USUAL_PENALTY) ** 2
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,7 @@ def fit_directions(units: FloatArray, labels: NDArray[np.intp], groups: int) -> 
     U, S, Rt = np.linalg.svd(root * phi, full_matrices=False)
     projected = U.T @ (root * y)
     best: tuple[float, Directions] | None = None
-    for penalty in PENALTIES[::-1]:
+    for penalty, away in zip(PENALTIES[::-1], AWAY[::-1], strict=True):
         shrink = S**2 / (S**2 + penalty)
         fitted = U @ (shrink[:, None] * projected) / root
         left = (U**2 @ shrink)[:, None]
@@ -212,17 +213,12 @@ def fit_directions(units: FloatArray, labels: NDArray[np.intp], groups: int) -> 
         )
         aligned = float((means * signs).sum())  # the distance of the means, as the targets see it
         spread = float(np.log(within + 1e-300) - 2 * np.log(aligned)) if aligned > 0 else np.inf
-        spread += preference(float(penalty), len(labels))
+        spread += PREFERENCE / len(labels) * away
         if best is None or spread < best[0]:
             weights = Rt.T @ ((S / (S**2 + penalty))[:, None] * projected)
             best = spread, Directions(weights, loo, float(penalty))
     assert best is not None
     return best[1]
-
-
-def preference(penalty: float, labelled: int) -> float:
-    """What is added to the logarithm of the spread for a penalty far from the usual one."""
-    return float(PREFERENCE / labelled * np.log10(penalty / USUAL_PENALTY) ** 2)
 
 
 def refit_directions(

@@ -146,9 +146,6 @@ class SketchTable:
             room = JOINT_BUDGET // (width + 24)
             self.joint = Sample(width, owners, k=JOINT_ITEMS, least=LEAST_JOINT_ITEMS, room=room)
 
-    def __len__(self) -> int:
-        return len(self.count)
-
     @property
     def nbytes(self) -> int:
         """Bytes of all numbers."""
@@ -171,14 +168,17 @@ class SketchTable:
 
         An older limit is higher, so a thread that reads it a moment too early does no harm.
         """
-        at = np.where((at < 0) | (at >= len(self)), len(self), at)
-        joint = None if self.joint is None else np.append(self.joint.limit, TOP)[at]
-        return Limits(np.append(self.sample.limit, TOP)[at], joint)
+        # The last limit is that of collections without a place: at −1, or not in the table yet.
+        sample, joint = np.append(self.sample.limit, TOP), None
+        if self.joint is not None:
+            joint = np.append(self.joint.limit, TOP)
+            joint = joint[np.minimum(at, len(joint) - 1)]
+        return Limits(sample[np.minimum(at, len(sample) - 1)], joint)
 
     def add_counts(self, chunk: ScannedChunk, sign: int = 1) -> None:
         """Add (or take away) the counts and sums of a scanned chunk."""
         at, part = chunk.at, chunk.scan
-        if sign > 0 and not self.count.any() and np.array_equal(at, np.arange(len(self))):
+        if sign > 0 and not self.count.any() and np.array_equal(at, np.arange(len(self.count))):
             self.total = part.totals  # taken over, perhaps in single precision: it may be large
         else:
             self._add_totals(at, part.totals, sign)
@@ -193,6 +193,7 @@ class SketchTable:
         if part.cells is not None:
             owner, cells, counts = part.owner, part.cells, None
             if len(at) * SIDE <= DENSE:
+                # A few collections have many rows in a cell: counted here, they take no memory while they wait.
                 dense = np.bincount(cells if len(at) == 1 else owner * SIDE + cells)
                 keys = np.flatnonzero(dense)
                 owner, cells = np.divmod(keys, SIDE)
@@ -287,7 +288,7 @@ class Sketch:
         """Mean of the unit vectors."""
         if not self.count:
             raise InputError("the sketch is empty: no item with a usable vector was added")
-        return self.total / self.count
+        return np.asarray(self.table.total[self.at], dtype=np.float64) / self.count
 
     @property
     def similarity_total(self) -> FloatArray:
@@ -370,7 +371,7 @@ class Sketch:
         """Record items that could not be turned into vectors."""
         if kind not in SKIPS:
             raise KeyError(kind)
-        self._own()
+        self._own()  # other sketches must not see the change
         self.table.skipped[0, SKIPS.index(kind)] += count
 
     def copy(self) -> Sketch:
@@ -402,7 +403,7 @@ class Sketch:
 
     def _own(self) -> None:
         """Leave a table that other sketches use."""
-        if len(self.table) > 1:
+        if len(self.table.count) > 1:
             self.table, self.at = self.table.take(np.array([self.at])), 0
 
     def _change(self, rows: NDArray[Any], workers: int, sign: int) -> None:
@@ -495,7 +496,7 @@ def scan_blocks(
             for start in range(0, len(rows), size):
                 part, owner, occurring = slice(start, start + size), None, list(names)
                 if codes is not None:
-                    # Few of a file's names may occur in a chunk: number those.
+                    # A chunk may have few of a file's names: a scan without the others takes less memory.
                     occurs = np.bincount(codes[part]) > 0
                     occurring = [names[at] for at in np.flatnonzero(occurs).tolist()]
                     owner = (np.cumsum(occurs) - 1)[codes[part]] if len(occurring) > 1 else None

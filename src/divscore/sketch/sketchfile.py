@@ -251,7 +251,7 @@ def _columns(names: Sequence[str], part: SketchTable) -> Columns:
     keys, counts = part.cells.table()
     owner, cells = np.divmod(keys, SIDE)
     raw = [name.encode("utf-8", "surrogatepass") for name in names]
-    one, sizes = np.ones(len(part), dtype=np.int64), np.bincount(owner, minlength=len(part))
+    one, sizes = np.ones_like(part.count), np.bincount(owner, minlength=len(names))
     columns: Columns = {
         "name": (np.frombuffer(b"".join(raw), dtype=np.uint8), np.array([len(each) for each in raw])),
         "count": (part.count, one),
@@ -264,7 +264,7 @@ def _columns(names: Sequence[str], part: SketchTable) -> Columns:
     for key, sample in (("sample", part.sample), ("joint", part.joint)):
         if sample is not None:
             items = sample.items()
-            sizes = np.bincount(items["owner"], minlength=len(part))
+            sizes = np.bincount(items["owner"], minlength=len(names))
             columns |= {f"{key}_{name}": (items[name].copy(), sizes) for name in ("hash", "copies")}
             columns[f"{key}_step"] = items["step"].astype(np.float32), sizes
             columns[f"{key}_limit"] = sample.limit, one

@@ -28,7 +28,6 @@ CROSS = " × "
 MAX_GROUPS = 12
 
 
-
 class Memo:
     """An object that keeps what others compute from it, as long as it lives."""
 

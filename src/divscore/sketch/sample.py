@@ -272,15 +272,16 @@ class Sample:
             self._waiting = []
             # A limit may have fallen since the candidates were chosen.
             new = self._only(new, new["hash"] < self.limit[new["owner"]])
-            new = new.take(
-                np.argsort(sort_keys(new["owner"], new["hash"], owners))
-            )  # several times as fast as new[…]
-            self._items = np.concatenate(
-                [self._items, new]
-            )  # one array at a time: each may have 25 megabytes
-            keys = sort_keys(self._items["owner"], self._items["hash"], owners)
-            order = np.argsort(keys, kind="stable")  # merges two sorted parts in linear time
-            keys, self._items = keys[order], self._items.take(order)
+            keys = sort_keys(new["owner"], new["hash"], owners)
+            order = np.argsort(keys)
+            keys, new = keys[order], new.take(order)  # several times as fast as new[…]
+            if len(self._items):
+                # One array at a time: each may have 25 megabytes.
+                new = self._items = np.concatenate([self._items, new])
+                keys = sort_keys(new["owner"], new["hash"], owners)
+                order = np.argsort(keys, kind="stable")  # merges two sorted parts in linear time
+                keys, new = keys[order], new.take(order)
+            self._items = new
             if (keys[1:] == keys[:-1]).any():
                 self._unite()
         if self._lowered:

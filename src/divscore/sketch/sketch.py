@@ -157,8 +157,9 @@ class SketchTable:
         """Make room for more collections."""
         for name in ("count", "total", "similarity", "skipped"):
             array = getattr(self, name)
-            more = np.zeros((owners - len(array), *array.shape[1:]), dtype=array.dtype)
-            setattr(self, name, np.concatenate([array, more]) if len(array) else more)
+            grown = np.zeros((owners, *array.shape[1:]), dtype=np.float64 if name == "total" else array.dtype)
+            grown[: len(array)] = array
+            setattr(self, name, grown)
         self.sample.grow(owners)
         if self.joint is not None:
             self.joint.grow(owners)

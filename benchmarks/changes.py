@@ -28,8 +28,9 @@ from workers import each
 from divscore import ControlSet
 from divscore.audit.audit import audit
 from divscore.audit.change import added_intervals, compare_documents
-from divscore.audit.document import as_text, document, parse_document
+from divscore.audit.document import document, parse_document
 from divscore.estimators.interval import Interval, disparity
+from divscore.text import as_json
 
 ATTRIBUTES = ("gender", "skin tone")
 BOTH = "gender × skin tone"
@@ -140,7 +141,7 @@ def _answer(
     after: Rows,
 ) -> Answer:
     texts = [
-        as_text(document([audit(data.vectors[rows], control, seed=split)], replicates=True))
+        as_json(document([audit(data.vectors[rows], control, seed=split)], replicates=True))
         for rows in (before, after)
     ]
     found = compare_documents(*map(parse_document, texts)).changes[0]

@@ -91,7 +91,7 @@ def _verdicts(data: Portraits, labelled: Rows, sets: dict[str, Rows], seed: int,
         for labels, chosen in ((LABELLED, labelled), (FEW, few)):
             control = portraits.control(data, chosen, attribute)
             for kind, rows in sets.items():
-                result = audit(data.vectors[rows], control, seed=split)
+                result = audit(data.vectors[rows], control, seed=split, show_untrusted=True)
                 truth = data.disparity(attribute, rows)
                 found.append(Verdict.of(kind, attribute, labels, result, truth))
     return found
@@ -108,7 +108,7 @@ def noise_split(split: int, *, path: Path, seed: int) -> list[Verdict]:
     for labels in (LABELLED, FEW):
         names = rng.permutation(np.repeat(["heads", "tails"], labels // 2))
         control = ControlSet(data.vectors[order[:labels]], names, attribute="coin", order=("heads", "tails"))
-        result = audit(data.vectors[rows], control, seed=split)
+        result = audit(data.vectors[rows], control, seed=split, show_untrusted=True)
         found.append(Verdict.of("noise", "coin", labels, result, truth))
     return found
 

@@ -105,7 +105,7 @@ def _ours(
     for labels, control, score in pairs:
         for share, rows in zip(SHARES, sets, strict=True):
             truth = data.disparity(attribute, rows)
-            result = audit(data.vectors[rows], control, seed=split)
+            result = audit(data.vectors[rows], control, seed=split, show_untrusted=True)
             low, high = result.interval.low, result.interval.high
             yield Answer(split, attribute, labels, "likelihood", share, truth, result.disparity, low, high)
             yield Answer(split, attribute, FEW, score, share, truth, result.divscore)
@@ -183,7 +183,7 @@ def _composed(names: NDArray[Any], rest: Rows, control: ControlSet, rng: np.rand
 def _shares(
     data: Portraits, rows: Rows, names: NDArray[Any], control: ControlSet, seed: int
 ) -> tuple[list[float], list[bool], list[float]]:
-    result = audit(data.vectors[rows], control, seed=seed)
+    result = audit(data.vectors[rows], control, seed=seed, show_untrusted=True)
     truth = {group: float((names[rows] == group).mean()) for group in control.groups}
     even = 1 / len(control.groups)
     value = {g: result.shares[g] if math.isfinite(result.shares[g]) else even for g in control.groups}

@@ -97,7 +97,7 @@ def split_answers(split: int, *, path: Path, seed: int) -> list[Answer]:
         control = data.control(order[:labels])
         for share, rows in zip(SHARES, sets, strict=True):
             truth = float(2 * data.first[rows].mean() - 1)
-            result = audit(data.vectors[rows], control, seed=split)
+            result = audit(data.vectors[rows], control, seed=split, show_untrusted=True)
             asked = (split, "dialect", labels)
             limits = result.interval.low, result.interval.high
             found.append(Answer(*asked, METHODS[0], share, truth, result.disparity, *limits))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 JOINER = chr(0x200D)  # joins the parts of an emoji
 LONGEST = 48
@@ -213,3 +215,15 @@ def finite(value: float) -> float | None:
     (0.5, None)
     """
     return float(value) if math.isfinite(value) else None
+
+
+# Raw line breaks stand between values only, never inside a JSON string.
+NUMBERS = re.compile(r"\[\n\s+(?:-?\d[\d.e+-]*|null)(?:,\n\s+(?:-?\d[\d.e+-]*|null))*\n\s+\]")
+
+
+def as_json(content: dict[str, Any]) -> str:
+    """JSON with an indent, lists of numbers on one line."""
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    return NUMBERS.sub(
+        lambda match: re.sub(r"\s*\n\s*", " ", match[0]).replace("[ ", "[").replace(" ]", "]"), text
+    )

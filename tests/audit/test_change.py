@@ -19,16 +19,17 @@ from scipy import stats
 from divscore import ControlSet
 from divscore.audit.audit import audit
 from divscore.audit.change import Change, added_intervals, change_between, compare_documents, paired_intervals
-from divscore.audit.document import AuditDocument, Entry, as_text, document, parse_document
+from divscore.audit.document import AuditDocument, Entry, document, parse_document
 from divscore.errors import MismatchError
 from divscore.estimators.interval import Refits
 from divscore.report.changes import change_document, change_headline, change_table
+from divscore.text import as_json
 
 GROUPS = ("a", "b")
 
 
 def stored(rows: Any, control: ControlSet, name: str = "x", **options: Any) -> AuditDocument:
-    text = as_text(document([audit(rows, control, name=name, **options)], replicates=True))
+    text = as_json(document([audit(rows, control, name=name, **options)], replicates=True))
     return parse_document(text)
 
 
@@ -259,7 +260,7 @@ def test_gates(before: Any, after: Any, limit: float, gate: str) -> None:
 @pytest.fixture(scope="module")
 def plain() -> dict[str, Any]:
     result = audit(draw_groups(1, (60, 30))[0], labelled(), name="x")
-    found: dict[str, Any] = json.loads(as_text(document([result], replicates=True)))
+    found: dict[str, Any] = json.loads(as_json(document([result], replicates=True)))
     return found
 
 

@@ -18,10 +18,11 @@ from documents import changed
 
 from divscore import ControlSet, Sketch
 from divscore.audit.audit import ESTIMATORS, audit
-from divscore.audit.document import as_text, document, parse_document, read_document
+from divscore.audit.document import document, parse_document, read_document
 from divscore.cli import main
 from divscore.errors import FileError
 from divscore.sketch.missing import Missing, MissingPart
+from divscore.text import as_json
 
 jsonschema = pytest.importorskip("jsonschema", reason="pip install jsonschema")
 
@@ -186,7 +187,7 @@ def plain() -> dict[str, Any]:
     vectors, names = draw_groups(0, (30, 30), gap=1.5)
     control = ControlSet(vectors, names, attribute="letter")
     result = audit(draw_groups(1, (60, 30))[0], control, name="x")
-    found: dict[str, Any] = json.loads(as_text(document([result], replicates=True)))
+    found: dict[str, Any] = json.loads(as_json(document([result], replicates=True)))
     return found
 
 

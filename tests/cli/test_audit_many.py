@@ -86,9 +86,12 @@ def test_a_gate_names_a_few_and_counts_many(whole: Whole, posts: None, limit: fl
     for told in many:
         first = ", ".join(names[told][:12])
         expected.append(f"{first} and {len(names[told]) - 12} more: {told} the limit of ±{limit:g}")
-    if many:
-        beyond, unclear = (len(names[told]) for told in TOLD)
-        expected.append(f"{beyond} of 60 collections are outside ±{limit:g}; {unclear} are inconclusive")
+    beyond, unclear = (len(names[told]) for told in TOLD)
+    parts = [
+        f"{number} {word}" for number, word in ((beyond, "outside"), (unclear, "inconclusive")) if number
+    ]
+    within = f"{60 - beyond - unclear} of 60 within the limit of ±{limit:g}"
+    expected.append(f"gate: {'fail' if beyond else 'inconclusive'} ({'; '.join([within, *parts])})")
     done = CliRunner().invoke(main, [*AUDIT, "--max-disparity", str(limit)])
     assert done.exit_code == (1 if names["outside"] else 3)
     assert done.stderr.splitlines()[-len(expected) :] == expected

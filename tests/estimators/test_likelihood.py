@@ -68,20 +68,20 @@ def test_the_papers_protocol(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("gap", [1.2, 2.5])
-@pytest.mark.parametrize("target", ["collection", "population"])
-def test_coverage_on_normal_groups(gap: float, target: str) -> None:
+@pytest.mark.parametrize("population", [False, True])
+def test_coverage_on_normal_groups(gap: float, population: bool) -> None:
     reps, covered, widths = 24, 0, []
     for rep in range(reps):
         vectors, names = draw_groups(2 * rep, [30, 30], d=10, gap=gap)
         share = np.random.default_rng(rep).uniform()
         # The population's own share, or this very collection's.
         n = np.random.default_rng(rep + 500).binomial(500, share)
-        truth = 2 * share - 1 if target == "population" else 2 * n / 500 - 1
+        truth = 2 * share - 1 if population else 2 * n / 500 - 1
         sketch = sketch_of(
             draw_groups(2 * rep + 1, [n, 500 - n], d=10, gap=gap)[0],
             ControlSet(vectors, names, attribute="letter"),
         )
-        interval = likelihood(sketch, target=target).interval
+        interval = likelihood(sketch, population=population).interval
         covered += truth in interval
         widths.append(interval.width)
     assert covered >= fewest(reps, 0.95)
@@ -121,7 +121,7 @@ def test_random_labels_claim_nothing(labels: int, d: int) -> None:
 
 def test_the_population_is_less_certain(control: ControlSet, collection: FloatArray) -> None:
     here = audit(collection, control)
-    everywhere = audit(collection, control, target="population")
+    everywhere = audit(collection, control, population=True)
     assert everywhere.disparity == here.disparity
     assert everywhere.interval.width > here.interval.width
     # At least the binomial part, 2 · 1.96 · 2 √(p (1 − p) / N); a bootstrap of 100 is good to a fifth.

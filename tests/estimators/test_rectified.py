@@ -44,7 +44,7 @@ def test_rectified_corrects_a_control_set_of_another_domain(control: ControlSet)
     # A shift along the direction itself makes nearly everything look like "a"; the truth is d = −0.5.
     rows, names = draw_groups(1, [500, 1500], gap=2.5)
     rows = rows + 3.0 * (np.eye(8)[0] - np.eye(8)[1])
-    misled = audit(rows, control)
+    misled = audit(rows, control, show_untrusted=True)
     assert -0.5 not in misled.interval
     assert misled.disparity > 0.5
     assert misled.trust == "poor"

@@ -18,7 +18,7 @@ from plainshell import numbers
 from divscore import ControlSet, Sketch
 from divscore.audit.audit import audit
 from divscore.audit.change import IDENTICAL, compare_documents
-from divscore.audit.document import as_text, document, parse_document
+from divscore.audit.document import document, parse_document
 from divscore.control.similarity import Similarity
 from divscore.errors import InputError, MismatchError
 from divscore.jobs import auditing, sketching
@@ -29,6 +29,7 @@ from divscore.sketch import sketch as sketch_module
 from divscore.sketch.many import sketch_blocks
 from divscore.sketch.scorer import scorer_for
 from divscore.sources import arrow, open_table
+from divscore.text import as_json
 
 D = 12
 
@@ -165,7 +166,7 @@ def test_a_similarity_that_cannot_be_sent_is_refused(control: ControlSet) -> Non
 
 def documented(control: ControlSet, sketches: dict[str, Sketch]) -> Any:
     audits = [audit(sketch, control, name=name) for name, sketch in sketches.items()]
-    return parse_document(as_text(document(audits, replicates=True)))
+    return parse_document(as_json(document(audits, replicates=True)))
 
 
 def test_unchanged_collections_are_recognised_though_others_changed(control: ControlSet) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from divscore.audit.target import judge
 from divscore.estimators.interval import Interval
 from divscore.report.listing import (
     listing,
@@ -13,7 +14,6 @@ from divscore.report.listing import (
     table,
     tooltip,
     uninformative,
-    verdict,
 )
 from divscore.report.summary import lead
 from divscore.sketch.missing import Missing, MissingPart
@@ -36,11 +36,11 @@ def test_verdicts(audits):
     wide = replace(audits[0], interval=Interval(0.1, 0.6, 0.95, ""))
     within = replace(audits[1], interval=Interval(-0.2, 0.2, 0.95, ""))
     unknown = "inconclusive"
-    assert [verdict(a, 0.2) for a in (*audits, wide)] == ["no", unknown, "no", unknown, unknown]
-    assert verdict(within, 0.2) == "yes"
+    assert [judge(a, 0.2).word for a in (*audits, wide)] == ["fail", unknown, "fail", unknown, unknown]
+    assert judge(within, 0.2).word == "pass"
     missing = Missing.of([MissingPart("a.npy", "damaged")])
-    assert verdict(replace(within, missing=missing), 0.2) == unknown
-    assert verdict(replace(audits[0], missing=missing), 0.2) == "no"
+    assert judge(replace(within, missing=missing), 0.2).word == unknown
+    assert judge(replace(audits[0], missing=missing), 0.2).word == "fail"
     assert [line.cells[-2] for line in listing([within], 0.2).lines] == ["yes"]
 
 

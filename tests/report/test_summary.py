@@ -20,7 +20,7 @@ FULL = r"0\.00 to 1\.00"
 
 def test_several_collections_are_counted_by_their_intervals(audits, three):
     assert headline(audits) == (
-        "Of 4 collections, 1 has more a than b, 1 has more b than a, 1 may be even and 1 is inconclusive."
+        "Of 4 collections, 1 has fewer a than b, 1 has more a than b, 1 may be even and 1 is inconclusive."
     )
     assert re.match(
         r"The share of a ranges from 2\d% in place 2 \(.*\) to 7\d% in place 0 .*; an even split is 50%\. 1,212 items",
@@ -151,7 +151,9 @@ def test_a_long_table_of_three_groups_shows_the_most_uneven(three):
     found = overview([*spread(three, 60), *poor])
     assert [each.disparity for each in found.shown] == [at / 60 for at in range(59, 35, -1)]
     assert found.table == table(found.shown)
-    assert found.headline == "Of 63 collections, 60 are uneven and 3 are inconclusive."
+    assert (
+        found.headline == "Of 63 collections, c are fewest in 30, a are fewest in 30 and 3 are inconclusive."
+    )
     assert found.notes[0].startswith("39 of 63 collections are not in this table.")
     assert found.notes[1].startswith("Trust: ")
     assert found.notes[1].endswith(" 3 poor.")

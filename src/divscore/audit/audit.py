@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from os import PathLike
 from typing import Any, overload
 from warnings import warn
@@ -13,7 +14,17 @@ import numpy as np
 
 from divscore.audit.audits import Audits
 from divscore.audit.result import Audit, marginals
-from divscore.audit.trust import about_skipped, control_facts, diagnose, trust_of, warnings_for
+from divscore.audit.target import Target
+from divscore.audit.trust import (
+    Copies,
+    about_skipped,
+    control_facts,
+    diagnose,
+    hardest_pair,
+    labelled_inside,
+    trust_of,
+    warnings_for,
+)
 from divscore.control.controlset import ControlSet, LabelledSample
 from divscore.control.similarity import as_matrix, usable_rows
 from divscore.errors import DivscoreError, InputError, MismatchError
@@ -49,7 +60,10 @@ def audit(
     seed: int = ...,
     sample: Any = ...,
     name: str | None = ...,
-    target: str = ...,
+    target: Mapping[str, float] | Target | None = ...,
+    target_source: str = ...,
+    population: bool = ...,
+    show_untrusted: bool = ...,
     workers: int = ...,
     **options: Any,
 ) -> Audit: ...
@@ -62,6 +76,10 @@ def audit(
     estimator: str = ...,
     confidence: float = ...,
     seed: int = ...,
+    target: Mapping[str, float] | Target | None = ...,
+    target_source: str = ...,
+    population: bool = ...,
+    show_untrusted: bool = ...,
     workers: int = ...,
     **options: Any,
 ) -> Audits: ...
@@ -75,7 +93,10 @@ def audit(
     seed: int = 0,
     sample: Any = None,
     name: str | None = None,
-    target: str = "collection",
+    target: Mapping[str, float] | Target | None = None,
+    target_source: str = "",
+    population: bool = False,
+    show_untrusted: bool = False,
     workers: int = 1,
     **options: Any,
 ) -> Audit | Audits:
@@ -98,8 +119,14 @@ def audit(
         Level of the interval.
     sample : LabelledSample, (vectors, groups) or path, optional
         Items drawn at random from the collection and labelled by a person.
-    target : "collection" or "population"
-        What the interval is about: exactly these items, or the source they were drawn from.
+    target : mapping of group to share, optional
+        The shares that the collection is held to, such as ``{"female": 0.27}``; equal shares by default.
+    target_source : str
+        Where the target comes from, for reports.
+    population : bool
+        Make the interval one about the source that the items were drawn from, not about exactly these items.
+    show_untrusted : bool
+        Keep the numbers of a result whose trust is "poor"; by default it has none.
     workers : int
         Number of parallel workers; the result does not depend on it.
     **options :
@@ -130,6 +157,9 @@ def audit(
         "confidence": confidence,
         "seed": seed,
         "target": target,
+        "target_source": target_source,
+        "population": population,
+        "show_untrusted": show_untrusted,
         "sample": sample,
         "workers": workers,
     }
@@ -173,7 +203,10 @@ def audit_vectors(
     seed: int = 0,
     sample: LabelledSample | tuple[Any, Iterable[str]] | None = None,
     name: str = "collection",
-    target: str = "collection",
+    target: Mapping[str, float] | Target | None = None,
+    target_source: str = "",
+    population: bool = False,
+    show_untrusted: bool = False,
     workers: int = 1,
 ) -> Audit:
     """Audit vectors or a sketch in memory; the parameters are those of `audit`."""
@@ -181,8 +214,10 @@ def audit_vectors(
         raise InputError(f"unknown estimator '{estimator}'; choose one of {', '.join(ESTIMATORS)}")
     if not 0.5 <= confidence < 1:
         raise InputError(f"confidence {confidence} must be at least 0.5 and below 1, for example 0.95")
-    if target not in ("collection", "population"):
-        raise InputError(f"unknown target '{target}'; choose 'collection' or 'population'")
+    if target is not None and not isinstance(target, Target):
+        if not isinstance(target, Mapping):
+            raise InputError('target takes shares by group, such as {"female": 0.27}')
+        target = Target.of(target, control.groups, target_source)
     if isinstance(sample, tuple):
         sample = LabelledSample.of(*sample, control)
     # Labels of the collection itself need no assumption about the control set, and no warning about it.
@@ -225,7 +260,7 @@ def audit_vectors(
     if sketch.individual and not direct:
         estimate = cannot_tell(k, confidence)
     elif estimator == "likelihood":
-        estimate = likelihood(sketch, confidence=confidence, target=target)
+        estimate = likelihood(sketch, confidence=confidence, population=population)
     elif estimator == "divscore":
         estimate = divscore(sketch, facts.reference, facts.separability)
     elif estimator == "self-training":
@@ -238,7 +273,7 @@ def audit_vectors(
     else:
         assert sample is not None
         estimate = rectified(sketch, sample, confidence=confidence)
-    diagnostics = diagnose(sketch, estimate.disparity)
+    diagnostics, copies = diagnose(sketch, estimate.disparity), Copies.of(sketch)
     skipped_warning = about_skipped(sketch, diagnostics, estimate.interval.width / 2)
     noisy = facts.reference.noisy if estimator == "divscore" else ()
     if direct:
@@ -246,10 +281,10 @@ def audit_vectors(
         warnings = skipped_warning
     else:
         known = math.isfinite(estimate.disparity) and not any(noisy)
-        trust = trust_of(sketch, diagnostics) if known else "poor"
+        trust = trust_of(sketch, diagnostics, copies) if known else "poor"
         if trust == "good" and skipped_warning:
             trust = "caution"
-        warnings = warnings_for(sketch, diagnostics, skipped_warning)
+        warnings = warnings_for(sketch, diagnostics, copies, skipped_warning)
     if any(noisy):
         names = [printable(name) for name, bad in zip(control.groups, noisy, strict=True) if bad]
         warnings.append(
@@ -274,6 +309,18 @@ def audit_vectors(
         warnings.append(
             f"{len(sample)} labelled items for a collection of {sketch.count}: is it the same collection?"
         )
+    inside = labelled_inside(sketch)
+    if inside and not direct:
+        warnings.append(
+            f"{inside:,} of the {len(control):,} labelled examples are also in the collection. The fit knows their "
+            "groups, so the interval is a little too narrow; remove them from the collection"
+        )
+    score = math.nan if sketch.individual else score_sketch(sketch, facts.reference).score
+    if trust == "poor" and not show_untrusted:
+        # Numbers that nobody can trust are not only useless: repeated audits could reveal a person's group.
+        estimate, score = cannot_tell(k, confidence), math.nan
+        reach = 2.0 * sum(sketch.skipped.values())  # the shift that was computed tells the disparity
+        diagnostics = replace(diagnostics, skipped_shift=reach / (sketch.count + reach / 2))
     return Audit(
         name=str(name),
         control=control,
@@ -286,10 +333,17 @@ def audit_vectors(
         share_intervals=dict(zip(control.groups, estimate.share_intervals, strict=True)),
         disparity=estimate.disparity,
         interval=estimate.interval,
-        divscore=math.nan if sketch.individual else score_sketch(sketch, facts.reference).score,
+        divscore=score,
         trust=trust,
         diagnostics=diagnostics,
         warnings=tuple(warnings),
+        target=target,
+        from_target=target.distance(estimate, confidence)
+        if target is not None and math.isfinite(estimate.disparity)
+        else None,
+        copies=copies,
+        labelled_inside=inside,
+        hardest_pair=hardest_pair(sketch),
         marginals=marginals(control, estimate, confidence),
         refits=estimate.refits,
     )

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, overload
 
 from divscore.audit.document import document
-from divscore.audit.result import Audit
+from divscore.audit.result import Audit, headline
+from divscore.audit.target import Gate
 from divscore.control.controlset import ControlSet
 from divscore.errors import InputError, MissingExtraError
 from divscore.sketch.missing import Missing
+from divscore.text import as_json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,12 +68,30 @@ class Audits(Sequence[Audit]):
 
     @property
     def worst(self) -> Audit:
-        """The collection that is most certainly uneven: its interval is farthest from an even split."""
-        return max(self._some(), key=lambda each: max(each.interval.low, -each.interval.high))
+        """The collection whose interval is farthest from an even split, or from the target."""
+        return max(
+            self._some(), key=lambda each: max(each.distance_interval.low, -each.distance_interval.high)
+        )
 
-    def to_dict(self, *, replicates: bool = False) -> dict[str, Any]:
-        """Return the JSON document `divscore.audit/1`; with `replicates`, `divscore diff` gives narrower intervals."""
-        return document(self._some(), replicates=replicates, missing=self.missing)
+    @property
+    def headline(self) -> str:
+        """The result in one sentence."""
+        return headline(self._some())
+
+    def gate(self, limit: float) -> Gate:
+        """Compare every collection with the largest acceptable disparity, or distance from the target."""
+        return Gate.of(self._some(), limit, self.missing.count)
+
+    def to_dict(self, *, replicates: bool = False, limit: float | None = None) -> dict[str, Any]:
+        """Return the JSON document `divscore.audit/1`.
+
+        With `replicates`, `divscore diff` gives narrower intervals; with a `limit`, it has the verdicts of a gate.
+        """
+        return document(self._some(), replicates=replicates, missing=self.missing, limit=limit)
+
+    def to_json(self, *, replicates: bool = False, limit: float | None = None) -> str:
+        """Return `to_dict` as JSON text."""
+        return as_json(self.to_dict(replicates=replicates, limit=limit))
 
     def to_frame(self) -> DataFrame:
         """One row for each collection, indexed by name; needs pandas."""
@@ -84,6 +104,7 @@ class Audits(Sequence[Audit]):
                 "count": audit.count,
                 **{f"share {name}": share for name, share in audit.shares.items()},
                 "disparity": audit.disparity,
+                **({} if audit.target is None else {"distance": audit.distance}),
                 "low": audit.interval.low,
                 "high": audit.interval.high,
                 "divscore": audit.divscore,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import Counter
@@ -13,7 +12,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from msgspec import Meta, Struct, field
 
-from divscore.audit.result import Audit
+from divscore.audit.result import Audit, headline
+from divscore.audit.target import Gate
 from divscore.audit.trust import control_facts
 from divscore.errors import FileError
 from divscore.estimators.interval import Interval, Refits
@@ -24,24 +24,36 @@ from divscore.text import printable
 FAMILY, NEWEST = "divscore.audit", 1
 SCHEMA = f"{FAMILY}/{NEWEST}"
 WRITE_AGAIN = "write it again with 'divscore audit … --json FILE'"
-# Raw line breaks stand between values only, never inside a JSON string.
-NUMBERS = re.compile(r"\[\n\s+(?:-?\d[\d.e+-]*|null)(?:,\n\s+(?:-?\d[\d.e+-]*|null))*\n\s+\]")
 
 
 def document(
-    audits: Sequence[Audit], *, replicates: bool = False, missing: Missing | None = None
+    audits: Sequence[Audit],
+    *,
+    replicates: bool = False,
+    missing: Missing | None = None,
+    limit: float | None = None,
 ) -> dict[str, Any]:
     """Make one document of audits with the same control set and options.
 
     With `replicates` (about 1.6 KB a collection) `divscore diff` can pair it with a later audit. `missing` lists the
     parts of the source that could not be read, including those of collections without an audit; by default those
-    that the audits list.
+    that the audits list. With a `limit` the document has the verdict of a gate, in all and for each collection.
     """
     from divscore import __version__
 
     first = audits[0]
     control = first.control
     facts = control_facts(control)
+    absent = missing_from(audits, missing)
+    gate = None if limit is None else Gate.of(audits, limit, absent.count)
+    collections = []
+    for audit in audits:
+        # A sketch has its own seed; replicates of another seed than the document's could not be paired.
+        entry = audit.to_dict(replicates=replicates and audit.seed == first.seed)
+        if gate is not None:
+            verdict = gate.verdicts[audit.name]
+            entry["gate"] = {"verdict": verdict.word, "reason": verdict.reason}
+        collections.append(entry)
     return {
         "schema": SCHEMA,
         "version": __version__,
@@ -62,26 +74,17 @@ def document(
             "left_out": control.skipped,
             "noisy_groups": list(first.noisy_groups),
         },
-        "missing": missing_from(audits, missing).to_dict(),
-        "collections": [
-            # A sketch has its own seed; replicates of another seed than the document's could not be paired.
-            audit.to_dict(replicates=replicates and audit.seed == first.seed)
-            for audit in audits
-        ],
+        "target": None if first.target is None else first.target.to_dict(),
+        "headline": headline(audits),
+        "gate": None if gate is None else gate.to_dict(),
+        "missing": absent.to_dict(),
+        "collections": collections,
     }
 
 
 def missing_from(audits: Sequence[Audit], missing: Missing | None) -> Missing:
     """The missing parts of the source: as known to the caller, or else those that the audits list."""
     return Missing.union(audit.missing for audit in audits) if missing is None else missing
-
-
-def as_text(content: dict[str, Any]) -> str:
-    """JSON with an indent, lists of numbers on one line."""
-    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
-    return NUMBERS.sub(
-        lambda match: re.sub(r"\s*\n\s*", " ", match[0]).replace("[ ", "[").replace(" ]", "]"), text
-    )
 
 
 LARGEST = 1e6  # DivScore is not clipped, but no sensible value is larger

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from divscore.audit.trust import Diagnostics, control_facts
+from divscore.audit.target import Target
+from divscore.audit.trust import Copies, Diagnostics, control_facts
 from divscore.control.controlset import CROSS, ControlSet
 from divscore.estimators.interval import Estimate, Interval, Refits
 from divscore.estimators.likelihood import summarise
 from divscore.sketch.missing import Missing
-from divscore.text import count, finite, percent, percent_ends, printable
+from divscore.text import as_json, count, finite, joined, percent, percent_ends, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,10 +45,14 @@ class Marginal:
 class Audit:
     """The result of auditing one collection with one control set.
 
-    `disparity` is share(first group) − share(second) for two groups, largest share − smallest for more; NaN
-    if the groups cannot be separated. `divscore` is the paper's Algorithm 1 on the representatives, for
-    comparison, whichever estimator was used. `noun` is what the items are: items, pictures, texts.
-    `missing` are the parts of the source that could not be read and that belong, or may belong, to the collection.
+    `disparity` is share(first group) − share(second) for two groups, largest share − smallest for more. `divscore` is
+    the paper's Algorithm 1 on the representatives, for comparison, whichever estimator was used. If trust is "poor",
+    there are no numbers: shares, disparity and DivScore are NaN, intervals are the whole range.
+    `from_target` is how far the shares are from the `target`, with its interval. `copies` are items with
+    exactly the same vector, `labelled_inside` is the number of labelled examples that are also in the collection.
+    `hardest_pair` are the two groups that are hardest to distinguish.
+    `noun` is what the items are: items, pictures, texts. `missing` are the parts of the source that could not be read
+    and that belong, or may belong, to the collection.
     """
 
     name: str
@@ -63,10 +70,25 @@ class Audit:
     trust: str
     diagnostics: Diagnostics
     warnings: tuple[str, ...]
+    target: Target | None = None
+    from_target: tuple[float, Interval] | None = None
+    copies: Copies = field(default_factory=Copies)
+    labelled_inside: int = 0
+    hardest_pair: tuple[str, str] = ("", "")
     marginals: tuple[Marginal, ...] = ()
     noun: str = "items"
     missing: Missing = field(default_factory=Missing)
     refits: Refits | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def distance(self) -> float:
+        """How far the shares are from the target; without one, the disparity."""
+        return self.disparity if self.from_target is None else self.from_target[0]
+
+    @property
+    def distance_interval(self) -> Interval:
+        """The interval of the distance."""
+        return self.interval if self.from_target is None else self.from_target[1]
 
     @property
     def most(self) -> str:
@@ -77,6 +99,12 @@ class Audit:
     def least(self) -> str:
         """The group with the smallest share."""
         return min(self.shares, key=lambda name: self.shares[name])
+
+    @property
+    def scarcest(self) -> str:
+        """The group with the smallest share, or farthest below its target."""
+        wanted = {} if self.target is None else self.target.shares
+        return min(self.shares, key=lambda name: self.shares[name] - wanted.get(name, 0.0))
 
     @property
     def has_shares(self) -> bool:
@@ -99,10 +127,15 @@ class Audit:
                 f"The DivScore of the largest and the smallest group among {these} differs by {self.disparity:.2f}; it "
                 "gives no shares."
             )
-        first = self.control.groups[0] if len(self.shares) == 2 else self.most
+        first = self.control.groups[0] if len(self.shares) == 2 else self.scarcest
         low, high = percent_ends(self.share_intervals[first].low, self.share_intervals[first].high)
         are = "are" if self.noun == "items" else "belong to the group"
-        rest = f"of {these} {are} {printable(first)} (an even split is {1 / len(self.shares):.0%})."
+        if self.target is None:
+            wanted = f"an even split is {1 / len(self.shares):.0%}"
+        else:
+            source = f", {printable(self.target.source)}" if self.target.source else ""
+            wanted = f"the target is {percent(self.target.shares[first])}{source}"
+        rest = f"of {these} {are} {printable(first)} ({wanted})."
         if self.interval.is_none:
             return f"About {percent(self.shares[first])} {rest} The method gives no interval."
         return f"Between {low} and {high} {rest}"
@@ -130,6 +163,10 @@ class Audit:
 
         return fragment([self])
 
+    def to_json(self) -> str:
+        """Return `to_dict` as JSON text."""
+        return as_json(self.to_dict())
+
     def to_dict(self, *, replicates: bool = False) -> dict[str, Any]:
         """Return the entry of one collection in the JSON document `divscore.audit/1`.
 
@@ -148,9 +185,16 @@ class Audit:
             "interval_method": self.interval.method,
             "divscore": finite(self.divscore),
             "trust": self.trust,
+            "headline": self.headline,
             "diagnostics": self.diagnostics.to_dict(),
+            "hardest_pair": list(self.hardest_pair),
+            "copies": asdict(self.copies),
+            "labelled_inside": self.labelled_inside,
             "warnings": list(self.warnings),
         }
+        if self.target is not None:
+            entry["distance"] = finite(self.distance)
+            entry["distance_interval"] = [self.distance_interval.low, self.distance_interval.high]
         if len(self.shares) > 2 and self.has_shares:
             entry["most"], entry["least"] = self.most, self.least
         if self.marginals:
@@ -164,6 +208,49 @@ class Audit:
                 if values is not None
             }
         return entry
+
+
+def headline(audits: Sequence[Audit]) -> str:
+    """The result of several collections in one sentence: who is scarce, and where."""
+    if len(audits) == 1:
+        return audits[0].headline
+    first, known = audits[0], [audit for audit in audits if audit.conclusive]
+    total = f"{len(audits):,} collections"
+    if not known:
+        return f"Cannot tell how {printable(first.control.attribute)} is distributed in any of {total}."
+    unclear = len(audits) - len(known)
+    if any(audit.interval.is_none for audit in known):
+        return f"{len(known):,} of {total} have an estimate, by a method without intervals."
+    more = sum(audit.distance_interval.low > 0 for audit in known)
+    less = sum(audit.distance_interval.high < 0 for audit in known)
+    group = first.control.groups[0]
+    if len(first.shares) == 2:
+        other = printable(first.control.groups[1])
+        if first.target is not None:
+            other = f"the target of {percent(first.target.shares[group])}"
+        parts = [
+            (less, f"fewer {printable(group)} than {other}"),
+            (more, f"more {printable(group)} than {other}"),
+        ]
+        said = [f"{number:,} {'has' if number == 1 else 'have'} {what}" for number, what in parts if number]
+        even = len(known) - more - less
+        if even:
+            said.append(f"{even:,} may be {'even' if first.target is None else 'on target'}")
+    else:
+        scarce = Counter(
+            audit.scarcest for audit in known if audit.has_shares and audit.distance_interval.low > 0
+        )
+        where = "fewest" if first.target is None else "farthest below the target"
+        if len(scarce) == 1 and scarce.total() == len(audits) and len(audits) > 1:
+            all_ = "both" if len(audits) == 2 else f"all {len(audits):,}"
+            return f"{printable(next(iter(scarce)))} are {where} in {all_} collections."
+        said = [f"{printable(name)} are {where} in {number:,}" for name, number in scarce.most_common()]
+        even = len(known) - scarce.total()
+        if even:
+            said.append(f"{even:,} may be {'even' if first.target is None else 'on target'}")
+    if unclear:
+        said.append(f"{unclear:,} {'is' if unclear == 1 else 'are'} inconclusive")
+    return f"Of {total}, {joined(said)}."
 
 
 def marginals(control: ControlSet, estimate: Estimate, confidence: float) -> tuple[Marginal, ...]:

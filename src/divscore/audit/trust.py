@@ -26,6 +26,9 @@ MISFIT = 1.6  # a larger misfit of the scores came with real errors; harmless sh
 FEW_ITEMS = 20
 FEW_LABELS = 10
 UNEVEN_P = 0.05
+# Copies of one item that matter: judgement, not measured. A result about a set that is a fifth one item is nearly a
+# result about that item.
+FEW_COPIES, FREQUENT, DOMINANT = 5, 0.1, 0.2
 # How the warnings start that come from tests at the level ALARM.
 DIFFERS = "these items look different from your labelled examples"
 NO_MIXTURE = "cannot tell: the scores of these items do not look like any mixture"
@@ -62,6 +65,58 @@ class Diagnostics:
     def to_dict(self) -> dict[str, float | None]:
         """Plain numbers; infinite and unknown ones are None."""
         return {name: finite(value) for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Items that share their vector with another: how many, and how often the most frequent one occurs.
+
+    Where a collection is larger than the sample of its sketch, both are `estimated` from the sample.
+    """
+
+    items: int = 0
+    largest: int = 0
+    estimated: bool = False
+
+    @classmethod
+    def of(cls, sketch: Sketch) -> Copies:
+        """Count the copies in a sketch."""
+        copies = sketch.sample.copies
+        repeated, total = int(copies[copies > 1].sum()), int(copies.sum())
+        if not repeated:
+            return cls(estimated=not sketch.sample.complete)
+        largest = int(copies.max())
+        if sketch.sample.complete:
+            return cls(repeated, largest)
+        return cls(round(sketch.count * repeated / total), largest, estimated=True)
+
+    def sentence(self, count: int) -> str:
+        """What a person should know about them, if anything."""
+        if not self.items:
+            return ""
+        about = "about " if self.estimated else ""
+        if self.items == self.largest:
+            return f"{about}{self.items:,} of {count:,} items are copies of one"
+        most = "at least " if self.estimated else ""
+        return (
+            f"{about}{self.items:,} of {count:,} items are copies of another item; the most frequent one occurs "
+            f"{most}{self.largest:,} times"
+        )
+
+
+def hardest_pair(sketch: Sketch) -> tuple[str, str]:
+    """The two groups that are hardest to distinguish."""
+    first, second = sketch.scorer.once(separation).pair
+    return sketch.control.groups[first], sketch.control.groups[second]
+
+
+def labelled_inside(sketch: Sketch) -> int:
+    """How many labelled examples are also in the collection, by their vectors; estimated for a large collection."""
+    row_hash, sample = sketch.scorer.row_hash, sketch.sample
+    hashes = row_hash.mixed(row_hash.words(np.asarray(sketch.control.vectors, dtype=np.float32)))
+    known = hashes[hashes < np.uint64(sample.limit)] if not sample.complete else hashes
+    inside = int(np.isin(known, sample.hash).sum())
+    return inside if sample.complete or not inside else round(inside / len(known) * len(hashes))
 
 
 def control_facts(control: ControlSet) -> ControlFacts:
@@ -155,22 +210,26 @@ def diagnose(sketch: Sketch, value: float) -> Diagnostics:
     )
 
 
-def trust_of(sketch: Sketch, checks: Diagnostics) -> str:
+def trust_of(sketch: Sketch, checks: Diagnostics, copies: Copies) -> str:
     """One word: good, caution or poor."""
     sampled = not (sketch.few_distinct or sketch.thinned or sketch.individual)
-    if not (separable(sketch.scorer) and sampled) or checks.misfit or sketch.count < FEW_ITEMS:
+    often = copies.largest / sketch.count if copies.largest >= FEW_COPIES else 0.0
+    enough = sketch.count >= FEW_ITEMS and often < DOMINANT
+    if not (separable(sketch.scorer) and sampled and enough) or checks.misfit:
         return "poor"
-    return "caution" if min(checks.relevance_p, checks.score_fit_p) < ALARM else "good"
+    return "caution" if min(checks.relevance_p, checks.score_fit_p) < ALARM or often >= FREQUENT else "good"
 
 
-def warnings_for(sketch: Sketch, checks: Diagnostics, about_items: list[str]) -> list[str]:
+def warnings_for(sketch: Sketch, checks: Diagnostics, copies: Copies, about_items: list[str]) -> list[str]:
     """What may be wrong, in plain words, most serious first; `about_items` is what `about_skipped` returned."""
     control, warnings = sketch.control, []
+    hardest = [f"'{printable(name)}'" for name in hardest_pair(sketch)]
+    often = copies.largest / sketch.count if copies.largest >= FEW_COPIES else 0.0
     if not separable(sketch.scorer):
         warnings.append(
-            f"cannot tell: the {len(control)} labelled examples do not separate the groups of "
-            f"{printable(control.attribute)} ({percent(checks.auc)} of pairs are ranked correctly; chance is 50%). Use "
-            "another encoder, or label more examples"
+            f"cannot tell: the {len(control)} labelled examples do not separate {joined(hardest)} "
+            f"({percent(checks.auc)} of pairs are ranked correctly; chance is 50%). Use another encoder, or label more "
+            "examples"
         )
     if sketch.count < FEW_ITEMS:
         warnings.append(f"cannot tell: {sketch.count} items are too few; at least {FEW_ITEMS} are needed")
@@ -182,6 +241,11 @@ def warnings_for(sketch: Sketch, checks: Diagnostics, about_items: list[str]) ->
         )
     elif sketch.few_distinct or (sketch.individual and sketch.count >= FEW_ITEMS):
         warnings.append("cannot tell: the collection consists of many copies of very few different items")
+    elif often >= DOMINANT:
+        warnings.append(
+            f"cannot tell: {copies.sentence(sketch.count)}, so a result would say more about that item than about the "
+            "collection; remove the copies"
+        )
     if checks.misfit:
         warnings.append(
             f"{NO_MIXTURE} of the labelled groups ({p_value(checks.score_fit_p)}). Label about 50 random items of the "
@@ -200,6 +264,8 @@ def warnings_for(sketch: Sketch, checks: Diagnostics, about_items: list[str]) ->
             "random items of the collection to check (estimator 'rectified')"
         )
     warnings += about_items
+    if FREQUENT <= often < DOMINANT:
+        warnings.append(f"{copies.sentence(sketch.count)}; each copy counts, and the interval ignores that")
     few = [f"{n} '{printable(name)}'" for name, n in control.counts.items() if n < FEW_LABELS]
     if few:
         warnings.append(f"the labelled examples include only {joined(few)}: expect a rough calibration")

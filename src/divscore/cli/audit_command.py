@@ -12,7 +12,6 @@ import click
 
 from divscore.audit.audit import ESTIMATORS
 from divscore.audit.audits import Audits
-from divscore.audit.document import as_text
 from divscore.cli import options as opt
 from divscore.cli.console import progress_bar, say, warn, warn_of_gate, write_json
 from divscore.cli.main import TYPED
@@ -22,13 +21,13 @@ from divscore.jobs.auditing import audit_source
 from divscore.jobs.encode import Encoding
 from divscore.report.caveats import notices
 from divscore.report.examples import find_examples
-from divscore.report.listing import ALL, noise_note, table, verdict
+from divscore.report.listing import ALL, noise_note, table
 from divscore.report.page import check_target, write_report
 from divscore.report.summary import Context, Input, overview
 from divscore.text import listed, named, percent, printable, public
 
 MOST_BYTES = 256 << 20  # a file up to this size is read again for its digest, which takes a second at most
-CODES = {"yes": 0, "no": 1}  # exit codes of a gate by verdict; everything else is 3
+CODES = {"pass": 0, "fail": 1, "inconclusive": 3}  # exit codes of a gate by verdict
 EXAMPLES = """
 \b
 Examples:
@@ -37,11 +36,29 @@ Examples:
   divscore audit photos.npy --control labelled.parquet --attribute gender
   divscore audit feed.parquet --control C --by country --json audit.json
   divscore audit 'shards/*.arrow' --control C --max-disparity 0.2
+  divscore audit ceos/ --control labelled/ --target female=27% --target-source "Labour Force Survey"
   divscore audit photos.npy --control C --estimator rectified --labelled-sample sample.parquet
   divscore audit photos/ --control labelled/ --report report.html --show-examples
   divscore audit monday.sketch tuesday.sketch --control C
   divscore audit s3://bucket/posts/ --control C --by country --cluster tcp://10.0.0.5:8786
 """
+
+
+def _read_target(
+    context: click.Context, parameter: click.Parameter, words: tuple[str, ...]
+) -> dict[str, float] | None:
+    """Read GROUP=SHARE pairs; a share may be a percentage."""
+    target: dict[str, float] = {}
+    for pair in (part for word in words for part in word.split(",")):
+        name, equals, share = pair.rpartition("=")
+        try:
+            value = float(share.strip().removesuffix("%")) / (100 if share.strip().endswith("%") else 1)
+        except ValueError:
+            value = -1.0
+        if not equals or not name.strip() or value < 0:
+            raise click.BadParameter(f"takes GROUP=SHARE, such as female=0.27 or female=27%, got '{pair}'")
+        target[name.strip()] = value
+    return target or None
 
 
 @click.command("audit", epilog=EXAMPLES)
@@ -66,6 +83,19 @@ Examples:
     type=click.FloatRange(0, 1),
     metavar="X",
     help="Exit 1 if the interval is outside ±X, 3 if it crosses ±X or a part is missing.",
+)
+@click.option(
+    "--target",
+    metavar="GROUP=SHARE,...",
+    multiple=True,
+    callback=_read_target,
+    help="Shares that the collections are held to, in place of an even split: female=0.27 or female=27%.",
+)
+@click.option("--target-source", metavar="TEXT", default="", help="Where the target comes from, for reports.")
+@click.option(
+    "--show-untrusted",
+    is_flag=True,
+    help="Also show the numbers of results whose trust is poor; they are noise, or tell of single items.",
 )
 @click.option(
     "--report",
@@ -122,7 +152,7 @@ def audit(
         figures = " (numbers of the first)" if notice.varies else ""
         warn(f"{listed([named(name) for name in notice.names])}{figures}: {notice.text}")
     if json_path:
-        write_json(json_path, as_text(audits.to_dict(replicates=True)))
+        write_json(json_path, audits.to_json(replicates=True, limit=max_disparity))
     if json_path != "-":
         say(_text(audits))
     if reports:
@@ -194,22 +224,18 @@ def _text(audits: Audits) -> str:
 
 
 def _gate(audits: Audits, limit: float) -> int:
-    """Name the collections that do not pass; the exit code of the worst: 0 fine, 1 outside the limit, 3 inconclusive.
-
-    A part may be missing from a collection that has no audit at all: that is inconclusive too.
-    """
+    """Say which collections do not pass; the exit code of the worst: 0 pass, 1 fail, 3 inconclusive."""
+    gate = audits.gate(limit)
     results, explained = [], False
-    for collection in audits:
-        code = CODES.get(verdict(collection, limit), 3)
-        low, high, missing = collection.interval.low, collection.interval.high, collection.missing.count
-        # The interval is inside the limit, so only the missing parts make it inconclusive.
-        hidden = code == 3 and missing and -limit <= low and high <= limit
-        results.append((named(collection.name), code, ", as parts of it may be missing" if hidden else ""))
+    for collection, verdict in zip(audits, gate.verdicts.values(), strict=True):
+        code, missing = CODES[verdict.word], collection.missing.count
+        hidden = ", as parts of it may be missing" if "missing" in verdict.reason else ""
+        results.append((named(collection.name), code, hidden))
         explained = explained or (code > 0 and not missing)
-    outside = f"outside the limit of ±{limit:g}"
-    warn_of_gate(results, {1: outside, 3: f"possibly {outside}"}, f"outside ±{limit:g}")
-    codes = {code for _, code, _ in results}
-    code = 1 if 1 in codes else 3 if 3 in codes or audits.missing.count else 0
-    if code == 3 and audits.missing.count and not explained:
+    within = f"the limit of ±{limit:g}{'' if audits[0].target is None else ' around the target'}"
+    texts = {1: f"outside {within}", 3: f"possibly outside {within}"}
+    warn_of_gate(results, texts)
+    if gate.verdict == "inconclusive" and audits.missing.count and not explained:
         warn("parts of the source are missing, so the result is inconclusive; fix or remove them")
-    return code
+    warn(f"gate: {gate.verdict} ({gate.reason})")
+    return CODES[gate.verdict]

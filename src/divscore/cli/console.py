@@ -89,10 +89,11 @@ def warn(text: str) -> None:
         click.echo(line, err=True)
 
 
-def warn_of_gate(results: Sequence[tuple[str, int, str]], texts: Mapping[int, str], failed: str) -> None:
+def warn_of_gate(results: Sequence[tuple[str, int, str]], texts: Mapping[int, str], failed: str = "") -> None:
     """Name the collections that do not pass a gate; of many, the first ones and how many there are.
 
-    `results` are names with an exit code (0, 1 or 3) and a reason, which may be empty; `texts` says what a code means.
+    `results` are names with an exit code (0, 1 or 3) and a reason, which may be empty; `texts` says what a code means,
+    `failed` what the last line says of failures.
     """
     names = {code: [name for name, own, _ in results if own == code] for code in texts}
     for name, code, reason in results:
@@ -101,7 +102,7 @@ def warn_of_gate(results: Sequence[tuple[str, int, str]], texts: Mapping[int, st
     many = [code for code in texts if len(names[code]) > FEW]
     for code in many:
         warn(f"{listed(names[code])}: {texts[code]}")
-    if many:
+    if many and failed:
         verb = "is" if len(names[1]) == 1 else "are"
         failures = f"{len(names[1]):,} of {len(results):,} collections {verb} {failed}"
         warn(f"{failures}; {len(names[3]):,} are inconclusive")

@@ -7,13 +7,13 @@ import sys
 import click
 
 from divscore.audit.change import compare_documents
-from divscore.audit.document import AuditDocument, as_text, parse_document, read_document
+from divscore.audit.document import AuditDocument, parse_document, read_document
 from divscore.cli import options as opt
 from divscore.cli.console import say, warn, warn_of_gate, write_json
 from divscore.errors import InputError
 from divscore.report.changes import change_document, change_headline, change_overview, change_table
 from divscore.report.listing import ALL
-from divscore.text import brief, listed
+from divscore.text import as_json, brief, listed
 
 CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
 
@@ -65,7 +65,7 @@ def diff(
     for note in changes.notes:
         warn(note)
     if json_path:
-        write_json(json_path, as_text(change_document(changes, max_change, allow_vanished=allow_vanished)))
+        write_json(json_path, as_json(change_document(changes, max_change, allow_vanished=allow_vanished)))
     if json_path != "-":
         # A script gets every collection; a person gets those that changed most.
         total = len(changes.changes) + len(changes.new) + len(changes.vanished)

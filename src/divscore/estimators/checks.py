@@ -185,6 +185,7 @@ class Separation:
 
     auc: float
     p_value: float
+    pair: tuple[int, int]  # positions of the two groups
 
 
 def separation(scorer: Scorer) -> Separation:
@@ -195,7 +196,7 @@ def separation(scorer: Scorer) -> Separation:
     fit depend on each other, and on pure noise it finds a difference at the 1 % level in 5 to 9 % of pools. It takes a
     while and is the same for every collection: ``scorer.once(separation)``.
     """
-    worst = Separation(1.0, 0.0)
+    worst = Separation(1.0, 0.0, (0, 1))
     full = np.hstack([scorer.fit.loo, -scorer.fit.loo.sum(axis=1, keepdims=True)])
     for g, h in combinations(range(scorer.groups), 2):
         pair = (scorer.labels == g) | (scorer.labels == h)
@@ -224,7 +225,7 @@ def separation(scorer: Scorer) -> Separation:
         score = (full[:, g] - full[:, h])[pair]
         own, rest = score[first], np.sort(score[~first])
         below = np.searchsorted(rest, own, side="left") + np.searchsorted(rest, own, side="right")
-        result = Separation(float(below.sum()) / (2 * len(own) * len(rest)), p_value)
+        result = Separation(float(below.sum()) / (2 * len(own) * len(rest)), p_value, (g, h))
         worst = max(worst, result, key=lambda s: (s.p_value, -s.auc))
     return worst
 

@@ -28,13 +28,13 @@ from divscore.sketch.scorer import Scorer
 from divscore.sketch.sketch import Sketch
 
 
-def likelihood(sketch: Sketch, *, confidence: float = 0.95, target: str = "collection") -> Estimate:
+def likelihood(sketch: Sketch, *, confidence: float = 0.95, population: bool = False) -> Estimate:
     """Estimate shares from a sketch.
 
     The share p of a two-group collection maximises ``Σ_x log(p r(x) + 1 − p)``, r(x) the calibrated likelihood
     ratio of x's score. If a refitted direction does not separate the groups, its replicate is a random one of the
-    collections with only one group; if the fit itself does not, there is no estimate. `target` is the composition of
-    this collection, or of the "population" it was drawn from (wider).
+    collections with only one group; if the fit itself does not, there is no estimate. With `population` the interval is
+    about the source that the items were drawn from (wider), not about exactly these items.
     """
     scorer = sketch.scorer
     if not separable(scorer) or sketch.few_distinct or sketch.thinned:
@@ -45,7 +45,7 @@ def likelihood(sketch: Sketch, *, confidence: float = 0.95, target: str = "colle
     spread = _replicate_shares(sketch)
     deviation = spread[1:] - spread[0]
     noise = excess_variance(fit.likelihoods, fit.counts, shares)
-    if target == "population":
+    if population:
         noise = noise + (np.diag(shares) - np.outer(shares, shares)) / fit.counts.sum()
     values, vectors = np.linalg.eigh(noise)
     root = (vectors * np.sqrt(np.clip(values, 0.0, None))) @ vectors.T

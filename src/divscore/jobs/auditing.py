@@ -17,6 +17,7 @@ import numpy as np
 from divscore.audit.audit import audit_vectors
 from divscore.audit.audits import Audits
 from divscore.audit.result import Audit
+from divscore.audit.target import Target
 from divscore.control.controlset import ControlSet, LabelledSample
 from divscore.errors import FileError, InputError, MismatchError
 from divscore.jobs.encode import Encoding
@@ -49,7 +50,10 @@ def audit_source(
     confidence: float = 0.95,
     seed: int = 0,
     sample: LabelledSample | tuple[Any, Iterable[str]] | str | os.PathLike[str] | None = None,
-    target: str = "collection",
+    target: Mapping[str, float] | Target | None = None,
+    target_source: str = "",
+    population: bool = False,
+    show_untrusted: bool = False,
     name: str | None = None,
     column: str | None = None,
     form: str = "",
@@ -82,6 +86,10 @@ def audit_source(
         Order of the groups: disparity = share(first) − share(second).
     sample : LabelledSample, (vectors, groups) or path, optional
         Random items of the collection with their groups, for the estimators "rectified" and "iid".
+    target, target_source :
+        The shares that the collections are held to, and where these come from; see `divscore.audit`.
+    population, show_untrusted : bool
+        See `divscore.audit`.
     column, form : str
         Column of texts, image paths or vectors where it is not clear; the suffix a file should be read as.
     encoder, model, options, pca, cache :
@@ -136,8 +144,10 @@ def audit_source(
         encoder.engines.cluster = engines.cluster  # from now on: the few labelled examples are encoded here
         if isinstance(sample, PATH):
             sample = _read_sample(sample, control, encoder, column)
-        settings: dict[str, Any] = {"estimator": estimator, "confidence": confidence}
-        settings |= {"target": target, "sample": sample}
+        if target is not None and not isinstance(target, Target):
+            target = Target.of(target, control.groups, target_source)
+        settings: dict[str, Any] = {"estimator": estimator, "confidence": confidence, "sample": sample}
+        settings |= {"target": target, "population": population, "show_untrusted": show_untrusted}
         pairs: list[tuple[str, Audit]] = []  # each audit with its path
         missing = Missing()
         for thing, source in zip(things, sources, strict=True):
@@ -235,13 +245,13 @@ def _audit_sketches(
     run: Run, sketches: Mapping[str, Sketch], control: ControlSet, options: dict[str, Any]
 ) -> Iterator[Audit]:
     """Audit sketches one by one; where they are many, with progress and in several processes."""
-    if len(sketches) < MANY or options["sample"] is not None or options["target"] != "collection":
+    if len(sketches) < MANY or options["sample"] is not None:
         for name, sketch in sketches.items():
             yield audit_vectors(sketch, control, name=name, **options)
         return
     engine = run.engines.start(processes=True) if len(sketches) >= WORTH_PROCESSES else Engine(1)
     with run.progress("collections", len(sketches)) as advance:
-        method = {key: options[key] for key in ("estimator", "confidence")}
+        method = {key: value for key, value in options.items() if key != "sample"}
         for audit in audit_many(sketches, control, engine=engine, **method):
             yield audit
             advance(1)
@@ -389,12 +399,11 @@ def audit_many(
     control: ControlSet,
     *,
     engine: Engine,
-    estimator: str = "likelihood",
-    confidence: float = 0.95,
+    **options: Any,
 ) -> Iterator[Audit]:
     """Audit sketches that were made in one pass, or read from one file, in their order; none may be empty.
 
-    The same as ``audit(sketch, control)`` for each, on any engine. An engine of processes, or a cluster, is
+    The same as ``audit(sketch, control, **options)`` for each, on any engine. An engine of processes, or a cluster, is
     worth it from about a thousand sketches on; audits hold Python's lock, so threads do not help.
     """
     first = next(iter(sketches.values()), None)
@@ -414,7 +423,7 @@ def audit_many(
         check_sendable(control)
     scorer = scorer_for(control, first.seed)
     _ = scorer.replicates  # fitted here, once, and sent to all workers
-    work = partial(_audit_batch, scorer, estimator, confidence)
+    work = partial(_audit_batch, scorer, options)
     for _, audits in engine.map(work, _batches(sketches)):
         for audit in audits:
             # An audit comes back with the worker's copy of the control set.
@@ -435,9 +444,8 @@ def _batches(sketches: Mapping[str, Sketch]) -> Iterator[_Batch]:
         yield _Batch(Sketches.of(batch))
 
 
-def _audit_batch(scorer: Scorer, estimator: str, confidence: float, batch: _Batch) -> list[Audit]:
+def _audit_batch(scorer: Scorer, options: dict[str, Any], batch: _Batch) -> list[Audit]:
     # The first scorer that reaches a process is kept for all batches, with everything computed from it.
     scorer = shared_scorer(scorer)
-    options: dict[str, Any] = {"estimator": estimator, "confidence": confidence}
     sketches = batch.sketches.sketches(scorer.control, scorer)
     return [audit_vectors(sketch, scorer.control, name=name, **options) for name, sketch in sketches.items()]

@@ -115,7 +115,7 @@ class Repetition:
         ]
         self.batch.answers.extend(ask(methods, self.labelled, collections, sweep))
         for each in collections:
-            result = audit(each.vectors, self.labelled.pool, seed=self.labelled.seed)
+            result = audit(each.vectors, self.labelled.pool, seed=self.labelled.seed, show_untrusted=True)
             relevance, warning = result.diagnostics.relevance, next(iter(result.warnings), "")
             check = SelfCheck(self.attribute.name, str(each.at), result.trust, relevance, warning)
             self.batch.checks.append(check)

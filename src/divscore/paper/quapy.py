@@ -96,8 +96,14 @@ class AuditingQuantifier:
         """The whole result for a sample: disparity, interval, trust and warnings; groups are named "class …"."""
         if not hasattr(self, "control_"):
             raise InputError("the quantifier is not fitted; call fit(X, y) first")
+        # A quantifier always gives shares, also those that divscore itself would not show.
         return audit(
-            _dense(X), self.control_, estimator=self.estimator, confidence=self.confidence, seed=self.seed
+            _dense(X),
+            self.control_,
+            estimator=self.estimator,
+            confidence=self.confidence,
+            seed=self.seed,
+            show_untrusted=True,
         )
 
 

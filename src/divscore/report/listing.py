@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from divscore.audit.result import Audit
+from divscore.audit.target import judge
 from divscore.estimators.interval import Interval, bounds
 from divscore.text import brief, level, named, percent, percent_ends, signed, unsigned
 
@@ -14,6 +15,7 @@ ALL = 50  # a terminal shows up to so many collections
 MARGINALS = 60  # the page lists single attributes for up to so many collections
 NAME, TOOLTIP = 60, 300  # characters of a name in a table, and in its tooltip
 MINUS = "−"
+WITHIN = {"pass": "yes", "fail": "no", "inconclusive": "inconclusive"}
 
 
 def interval_title(interval: Interval, none: str = "interval") -> str:
@@ -52,19 +54,6 @@ def shortened(name: str) -> str:
 def tooltip(name: str) -> str:
     """More of a name that `shortened` cuts, else an empty string."""
     return "" if shortened(name) == named(name) else brief(name, TOOLTIP)
-
-
-def verdict(audit: Audit, limit: float) -> str:
-    """Whether the disparity is within the limit: yes, no or inconclusive.
-
-    An interval does not cover missing parts, so a collection with missing parts is never certain to be within.
-    """
-    low, high = audit.interval.low, audit.interval.high
-    if audit.trust == "poor":
-        return "inconclusive"
-    if low > limit or high < -limit:
-        return "no"
-    return "yes" if -limit <= low and high <= limit and not audit.missing.count else "inconclusive"
 
 
 def noise_note(audit: Audit) -> str:
@@ -165,7 +154,7 @@ def _line(audit: Audit, limit: float | None) -> Line:
     figures = [*shares, disparity, disparity_range(audit.interval, len(groups)), divscore]
     if audit.trust == "poor":  # the answer is "cannot tell", so no number stands alone
         figures, bars = [_bracketed(text) for text in figures], []
-    within = [] if limit is None else [verdict(audit, limit)]
+    within = [] if limit is None else [WITHIN[judge(audit, limit).word]]
     cells = (f"{audit.count:,}", *figures, *within, audit.trust)
     padded = (None, *bars, *[None] * (len(cells) - len(bars) - 1))
     return Line(shortened(audit.name), tooltip(audit.name), cells, padded if any(bars) else ())

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from divscore import __version__
 from divscore.audit.document import SCHEMA, document
-from divscore.audit.result import Audit
+from divscore.audit.result import Audit, headline
 from divscore.errors import FileError, InputError
 from divscore.files import check_writable, write_file
 from divscore.report.caveats import notices, noun_of, sentences
 from divscore.report.listing import ALL, listing
 from divscore.report.picture import Mark, Picture, pictures
-from divscore.report.summary import Context, headline, overview, summarise
+from divscore.report.summary import Context, overview, summarise
 from divscore.sketch.missing import Missing
 from divscore.text import count, escape_markdown
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from divscore import __version__
-from divscore.audit.result import Audit
+from divscore.audit.result import Audit, headline
 from divscore.audit.trust import control_facts
 from divscore.control.controlset import ControlSet
 from divscore.errors import InputError, MismatchError
@@ -35,7 +35,7 @@ from divscore.report.listing import (
 )
 from divscore.report.picture import Picture, pictures
 from divscore.sketch.missing import Missing
-from divscore.text import brief, count, joined, level, percent, printable, unsigned
+from divscore.text import brief, count, level, percent, printable, unsigned
 
 FEW = 5  # collections; so few need no remark on chance
 TEXT = 280  # characters of an example text
@@ -100,34 +100,6 @@ class Context:
 
 
 # The first sentences
-
-
-def headline(audits: Sequence[Audit]) -> str:
-    """One sentence: the result of one collection, or how many collections lean which way."""
-    if len(audits) == 1:
-        return audits[0].headline
-    known = [a for a in audits if a.trust != "poor"]
-    attribute = shortened(audits[0].control.attribute)
-    if not known:
-        return f"Cannot tell how {attribute} is distributed in any of {len(audits):,} collections."
-    if any(a.interval.is_none for a in known):
-        return (
-            f"{len(known):,} of {len(audits):,} collections have an estimate, by a method without intervals."
-        )
-    more = sum(a.interval.low > 0 for a in known)
-    less = sum(a.interval.high < 0 for a in known)
-    if len(audits[0].shares) > 2:
-        parts = [(more, "is uneven", "are uneven")]
-    else:
-        first, second = map(shortened, audits[0].control.groups)
-        parts = [
-            (number, f"has more {a} than {b}", f"have more {a} than {b}")
-            for number, a, b in ((more, first, second), (less, second, first))
-        ]
-    parts.append((len(known) - more - less, "may be even", "may be even"))
-    parts.append((len(audits) - len(known), "is inconclusive", "are inconclusive"))
-    words = [f"{number:,} {one if number == 1 else several}" for number, one, several in parts if number]
-    return f"Of {len(audits):,} collections, {joined(words)}."
 
 
 def lead(audits: Sequence[Audit]) -> str:

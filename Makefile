@@ -1,7 +1,6 @@
 # make install | demo | test | quick | check | bench | docs: each sets up what it needs in .venv, with the standard venv and pip.
 PYTHON ?= python3
 BIN := .venv/bin
-export OPENBLAS_NUM_THREADS := 1
 
 .PHONY: install demo test quick check bench docs
 

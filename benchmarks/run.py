@@ -25,6 +25,7 @@ QUICK = {
     "speed": ["--rows", "100000", "--repetitions", "2", "--self-training-rows", "4000"],
     "files": ["--rows", "50000", "--repetitions", "2"],
     "pipeline": ["--pictures", "8", "--texts", "20000", "--repetitions", "2"],
+    "cli": ["--repetitions", "1"],
     "house": [],
     "scale": ["--rows", "160000", "--linear", "1000000", "--format-rows", "20000", "--repetitions", "1"],
 }

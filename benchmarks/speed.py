@@ -11,10 +11,7 @@ import os
 os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
 
 import argparse
-import importlib.util
 import math
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from statistics import median
@@ -39,7 +36,6 @@ RANDOM, SORTED = "20 collections, mixed rows", "20 collections, sorted rows"
 PAIRWISE = "pairwise cosine with 50 examples, in blocks"
 LIBRARY = "pairwise cosine with 50 examples, scikit-learn"
 FRESH, CACHED = "audit, new control set", "audit, control set seen before"
-HELP = "import sys; sys.argv = ['divscore', '--help']; from divscore.cli import main; main()"
 
 Times = dict[str, list[float]]
 
@@ -214,15 +210,7 @@ def report_self_training(record: Record, rows: int, small: int, repetitions: int
 
 
 def report_start(record: Record, repetitions: int) -> None:
-    """Time to import the package and to show the help text, in new processes."""
-    inside = "import time; t = time.perf_counter(); import divscore; print(time.perf_counter() - t)"
-    timed = [float(_run(inside)[1]) for _ in range(repetitions)]
-    bare = [_run("pass")[0] for _ in range(repetitions)]
-    rows: list[list[Any]] = [
-        ["import divscore, in a running interpreter", min(timed), median(timed)],
-        ["an interpreter that does nothing", min(bare), median(bare)],
-    ]
-    record.checks.append(Check("import divscore", min(timed), 0.3, unit=" s"))
+    """Time to prepare a control set for its first collection."""
     X, group = vectors(2 * LABELLED, 300, 0)
     made = []
     for turn in range(repetitions):  # another control set each time, or it would not be fitted
@@ -230,21 +218,9 @@ def report_start(record: Record, repetitions: int) -> None:
         start = time.perf_counter()
         Sketch(control)
         made.append(time.perf_counter() - start)
-    rows.append([f"Sketch() of a control set of {LABELLED} examples", min(made), median(made)])
+    rows: list[list[Any]] = [[f"Sketch() of a control set of {LABELLED} examples", min(made), median(made)]]
     record.checks.append(Check(f"Sketch() of {LABELLED} examples", 1e3 * min(made), 30.0, unit=" ms"))
-    if importlib.util.find_spec("divscore.cli"):
-        shown = [_run(HELP)[0] for _ in range(repetitions)]
-        rows.append(["divscore --help, whole process", min(shown), median(shown)])
-        record.checks.append(Check("divscore --help", min(shown), 0.5, unit=" s"))
-    else:
-        record.notes.append("divscore --help was not timed: this version has no command line")
     record.tables.append(Table("Start", ["", "least s", "median s"], rows))
-
-
-def _run(code: str) -> tuple[float, str]:
-    start = time.perf_counter()
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    return time.perf_counter() - start, done.stdout
 
 
 def main() -> None:

@@ -33,9 +33,21 @@ def test_plans(make_control: MakeControl) -> None:
             outlook.labels(wrong)
     with pytest.raises(InputError, match="at least 4"):
         outlook.width(3)
-    with pytest.raises(ControlError, match="two groups; this pool has 3"):
-        plan(make_control(0, [20, 20, 20]))
     with pytest.raises(ControlError, match="only 11 'a' in the pilot pool; planning needs 12 per group"):
         plan(make_control(0, [11, 20]))
     with pytest.raises(ControlError, match="do not separate the groups of letter"):
         plan(noise(np.random.default_rng(0), 60))
+
+
+@pytest.mark.slow
+def test_plans_for_more_groups_and_never_wider_with_more_labels(make_control: MakeControl) -> None:
+    outlook = plan(make_control(0, [40] * 4, gap=2.5))
+    assert outlook.groups == 4
+    assert outlook.labels(outlook.width(200)) == 200
+    width = audit(draw_groups(1, [125] * 4, gap=2.5)[0], make_control(0, [40] * 4, gap=2.5)).interval.width
+    assert width == pytest.approx(outlook.width(160), rel=0.6)
+    with pytest.raises(InputError, match=r"width 1.5 must be between 0 and 1 "):
+        outlook.labels(1.5)
+    for seed in range(4):  # a pilot in which the groups are hard to distinguish gives noisy widths
+        widths = [each for _, each in plan(make_control(seed, [30, 30], gap=1.3)).points]
+        assert widths == sorted(widths, reverse=True)

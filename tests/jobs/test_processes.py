@@ -40,17 +40,6 @@ def test_a_worker_that_died_while_idle_is_replaced_before_it_is_asked() -> None:
             assert pool.submit(os.getpid).result() != process
 
 
-@pytest.mark.slow
-def test_the_environment_stays_as_it_is_while_pools_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    pools = [ProcessPool(1) for _ in range(2)]
-    waiting = [pool.submit(os.getenv, "OMP_NUM_THREADS") for pool in pools]
-    assert {future.result() for future in waiting} == {"1"}
-    for pool in pools:
-        pool.shutdown()
-    assert "OMP_NUM_THREADS" not in os.environ
-
-
 def test_a_pool_that_nobody_shuts_down_does_not_keep_a_process_from_ending() -> None:
     code = (
         "from divscore.jobs.processes import ProcessPool\n"

@@ -25,6 +25,7 @@ from divscore.audit.trust import (
     trust_of,
     warnings_for,
 )
+from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet, LabelledSample
 from divscore.control.similarity import as_matrix, usable_rows
 from divscore.errors import DivscoreError, InputError, MismatchError
@@ -194,6 +195,7 @@ def _in_python(text: str) -> str:
     return re.sub(r"'divscore [^']*'|--([a-z]+(?:-[a-z]+)*)", argument, text)
 
 
+@one_thread
 def audit_vectors(
     collection: Any,
     control: ControlSet,

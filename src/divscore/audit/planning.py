@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet
 from divscore.errors import ControlError, InputError
 from divscore.estimators.checks import separable
+from divscore.estimators.interval import bounds
 from divscore.estimators.likelihood import likelihood
 from divscore.sketch.sketch import Sketch
 
@@ -24,11 +26,12 @@ FEWEST = 12  # labelled examples a group in a pilot
 class Plan:
     """Expected width of the interval as a function of the number of labels: ``width(n) = a · n^−0.6``.
 
-    `points` are the widths measured on parts of the pilot, as (labels, mean width). The extrapolation assumes a typical
-    pilot, and is rough beyond about four times its size.
+    `points` are the widths measured on parts of the pilot, as (labels, mean width); more labels are never wider there
+    either. The extrapolation assumes a typical pilot, and is rough beyond about four times its size.
     """
 
     attribute: str
+    groups: int
     labelled: int
     confidence: float
     coefficient: float
@@ -36,18 +39,23 @@ class Plan:
 
     def width(self, labels: int) -> float:
         """Expected width for a number of labels, for an evenly split collection."""
-        if labels < 4:
-            raise InputError(f"{labels} labels: at least 4 are needed")
-        return float(min(2.0, self.coefficient * labels**-EXPONENT))
+        if labels < 2 * self.groups:
+            raise InputError(f"{labels} labels: at least {2 * self.groups} are needed")
+        low, high = bounds(self.groups)
+        return float(min(high - low, self.coefficient * labels**-EXPONENT))
 
     def labels(self, width: float) -> int:
         """Expected number of labels for an interval of this width."""
-        if not 0 < width < 2:
-            raise InputError(f"width {width} must be between 0 and 2 (the whole range of a disparity)")
+        low, high = bounds(self.groups)
+        if not 0 < width < high - low:
+            raise InputError(
+                f"width {width} must be between 0 and {high - low:g} (the whole range of a disparity)"
+            )
         wanted = float((self.coefficient / width) ** (1 / EXPONENT))
-        return max(4, 2 * math.ceil(round(wanted / 2, 6)))
+        return self.groups * max(2, math.ceil(round(wanted / self.groups, 6)))
 
 
+@one_thread
 def plan(
     pool: ControlSet,
     *,
@@ -60,7 +68,7 @@ def plan(
 
     In each round a balanced part of the pool is the control set and an evenly split collection of `collection_size`
     items is drawn, with replacement, from the rest. The result is the median of width · n^0.6: a fixed direction would
-    give 1/√n, and the direction itself improves with more labels. Two groups only.
+    give 1/√n, and the direction itself improves with more labels.
 
     >>> rng = np.random.default_rng(0)
     >>> vectors = rng.normal(size=(80, 8)) + 0.6 * np.repeat([[1.0], [-1.0]], 40, axis=0)
@@ -69,8 +77,8 @@ def plan(
     >>> outlook.labels(outlook.width(200))
     200
     """
-    if len(pool.groups) != 2:
-        raise ControlError(f"planning works with two groups; this pool has {len(pool.groups)}")
+    k = len(pool.groups)
+    whole = bounds(k)[1] - bounds(k)[0]
     few = [f"{n} '{name}'" for name, n in pool.counts.items() if n < FEWEST]
     if few:
         raise ControlError(f"only {' and '.join(few)} in the pilot pool; planning needs {FEWEST} per group")
@@ -79,15 +87,15 @@ def plan(
     for fraction in FRACTIONS * ROUNDS:
         take = max(4, round(fraction * min(pool.counts.values())))
         chosen, drawn = [], []
-        for group in range(2):
+        for group in range(k):
             rows = rng.permutation(pool.rows(group))
             chosen.append(rows[:take])
-            drawn.append(rng.choice(rows[take:], size=collection_size // 2))
+            drawn.append(rng.choice(rows[take:], size=collection_size // k))
         part = np.concatenate(chosen)
         names = [pool.groups[g] for g in pool.labels[part]]
         control = ControlSet(pool.vectors[part], names, attribute=pool.attribute)
         sketch = Sketch(control, seed=int(rng.integers(2**31)))
-        width = 2.0  # the whole range, if the part does not separate the groups
+        width = whole  # if the part does not separate the groups
         if separable(sketch.scorer):
             # Items drawn twice must not have the same hash, or the sample would keep only one of them.
             units = pool.units[np.concatenate(drawn)]
@@ -96,7 +104,7 @@ def plan(
         measured.append((len(part), width))
         if progress is not None:
             progress(len(measured), len(FRACTIONS) * ROUNDS)
-    if sum(width < 1.8 for _, width in measured) < 0.6 * len(measured):
+    if sum(width < 0.9 * whole for _, width in measured) < 0.6 * len(measured):
         raise ControlError(
             f"the {len(pool)} labelled examples of the pilot do not separate the groups of {pool.attribute}, so the "
             "number of labels cannot be estimated. Use another encoder, or a larger pilot"
@@ -104,5 +112,21 @@ def plan(
     # The median, because the width of an inconclusive part only says that it is wide.
     typical = float(np.median([width * n**EXPONENT for n, width in measured]))
     sizes = sorted({n for n, _ in measured})
-    points = tuple((n, float(np.mean([w for m, w in measured if m == n]))) for n in sizes)
-    return Plan(pool.attribute, len(pool), confidence, typical, points)
+    means = [float(np.mean([width for number, width in measured if number == n])) for n in sizes]
+    points = tuple(zip(sizes, _falling(means), strict=True))
+    return Plan(pool.attribute, k, len(pool), confidence, typical, points)
+
+
+def _falling(values: Sequence[float]) -> list[float]:
+    """The nearest values that never rise: neighbours in the wrong order share their mean.
+
+    >>> _falling([0.5, 0.3, 0.4, 0.2])
+    [0.5, 0.35, 0.35, 0.2]
+    """
+    runs: list[list[float]] = []
+    for value in values:
+        runs.append([value])
+        while len(runs) > 1 and np.mean(runs[-2]) < np.mean(runs[-1]):
+            last = runs.pop()
+            runs[-1] += last
+    return [float(np.mean(run)) for run in runs for _ in run]

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from divscore.control.controlset import ControlSet
+from divscore.blas import one_thread
 from divscore.control.theory import Reference, Separability, separability, theorem
 from divscore.estimators.checks import (
     GroupMoments,
@@ -119,6 +120,7 @@ def labelled_inside(sketch: Sketch) -> int:
     return inside if sample.complete or not inside else round(inside / len(known) * len(hashes))
 
 
+@one_thread
 def control_facts(control: ControlSet) -> ControlFacts:
     """Compute the facts of a control set, once."""
     return control.once(_facts)
@@ -145,6 +147,7 @@ class Coverage:
     uncovered: float
 
 
+@one_thread
 def coverage(control: ControlSet) -> tuple[Coverage, ...]:
     """Look for examples that no representative resembles (the paper's warning about stereotypes)."""
     groups = []
@@ -170,6 +173,7 @@ def coverage(control: ControlSet) -> tuple[Coverage, ...]:
     return tuple(groups)
 
 
+@one_thread
 def uncovered_by_chance(control: ControlSet, draws: int = 5) -> dict[str, float]:
     """Share of each group that as many random representatives leave uncovered: what to compare `coverage` with."""
     if control.representative.all():

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray
 from divscore.control.theory import Reference, item_similarity, similarity_sums
@@ -24,6 +25,7 @@ RESAMPLE = 500
 Rows = NDArray[np.intp]
 
 
+@one_thread
 def select_random(pool: ControlSet, size: int, *, balanced: bool = True, seed: int = 0) -> ControlSet:
     """Draw `size` representatives at random: equally many of each group, or as many as the pool has.
 
@@ -55,6 +57,7 @@ def select_random(pool: ControlSet, size: int, *, balanced: bool = True, seed: i
     )
 
 
+@one_thread
 def select_adaptive(
     pool: ControlSet, size: int, *, alpha: float | Literal["auto"] = 1.0, seed: int = 0
 ) -> ControlSet:
@@ -95,6 +98,7 @@ def select_adaptive(
     return pool.with_representatives(picked, method=f"adaptive, α = {weight:g}")
 
 
+@one_thread
 def select_dpp(pool: ControlSet, size: int, *, seed: int = 0) -> ControlSet:
     """Choose representatives by a determinantal point process, size // k a group (mentioned in Section 5).
 

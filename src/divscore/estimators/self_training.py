@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray, as_matrix, unit_rows, usable_rows
 from divscore.errors import InputError, VectorError
@@ -34,6 +35,7 @@ class SelfTraining:
     evaluations: int
 
 
+@one_thread
 def self_training(
     vectors: Any, control: ControlSet, *, k: int = 5, progress: Callable[[int], None] | None = None
 ) -> SelfTraining:

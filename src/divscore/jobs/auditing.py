@@ -18,6 +18,7 @@ from divscore.audit.audit import audit_vectors
 from divscore.audit.audits import Audits
 from divscore.audit.result import Audit
 from divscore.audit.target import Target
+from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet, LabelledSample
 from divscore.errors import FileError, InputError, MismatchError
 from divscore.jobs.encode import Encoding
@@ -39,6 +40,7 @@ MANY = 100  # collections: their audits take a second or more, so progress is sh
 WORTH_PROCESSES = 1_000  # collections: their audits take longer than starting processes
 
 
+@one_thread
 def audit_source(
     collection: Any,
     control: Any,

@@ -24,12 +24,10 @@ from multiprocessing.resource_tracker import ensure_running
 from typing import Any, TypeVar
 
 R = TypeVar("R")
-SINGLE_THREADED = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 CLOSE_SECONDS = 5.0  # for an idle worker to end
 ATTEMPTS = 3  # to give a call to a worker that turns out to be dead
 # Not forked: this process may have threads, such as the progress bar's.
 _SPAWN = multiprocessing.get_context("spawn")
-_STARTING = threading.Lock()  # os.environ is shared by all threads
 
 
 class WorkerDiedError(BrokenExecutor):
@@ -37,7 +35,7 @@ class WorkerDiedError(BrokenExecutor):
 
 
 class ProcessPool(Executor):
-    """Runs calls in processes, each with one thread for linear algebra.
+    """Runs calls in processes.
 
     Workers start when there is work for them, end with the process that started them, and ignore Ctrl-C. The call
     that a killed worker was running raises `WorkerDiedError`.
@@ -144,8 +142,7 @@ class _Worker:
         self.pipe, there = _SPAWN.Pipe()
         self.process: SpawnProcess = _SPAWN.Process(target=_serve, args=(there,))
         try:
-            # numpy reads the number of threads when it is imported, which may be the first thing a process does.
-            with _STARTING, _environment(dict.fromkeys(SINGLE_THREADED, "1")), _interrupts_blocked():
+            with _interrupts_blocked():
                 self.process.start()
         except BaseException:
             self.pipe.close()
@@ -197,20 +194,6 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
-
-
-@contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from divscore.blas import one_thread
 from divscore.errors import FileError, InputError, MismatchError
 from divscore.files import atomic_file
 
@@ -49,6 +50,7 @@ class Projection:
         return f"{self.encoder} pca={self.size}:{self.digest[:16]}"
 
     @classmethod
+    @one_thread
     def fit(cls, vectors: NDArray[Any], size: int, encoder: str) -> Projection:
         """Find the `size` directions along which vectors (n, d) vary most."""
         count, dimension = vectors.shape
@@ -78,6 +80,7 @@ class Projection:
         largest = axes[np.abs(axes).argmax(axis=0), np.arange(size)]
         return cls(mean, axes * np.sign(largest), encoder)
 
+    @one_thread
     def apply(self, vectors: NDArray[Any]) -> NDArray[np.float32]:
         """Shorten vectors."""
         return ((vectors - self.mean) @ self.components).astype(np.float32)

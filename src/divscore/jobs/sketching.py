@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet
 from divscore.errors import DivscoreError, FileError, InputError, MismatchError
 from divscore.jobs.encode import Encoding
@@ -56,6 +57,7 @@ class Sketched:
     missing: tuple[MissingPart, ...] = ()
 
 
+@one_thread
 def sketch_source(
     source: Table,
     control: ControlSet,
@@ -167,6 +169,7 @@ class Partial:
         return 0 if self.sketches is None else self.sketches.nbytes
 
 
+@one_thread
 def sketch_partition(
     scorer: Scorer,
     name: str,

@@ -36,6 +36,7 @@ class _OneThread(ContextDecorator):
 
                 self._controller, self._known = ThreadpoolController(), loaded
             if self._limit is None:
+                _any_thread()
                 self._limit = self._controller.limit(limits=1, user_api="blas")
 
     def __exit__(self, *_: object) -> None:
@@ -46,8 +47,19 @@ class _OneThread(ContextDecorator):
 
     def _release(self) -> None:
         if self._limit is not None:
+            _any_thread()
             self._limit.restore_original_limits()
             self._limit = None
+            _any_thread()
+
+
+def _any_thread() -> None:
+    """Let this thread change the limit: threadpoolctl 3.7 ignores all but the first one that did, without a word."""
+    from threadpoolctl import OpenBLASController
+
+    clear = getattr(OpenBLASController, "clear_controlling_thread", None)
+    if clear is not None:
+        clear(force=True)
 
 
 one_thread = _OneThread()

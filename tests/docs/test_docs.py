@@ -20,7 +20,8 @@ from divscore.cli import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
-PORTRAITS = ROOT.parent / "shared" / "data" / "ppb2017_images"
+DATA = ROOT.parent / "shared" / "data"
+NEEDED = {"PPB": DATA / "ppb2017_images", "PPB_FEATURES": DATA / "ppb2017.parquet"}  # of pages that use them
 DEMO = "divscore demo --out demo"
 NUMBER = re.compile(r"[-+−]?\d+(?:,\d{3})*(?:\.\d+)?(?!\d)")
 
@@ -116,10 +117,11 @@ def test_a_page_does_what_it_says(page, tmp_path, monkeypatch, demo):
     """As a reader would: block after block in one folder; a `text` block shows what an earlier block printed."""
     monkeypatch.setenv("DIVSCORE_CACHE", "cache")
     monkeypatch.setenv("MPLBACKEND", "agg")
-    if '"PPB"' in page.read_text(encoding="utf-8"):
-        if not PORTRAITS.is_dir():
-            pytest.skip(f"{page.name} needs the portraits of PPB-2017, which are not at {PORTRAITS}")
-        monkeypatch.setenv("PPB", str(PORTRAITS))
+    for name, place in NEEDED.items():
+        if re.search(rf"[\"$]{name}\b", "".join(code for _, code in fenced(page))):
+            if not place.exists():
+                pytest.skip(f"{page.name} needs the data of PPB-2017, which is not at {place}")
+            monkeypatch.setenv(name, str(place))
     monkeypatch.chdir(tmp_path)
     space: dict[str, object] = {}
     printed = ""

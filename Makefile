@@ -1,8 +1,9 @@
-# make install | demo | test | quick | check | bench | docs: each sets up what it needs in .venv, with the standard venv and pip.
+# make install | demo | test | quick | check | fuzz | bench | docs: each sets up what it needs in .venv, with the standard venv and pip.
 PYTHON ?= python3
 BIN := .venv/bin
+FUZZ_SECONDS ?= 60
 
-.PHONY: install demo test quick check bench docs
+.PHONY: install demo test quick check fuzz bench docs
 
 install: .venv/.installed
 demo: .venv/.installed
@@ -16,6 +17,8 @@ check: .venv/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+fuzz: .venv/.installed-dev
+	$(BIN)/python tests/fuzz.py --seconds $(FUZZ_SECONDS)
 bench: .venv/.installed-bench
 	$(BIN)/python benchmarks/run.py
 docs: .venv/.installed-docs

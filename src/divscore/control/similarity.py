@@ -98,4 +98,5 @@ def unit_rows(vectors: NDArray[Any]) -> FloatArray:
 
 def usable_rows(vectors: NDArray[Any]) -> NDArray[np.bool_]:
     """Mark the rows that have a direction: finite and not all zero."""
-    return np.asarray(np.isfinite(vectors).all(axis=1) & vectors.any(axis=1))
+    with np.errstate(invalid="ignore"):  # a signalling NaN, as only a damaged file has it
+        return np.asarray(np.isfinite(vectors).all(axis=1) & vectors.any(axis=1))

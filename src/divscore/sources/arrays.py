@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import math
 import shutil
 import tempfile
@@ -21,6 +22,7 @@ from divscore.text import quoted
 
 PICKLE_START = b"\x80"
 PIECE_ROWS = 131_072
+LONGEST_HEADER = 10_000  # bytes, as NumPy reads them
 # Kinds of columns, by the kind of a NumPy type.
 VECTORS = dict.fromkeys("fiu", "vector")
 SCALARS = {"U": "text", "S": "text", "f": "number", "i": "number", "u": "number", "b": "bool"}
@@ -248,8 +250,20 @@ def read_header(stream: IO[bytes], label: str) -> Header:
     if version not in {(1, 0), (2, 0)}:
         raise ValueError(f"array format version {version} is unknown")
     formats = np.lib.format
-    read = formats.read_array_header_1_0 if version == (1, 0) else formats.read_array_header_2_0
-    return Header(*read(stream), stream.tell())
+    read, width = formats.read_array_header_1_0, 2
+    if version == (2, 0):
+        read, width = formats.read_array_header_2_0, 4
+    size = stream.read(width)
+    length = int.from_bytes(size, "little")
+    if length > LONGEST_HEADER:  # a member of an archive could unpack to gigabytes
+        raise ValueError(f"its header has {length:,} bytes")
+    header = stream.read(length)
+    try:
+        if b"\\" in header:
+            raise ValueError("it has a backslash")  # evaluated as an escape, which may print a warning
+        return Header(*read(io.BytesIO(size + header)), stream.tell())
+    except Exception as error:  # NumPy evaluates the text, and its tokenizer raises nearly anything
+        raise ValueError(f"its header is damaged: {error}") from error
 
 
 def _map(file: Any, header: Header) -> NDArray[Any]:

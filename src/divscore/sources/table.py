@@ -14,6 +14,7 @@ from typing import Any, Literal, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from divscore.control.similarity import usable_rows
 from divscore.errors import FileError
 from divscore.sketch.missing import MissingPart
 from divscore.sources.manifest import Embedded
@@ -336,10 +337,9 @@ class Table:
 
     def _check_usable(self, block: Block) -> None:
         """Name rows that a sketch will skip."""
-        finite = np.isfinite(block.vectors).all(axis=1)
         first = (self.request.piece.first if self.request.piece else 0) + self.read
-        for at in np.flatnonzero(~finite | ~block.vectors.any(axis=1)).tolist():
-            kind = "only zeros" if finite[at] else "NaN or infinite numbers"
+        for at in np.flatnonzero(~usable_rows(block.vectors)).tolist():
+            kind = "only zeros" if np.isfinite(block.vectors[at]).all() else "NaN or infinite numbers"
             number = block.numbers[at] if block.numbers else first + at
             problem = f"{self.path}, row {number}: the vector has {kind}"
             if self.request.unusable == "refuse":

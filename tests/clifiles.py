@@ -74,7 +74,8 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny.folder(root / "labelled", {"red": 40, "blue": 40}, 2)
     tiny.folder(root / "photos", {"red": 60, "blue": 40}, 3)
     (root / "photos" / "red" / "bad.png").write_bytes(b"no picture")
-    (root / "photos" / "red" / "phone.HEIC").write_bytes(b"not read")
+    (root / "photos" / "red" / "phone.MOV").write_bytes(b"not read")
+    (root / "photos" / "red" / "phone.xmp").write_bytes(b"about a photo")
     return root
 
 

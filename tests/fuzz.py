@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pillow_heif
 import pyarrow as pa
 import vectorfiles
 from PIL import Image
@@ -132,6 +133,7 @@ def _write_stream(path: Path, table: Any) -> None:
 
 def pictures() -> dict[str, bytes]:
     """A picture in every format and in the usual variants."""
+    pillow_heif.register_heif_opener()
     rng = np.random.default_rng(0)
     colours = Image.fromarray(rng.integers(0, 256, (6, 8, 3), dtype=np.uint8)).resize((48, 36))
     clear = colours.copy()
@@ -154,6 +156,8 @@ def pictures() -> dict[str, bytes]:
         "jpeg.tif": (colours, "TIFF", {"compression": "jpeg"}),
         "fax.tif": (colours.convert("1"), "TIFF", {"compression": "group4"}),
         "float.tif": (Image.fromarray(rng.normal(size=(36, 48)).astype(np.float32)), "TIFF", {}),
+        "a.avif": (clear, "AVIF", {}),
+        "a.heic": (clear.resize((64, 64)), "HEIF", {}),
     }
     found = {}
     for name, (picture, form, options) in variants.items():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -443,14 +445,44 @@ def test_folders_of_pictures_by_folder_with_a_cache(pictures: Path, tmp_path: Pa
     )
     done = run(*asked, "--by", "folder", "--json", "-")
     entries = {entry["name"]: entry for entry in json.loads(done.stdout)["collections"]}
-    assert entries["red"]["skipped"]["unreadable"] == 1
+    assert entries["red"]["skipped"]["unreadable"] == 2
     assert entries["blue"]["skipped"]["unreadable"] == 0
     assert entries["red"]["disparity"] < -0.8
     assert entries["blue"]["disparity"] > 0.8
     assert len(list((tmp_path / "cache").glob("onnx-*.sqlite"))) == 1
-    assert "these files were not read, as their formats are not supported: 1 .heic" in done.stderr
+    assert "1 file was not read (.mov): extract frames as JPEG" in done.stderr
+    assert "these files are no pictures and were not read: 1 .xmp" in done.stderr
     again = json.loads(run(*asked, "--by", "folder", "--json", "-").stdout)
     assert again["collections"] == json.loads(done.stdout)["collections"]
+
+
+def test_photos_without_a_decoder_are_counted(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heic = b"\0\0\0\x1cftypheic\0\0\0\0mif1heicmiaf"
+    photos = tmp_path / "photos"
+    shutil.copytree(pictures / "photos" / "blue", photos)
+    for number in range(20):
+        (photos / f"{number}.heic").write_bytes(heic)
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    asked = ("--control", pictures / "labelled", "--encoder", "onnx", "--model", pictures / "tiny.onnx")
+    asked = (*asked, "--no-cache", "--workers", "1")
+    done = run("audit", photos, *asked, "--json", "-")
+    entry = json.loads(done.stdout)["collections"][0]
+    assert (entry["count"], entry["skipped"]["unreadable"]) == (40, 20)
+    assert entry["diagnostics"]["skipped_shift"] > 0.3
+    assert entry["trust"] != "good"
+    advice = "20 files were not read (.heic): install pillow-heif (pip install 'divscore[heif]'), or convert to JPEG"
+    assert advice in done.stderr
+    assert "40 of 60 items encoded; 20 could not be read (--verbose lists them)" in done.stderr
+    done = run("audit", photos, *asked, "--verbose")
+    assert f"{photos}, 0.heic: is not supported; install pillow-heif" in done.stderr
+    done = run("audit", photos, *asked, "--strict", code=2)
+    assert "0.heic: is not supported; install pillow-heif" in done.stderr
+    for path in photos.glob("*.png"):
+        path.unlink()
+    done = run("audit", photos, *asked, code=2)
+    assert advice in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,21 @@ def test_labelled_examples_that_cannot_be_encoded_are_counted_by_group(
     assert control.counts == {"blue": 21, "red": 10}
     assert control.skipped == {"blue": 2, "red": 4}
     assert control.attribute == "group"
+
+
+def test_labelled_pictures_without_a_decoder_are_counted_and_explained(labelled: Path, model: Path) -> None:
+    root = labelled.parent / "with-videos"
+    shutil.copytree(labelled, root, dirs_exist_ok=True)
+    for number in range(3):
+        (root / "red" / f"{number}.mp4").write_bytes(b"")
+    said: list[str] = []
+    with Encoding("onnx", model=model) as some:
+        control = read_control(root, some, warn=said.append)
+    assert control.skipped == {"red": 3}
+    assert said == [
+        f"{root}: 3 files were not read (.mp4): extract frames as JPEG",
+        f"{root}: encoded 40 of 40 'blue', 40 of 43 'red'; the others were skipped",
+    ]
 
 
 def test_unevenly_left_out_examples_warn(labelled: Path, model: Path, tmp_path: Path) -> None:

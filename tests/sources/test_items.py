@@ -113,6 +113,29 @@ def test_a_folder_without_pictures_says_so(tmp_path: Path) -> None:
         PictureFolder(str(tmp_path / "none"))
 
 
+def test_pictures_that_cannot_be_read_are_items(tmp_path: Path) -> None:
+    touch(tmp_path, "a.png", "b.heic", "c.mp4", "d.CR2", "e.svg", "f.txt", "Thumbs.db", "g.xmp")
+    source = PictureFolder(str(tmp_path))
+    assert ids(source) == ["a.png", "b.heic", "c.mp4", "d.CR2", "e.svg"]
+    assert source.rows == 5
+    assert source.other == {".txt": 1, ".db": 1, ".xmp": 1}
+    assert ids(items_of(tmp_path / "[a-e].*")) == [str(tmp_path / name) for name in ids(source)]
+    (tmp_path / "list.csv").write_text("file\nc.mp4\nd.CR2\na.png\n")
+    assert items_of(tmp_path / "list.csv").kind == "image"
+
+
+def test_a_folder_of_videos_says_what_to_do(tmp_path: Path) -> None:
+    touch(tmp_path, "a.mp4", "b.mov", "c.psd")
+    for thing in (tmp_path, tmp_path / "*"):
+        with pytest.raises(
+            FileError,
+            match=r"2 files were not read \(\.mov, \.mp4\): extract frames as JPEG; 1 file was not read \(\.psd\)",
+        ):
+            sources.open(thing)
+    with pytest.raises(FileError, match=r"a\.mp4 has no pictures that can be read; .*extract frames"):
+        sources.open(tmp_path / "a.mp4")
+
+
 def test_a_folder_that_may_not_be_listed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     touch(tmp_path, "a.png", "shut/b.png")
     listing = os.scandir

@@ -16,7 +16,14 @@ import pytest
 
 from divscore.errors import FileError
 from divscore.sources import pictures
-from divscore.sources.pictures import IMAGE_SUFFIXES, MAX_BYTES, UnreadablePicture, decode
+from divscore.sources.pictures import (
+    IMAGE_SUFFIXES,
+    MAX_BYTES,
+    NOT_READ,
+    UnreadablePicture,
+    decode,
+    read_picture,
+)
 
 Image = pytest.importorskip("PIL.Image")
 ImageDraw = pytest.importorskip("PIL.ImageDraw")
@@ -387,6 +394,109 @@ def test_damaged_files_decode_or_are_refused() -> None:
     assert all(re.match("is |has |does ", reason) for reason in reasons)
 
 
+# HEIC and AVIF: by what is in a file, and only where something can decode it.
+
+
+def heic(picture: Any, **options: Any) -> bytes:
+    heif = pytest.importorskip("pillow_heif", reason="the extra 'heif' is not installed")
+    stream = io.BytesIO()
+    heif.from_pillow(picture).save(stream, **options)
+    return stream.getvalue()
+
+
+def avif(picture: Any, **options: Any) -> bytes:
+    pytest.importorskip("PIL.AvifImagePlugin", reason="this Pillow does not read AVIF")
+    return stored(picture, "AVIF", **options)
+
+
+def halves(mode: str = "RGB") -> Any:
+    """Red above blue, with a green edge on the left."""
+    pixels = np.zeros((64, 128, 3), dtype=np.uint8)
+    pixels[:32], pixels[32:] = (255, 0, 0), (0, 0, 255)
+    pixels[:, :20] = (0, 255, 0)
+    return Image.fromarray(pixels).convert(mode)
+
+
+def turned() -> bytes:
+    exif = Image.Exif()
+    exif[274] = 6
+    return exif.tobytes()
+
+
+@pytest.mark.parametrize("make", [heic, avif])
+def test_photos_of_phones(make: Any) -> None:
+    found = decode(make(halves(), quality=95))
+    assert np.abs(found.astype(int) - np.asarray(halves())).mean() < 3
+    found = decode(make(halves(), quality=95, exif=turned()))
+    assert found.shape == (128, 64, 3)
+    assert [found[y, x].argmax() for y, x in ((5, 5), (-5, 5), (-5, -5))] == [1, 2, 0]
+    clear = halves("RGBA")
+    clear.putalpha(0)
+    assert decode(make(clear)).min() > 250
+    assert decode(make(halves("L"))).shape == (64, 128, 3)
+    assert decode(make(halves()), enough=32).shape == (32, 64, 3)
+
+
+@pytest.mark.parametrize("make", [heic, avif])
+@pytest.mark.parametrize(
+    ("width", "height", "reason"),
+    [
+        (12_000, 10_000, r"12,000 × 10,000 pixels, more than the limit of 80 million"),
+        (12_000, 20, "more than 200 times as long as wide"),
+        (1, 64, "expected at least 2 on each side"),
+    ],
+)
+def test_the_size_of_a_photo_is_checked_first(make: Any, width: int, height: int, reason: str) -> None:
+    data = bytearray(make(halves()))
+    at = data.index(b"ispe") + 8
+    data[at : at + 8] = struct.pack(">II", width, height)
+    with pytest.raises(UnreadablePicture, match=reason):
+        decode(bytes(data))
+
+
+def test_photos_without_a_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    photos = {"HEIF": heic(halves()), "AVIF": avif(halves())}
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    monkeypatch.setitem(sys.modules, "PIL.AvifImagePlugin", None)
+    for form, advice in {"HEIF": r"pip install 'divscore\[heif\]'", "AVIF": "Pillow 11.3"}.items():
+        path = tmp_path / "photo.jpg"
+        path.write_bytes(photos[form])
+        with pytest.raises(UnreadablePicture, match=f"is not supported; install .*{advice}"):
+            decode(photos[form])
+        with pytest.raises(UnreadablePicture, match=f"is not supported; install .*{advice}"):
+            read_picture(str(path))
+    path.write_bytes(stored(halves(), "PNG"))  # whatever it is called
+    assert decode(read_picture(str(path.rename(tmp_path / "photo.heic")))).shape == (64, 128, 3)
+
+
+@pytest.mark.parametrize(
+    ("head", "advice"),
+    [
+        (b"\0\0\0\x18ftypisom\0\0\2\0isommp42", "extract frames as JPEG"),
+        (b"\0\0\0\x14ftypqt  \0\0\0\0qt  ", "extract frames as JPEG"),
+        (b"\xff\x0a" + bytes(40), "convert to JPEG"),
+        (b"\0\0\0\x0cJXL \r\n\x87\n" + bytes(40), "convert to JPEG"),
+    ],
+)
+def test_videos_and_jpeg_xl_by_their_content(tmp_path: Any, head: bytes, advice: str) -> None:
+    with pytest.raises(UnreadablePicture, match=f"is not supported; {advice}"):
+        decode(head)
+    with open(tmp_path / "a.jpg", "wb") as stream:
+        stream.write(head)
+        stream.truncate(MAX_BYTES + 100)
+    with pytest.raises(UnreadablePicture, match=advice):
+        read_picture(str(tmp_path / "a.jpg"))
+
+
+def test_a_video_is_not_opened(tmp_path: Any) -> None:
+    # There is no such file: the name is enough.
+    with pytest.raises(UnreadablePicture, match="is not supported; extract frames as JPEG"):
+        read_picture(str(tmp_path / "clip.MP4"))
+    with pytest.raises(UnreadablePicture, match="is not supported; convert to JPEG"):
+        read_picture("s3://bucket/raw.CR2")
+
+
 def test_suffixes_are_lower_case_with_a_dot() -> None:
+    assert not IMAGE_SUFFIXES & NOT_READ.keys()
     assert {".jpg", ".jpeg", ".png", ".webp", ".gif", ".tif", ".tiff", ".bmp"} < IMAGE_SUFFIXES
     assert all(suffix == suffix.lower() and suffix.startswith(".") for suffix in IMAGE_SUFFIXES)

@@ -29,7 +29,7 @@ from divscore.jobs.engine import MEMORY_HINT, Engine, Engines
 from divscore.jobs.projection import Projection
 from divscore.sources.items import ItemBatch, Items, fingerprint
 from divscore.sources.manifest import ENCODER_KEY
-from divscore.sources.pictures import decode, read_picture
+from divscore.sources.pictures import UNSUPPORTED, decode, not_read, read_picture, suffix_of
 from divscore.sources.places import Location, UnseenError, anywhere, unseen
 from divscore.sources.table import PROBLEMS_KEPT, Block, Request, Table
 
@@ -378,7 +378,8 @@ class EncodedSource(Table):
     """Vectors of items that are encoded while they are read, in this process.
 
     `tally` counts the items of the last iteration and those with several faces, `skips` those without a vector by kind
-    and by the values of the extra columns. Copies share both.
+    and by the values of the extra columns, `unsupported` those among them that no decoder is here for, by what to do
+    and suffix. Copies share all three.
     """
 
     def __init__(self, items: Items, encoding: Encoding, *, strict: bool, single: bool) -> None:
@@ -396,6 +397,7 @@ class EncodedSource(Table):
         self.single = single
         self.tally: Counter[str] = Counter()
         self.skips: Counter[tuple[str, tuple[str, ...]]] = Counter()
+        self.unsupported: Counter[tuple[str, str]] = Counter()
         self._advance: Callable[[int], None] = lambda count: None
 
     @property
@@ -419,6 +421,7 @@ class EncodedSource(Table):
     def _blocks(self) -> Iterator[Block]:
         self.tally.clear()
         self.skips.clear()
+        self.unsupported.clear()
         if self.request.strict and self.items.unlisted:
             raise FileError(f"{self.items.unlisted[0]}; fix it, or leave out --strict")
         rows: list[tuple[ItemBatch, int, ItemVectors]] = []
@@ -436,6 +439,10 @@ class EncodedSource(Table):
                     raise FileError(f"{problem}; {SKIP_HINT}")
                 self.skips[result.kind, tuple(batch.values[name][at] for name in self.items.extra)] += 1
                 self.unreadable += result.kind == UNREADABLE
+                if result.reason.startswith(UNSUPPORTED):
+                    content = batch.contents[at]
+                    suffix = suffix_of(content if isinstance(content, str) else batch.ids[at])
+                    self.unsupported[result.reason.removeprefix(UNSUPPORTED), suffix] += 1
                 if len(self.problems) < PROBLEMS_KEPT:
                     self.problems.append(problem)
             if batch is not None:
@@ -449,6 +456,8 @@ class EncodedSource(Table):
                     ids = [owner.ids[at] for owner, at in owners]
                     yield Block(self.encoding.shorten(np.concatenate(some)), values, ids=ids)
                 rows = []
+        if self.unsupported and self.unsupported.total() == self.tally["items"]:
+            raise FileError("; ".join(self.not_read()))
         self.unreadable += self.items.unreadable
         self.problems = [*self.items.problems, *self.problems][:PROBLEMS_KEPT]
 
@@ -467,6 +476,10 @@ class EncodedSource(Table):
             counts[values] += number
         return counts
 
+    def not_read(self) -> list[str]:
+        """Which pictures no decoder was here for, and what to do."""
+        return [f"{self.path}: {text}" for text in not_read(self.unsupported)]
+
     def messages(self, verbose: bool) -> list[str]:
         """How many items were encoded, why others were not, and which files of a folder were not read."""
         texts = []
@@ -478,6 +491,7 @@ class EncodedSource(Table):
             hint = "" if verbose else " (--verbose lists them)"
             encoded = total - skipped.total()
             texts.append(f"{self.path}: {encoded:,} of {total:,} items encoded; {', '.join(kinds)}{hint}")
+        texts += self.not_read()
         if self.tally["several"]:
             kept = "all are counted" if SEVERAL in self.encoding.options else "the largest is counted"
             texts.append(f"{self.path}: {self.tally['several']:,} images show more than one face; {kept}")
@@ -485,7 +499,5 @@ class EncodedSource(Table):
         if self.items.other:
             most = self.items.other.most_common(5)
             listed = ", ".join(f"{number:,} {suffix or 'without suffix'}" for suffix, number in most)
-            texts.append(
-                f"{self.path}: these files were not read, as their formats are not supported: {listed}"
-            )
+            texts.append(f"{self.path}: these files are no pictures and were not read: {listed}")
         return texts + self.encoding.troubles()

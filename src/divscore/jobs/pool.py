@@ -100,6 +100,8 @@ def read_control(
     with progress("labelled examples", source.rows) as advance:
         vectors_of.watch(advance)
         blocks = list(vectors_of)
+    for text in vectors_of.not_read():
+        warn(text)
     if not blocks:
         problems = "; ".join(vectors_of.problems[:3])
         raise ControlError(f"{source.path}: none of the labelled examples could be encoded; {problems}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,7 @@ from typing import Literal, Self
 
 from divscore.errors import FileError
 from divscore.sketch.missing import MissingPart
-from divscore.sources.pictures import IMAGE_SUFFIXES
+from divscore.sources.pictures import IMAGE_SUFFIXES, NOT_READ, not_read, suffix_of
 from divscore.sources.places import Location, UnseenError, files_in, folder_values, plain, unseen
 from divscore.sources.table import Table
 from divscore.text import public, quoted
@@ -150,8 +150,13 @@ def fingerprint(content: str | bytes) -> bytes:
 
 
 def is_picture(name: str) -> bool:
-    """Whether a file's suffix is that of a picture."""
-    return os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
+    """Whether a file's suffix is that of a picture that can be read."""
+    return suffix_of(name) in IMAGE_SUFFIXES
+
+
+def is_media(name: str) -> bool:
+    """Whether it is an item among pictures: a picture, or a file such as a video that counts as unreadable."""
+    return is_picture(name) or suffix_of(name) in NOT_READ
 
 
 class PictureFiles(Items):
@@ -160,7 +165,16 @@ class PictureFiles(Items):
     def __init__(self, pattern: str, locations: Sequence[Location]) -> None:
         shown = public(pattern)
         super().__init__(shown, locations[0].name if len(locations) == 1 else shown, "image", COLUMNS)
-        self.locations, self.rows = locations, len(locations)
+        self.locations = locations
+        self._count(each.url for each in locations)
+
+    def _count(self, names: Iterable[str]) -> None:
+        """Set the number of items; refuse a source in which none can be read."""
+        suffixes = Counter(map(suffix_of, names))
+        self.rows = suffixes.total()
+        if suffixes and not suffixes.keys() & IMAGE_SUFFIXES:
+            texts = not_read({(NOT_READ[suffix], suffix): number for suffix, number in suffixes.items()})
+            raise FileError(f"{self.path} has no pictures that can be read; {'; '.join(texts)}")
 
     def __iter__(self) -> Iterator[ItemBatch]:
         files = self._files()
@@ -176,17 +190,17 @@ class PictureFiles(Items):
 
 
 class PictureFolder(PictureFiles):
-    """Every picture in a folder and the folders below it, in the order of their names.
+    """Every picture in a folder and the folders below it, in the order of their names, also those that are not read.
 
     The column ``folder`` is the sub-folder of a picture, ``file`` its path inside the folder.
     """
 
     def __init__(self, path: str) -> None:
-        super().__init__(path, [Location(path, path)])
+        super().__init__(path, [])
         text = self.path.rstrip("/") if "://" in path else os.path.abspath(path)
         self.name = plain(os.path.basename(text)) or self.path
-        self._root, self.locations = path, ()
-        self.rows = sum(1 for _ in self._files())
+        self._root = path
+        self._count(inside for _, inside in self._files())
         if not self.rows:
             other = self.other.total()
             files = f"{other:,} files, but no pictures" if other else "no files"
@@ -199,10 +213,10 @@ class PictureFolder(PictureFiles):
         self.other, self.unlisted = Counter(), []
         self.problems = self.unlisted
         for address, inside in files_in(self._root, self.unlisted):
-            if is_picture(inside):
+            if is_media(inside):
                 yield address, inside
             else:
-                self.other[os.path.splitext(inside)[1].lower()] += 1
+                self.other[suffix_of(inside)] += 1
 
 
 class TableItems(Items):
@@ -306,7 +320,7 @@ class TableItems(Items):
 def names_pictures(table: Table, column: str) -> bool:
     """Whether most of the first cells are names of pictures."""
     cells = [cell.strip() for cell in table.head(column) if cell.strip()]
-    return bool(cells) and 2 * sum(is_picture(cell) for cell in cells) > len(cells)
+    return bool(cells) and 2 * sum(is_media(cell) for cell in cells) > len(cells)
 
 
 def _folder_of(location: Location) -> str:

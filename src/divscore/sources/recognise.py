@@ -14,7 +14,15 @@ from divscore.errors import FileError, InputError
 from divscore.sketch.missing import MissingPart
 from divscore.sources.arrays import ArrayTable, BlockStream, NpyFile, NpzFile
 from divscore.sources.arrow import IpcFile, ParquetFile, StreamedTable
-from divscore.sources.items import Items, PictureFiles, PictureFolder, TableItems, is_picture, names_pictures
+from divscore.sources.items import (
+    Items,
+    PictureFiles,
+    PictureFolder,
+    TableItems,
+    is_media,
+    is_picture,
+    names_pictures,
+)
 from divscore.sources.manifest import MANIFEST, Manifest, missing_beside, read_manifest, read_manifests
 from divscore.sources.places import Location, files_in, is_folder, is_pattern, locate
 from divscore.sources.table import ManyTable, Request, Table
@@ -69,7 +77,7 @@ def open(
         files = files_of(text, form)
         if files is None:
             return PictureFolder(text).select(extra)
-        pictures = [is_picture(each.url) and not form for each in files.locations]
+        pictures = [is_media(each.url) and not form for each in files.locations]
         if all(pictures):
             return PictureFiles(text, files.locations).select(extra)
         if any(pictures):

@@ -248,6 +248,10 @@ class Table:
         """Items that could not be encoded in the last iteration, by the values of the extra columns."""
         return Counter()
 
+    def not_read(self) -> list[str]:
+        """Which items of the last iteration no decoder was here for, and what to do."""
+        return []
+
     def messages(self, verbose: bool) -> list[str]:
         """What a person should know about the last iteration."""
         return []

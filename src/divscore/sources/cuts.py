@@ -36,7 +36,7 @@ Scan = Callable[[bytes, bool, bool], Marks]
 def divisible(location: Location) -> bool:
     """Whether this is a text file that any worker can begin to read in its middle: others are fetched or kept whole."""
     here = not location.remote and location.path != "-" and os.path.isfile(location.url)
-    return here and location.suffix in WHOLE
+    return here and location.suffix in WHOLE and not location.recoded
 
 
 def pieces_of(location: Location, scan: Scan, rows: int | None = None) -> list[Piece]:

@@ -16,7 +16,7 @@ from typing import Literal, Self
 from divscore.errors import FileError
 from divscore.sketch.missing import MissingPart
 from divscore.sources.pictures import IMAGE_SUFFIXES, NOT_READ, not_read, suffix_of
-from divscore.sources.places import Location, UnseenError, files_in, folder_values, plain, unseen
+from divscore.sources.places import ADVICE, Location, UnseenError, files_in, folder_values, plain, unseen
 from divscore.sources.table import Table
 from divscore.text import public, quoted
 
@@ -203,11 +203,12 @@ class PictureFolder(PictureFiles):
         self._count(inside for _, inside in self._files())
         if not self.rows:
             other = self.other.total()
-            files = f"{other:,} files, but no pictures" if other else "no files"
-            raise FileError(
-                f"{self.path} has {files}; expected files ending in {', '.join(sorted(IMAGE_SUFFIXES))}. For a table "
-                "or a file of vectors, name the file itself"
+            files = f"{other:,} files, but no pictures or tables" if other else "no files"
+            known = (
+                f"{suffix}: {ADVICE[suffix]}" for suffix, _ in self.other.most_common() if suffix in ADVICE
             )
+            expected = f"expected pictures ({', '.join(sorted(IMAGE_SUFFIXES))}), or name a table itself"
+            raise FileError(f"{self.path} has {files}; {next(known, expected)}")
 
     def _files(self) -> Iterator[tuple[str, str]]:
         self.other, self.unlisted = Counter(), []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
 import glob
@@ -27,10 +28,14 @@ from divscore.text import public, without_secrets
 WILDCARDS = frozenset("*?[")
 EXTRAS = {"s3": "s3", "s3a": "s3"}
 READ_AHEAD = 4 << 20
+COPIED_AT_ONCE = 1 << 20
 COPY = "simplecache::"  # before an address: fsspec then reads a local copy
 # What readers raise for damaged files; zipfile raises RuntimeError for encrypted and unknown members.
 DAMAGE = (OSError, ValueError, EOFError, KeyError, RuntimeError, struct.error, zipfile.BadZipFile, zlib.error)
-WHOLE = frozenset({".csv", ".tsv", ".jsonl", ".ndjson", ".txt", ".text", ".lst"})
+WHOLE = frozenset({".csv", ".tsv", ".jsonl", ".ndjson", ".txt", ".text", ".lst"})  # text, read from its start
+CODECS = {".gz": "gzip", ".zst": "zstd"}  # by which pyarrow unpacks text
+PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")  # how compressed files begin
+UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # What stores say about the content or time of a file, the most reliable first.
 MARKS = (
     *("etag", "content-md5", "md5hash", "generation"),
@@ -76,12 +81,29 @@ class Location:
         """The file's name without folder and suffix."""
         if self.in_memory:
             return "collection"
-        return "stdin" if self.path == "-" else _path_in(self.url).stem
+        stem = _path_in(self.url).stem
+        return "stdin" if self.path == "-" else PurePath(stem).stem if self.codec else stem
 
     @property
     def suffix(self) -> str:
-        """The file's suffix in small letters, with its dot."""
-        return self.form or _path_in(self.url).suffix.lower()
+        """The file's suffix in small letters, with its dot; of compressed text the one before: .csv of ``a.csv.gz``."""
+        path = _path_in(self.url)
+        return self.form or (PurePath(path.stem) if self.codec else path).suffix.lower()
+
+    @property
+    def codec(self) -> str | None:
+        """How text is compressed; None for any other file."""
+        path = _path_in(self.url)
+        text = (self.form or PurePath(path.stem).suffix.lower()) in WHOLE
+        return CODECS.get(path.suffix.lower()) if text else None
+
+    @property
+    def recoded(self) -> bool:
+        """Whether `open` reads other bytes than the file has: text that is compressed, or UTF-16."""
+        if self.suffix not in WHOLE or self.codec:
+            return self.codec is not None
+        with self._stored() as stream:
+            return stream.read(2) in UTF16
 
     @property
     def remote(self) -> bool:
@@ -94,7 +116,19 @@ class Location:
         return self if self.remote or self.in_memory else replace(self, url=os.path.abspath(self.url))
 
     def open(self) -> BinaryIO:
-        """Open for reading bytes."""
+        """Open for reading bytes; text is unpacked and becomes UTF-8 as it is read, so it never takes much memory."""
+        stream = self._stored()
+        if self.codec:
+            import pyarrow as pa
+
+            unpacked = pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), self.codec)
+            stream = cast(BinaryIO, io.BufferedReader(unpacked, COPIED_AT_ONCE))
+        if self.suffix in WHOLE and cast(io.BufferedReader, stream).peek(2)[:2] in UTF16:
+            stream = cast(BinaryIO, io.BufferedReader(_Utf16(stream), COPIED_AT_ONCE))
+        return stream
+
+    def _stored(self) -> BinaryIO:
+        """The bytes of the file as they are."""
         if not self.remote:
             return open(self.url, "rb")
         # Tables of text are read several times from the start, so they are copied here once. The others are read in
@@ -185,6 +219,30 @@ class Location:
             ) from error
 
 
+class _Utf16(io.RawIOBase):
+    """A stream of UTF-16, with a mark at its start, as UTF-8."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder("utf-16")()
+        self._ready = io.BytesIO()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        while not (size := self._ready.readinto(buffer)):
+            data = self._stream.read(COPIED_AT_ONCE)
+            self._ready = io.BytesIO(self._decoder.decode(data, final=not data).encode())
+            if not data:
+                return self._ready.readinto(buffer)
+        return size
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
 def _path_in(url: str) -> PurePath:
     """The path in a web address, without its query; any other as it is."""
     return PurePath(urlsplit(url).path if _over_http(url) else url)
@@ -246,7 +304,6 @@ def folder_values(location: Location) -> dict[str, str]:
 
 # From what a user names to files: a path, a pattern, a folder, standard input.
 
-COPIED_AT_ONCE = 1 << 20
 _KEPT: dict[str, tuple[Any, Location]] = {}  # standard input, which can be read only once
 
 
@@ -302,6 +359,8 @@ def _keep_standard_input(form: str) -> Location:
         raise FileError(
             "standard input is empty; expected CSV with a header line, JSON lines, or lines of text"
         )
+    if head.startswith(PACKED):
+        raise FileError("standard input is compressed; unpack it, as in 'zcat posts.csv.gz | divscore …'")
     handle, url = tempfile.mkstemp(prefix="divscore-", suffix=form or form_of(head))
     with os.fdopen(handle, "wb") as copy:
         while head:
@@ -362,6 +421,24 @@ def plain(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
+# What to do about formats that are not read.
+
+SHEET, ARRAY, UNPACK = "save the sheet as CSV", "save the vectors with numpy.save as .npy", "unpack it first"
+ROWS = "save it as CSV or Parquet"
+LINES_OF_TEXT = "save the texts as .txt with one item per line, or as CSV"
+ADVICE = {
+    ".json": "write one object per line and name it .jsonl (JSON lines)",
+    **dict.fromkeys((".xlsx", ".xls", ".xlsm", ".ods", ".numbers"), SHEET),
+    **dict.fromkeys((".pkl", ".pickle", ".joblib"), f"divscore never loads pickles; {ARRAY}"),
+    **dict.fromkeys((".pt", ".pth", ".ckpt", ".safetensors", ".h5", ".hdf5", ".mat", ".tfrecord"), ARRAY),
+    **dict.fromkeys((".db", ".sqlite", ".sqlite3", ".duckdb"), "export the table as CSV"),
+    **dict.fromkeys((".avro", ".orc", ".dta", ".sav", ".sas7bdat", ".rds", ".rda", ".rdata", ".dbf"), ROWS),
+    **dict.fromkeys((".pdf", ".doc", ".docx", ".odt", ".rtf", ".html", ".htm", ".xml", ".md"), LINES_OF_TEXT),
+    **dict.fromkeys((".zip", ".tar", ".tgz", ".7z", ".rar"), f"{UNPACK}, then name the folder"),
+    **dict.fromkeys((".bz2", ".xz", ".lz4", ".br"), f"{UNPACK}, or compress text as .gz or .zst"),
+    **dict.fromkeys((*CODECS,), f"{UNPACK}; only .csv, .tsv, .jsonl and .txt are read compressed"),
+}
+
 # The format of standard input, from its first lines.
 
 # What --format takes → the suffix it stands for.
@@ -385,7 +462,9 @@ def form_of(head: bytes) -> str:
     >>> form_of(b'{"text": "a"}'), form_of(b"id,text" + bytes([10]) + b"1,Anna"), form_of(b"Hello, world")
     ('.jsonl', '.csv', '.txt')
     """
-    text = head.removeprefix(b"\xef\xbb\xbf").lstrip().decode("utf-8", "replace")
+    if head.startswith(UTF16):
+        head = head.decode("utf-16", "replace").encode()
+    text = head.removeprefix(codecs.BOM_UTF8).lstrip().decode("utf-8", "replace")
     if text.startswith("{"):
         return ".jsonl"
     lines = text.splitlines()[:LINES]

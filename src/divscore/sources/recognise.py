@@ -24,7 +24,8 @@ from divscore.sources.items import (
     names_pictures,
 )
 from divscore.sources.manifest import MANIFEST, Manifest, missing_beside, read_manifest, read_manifests
-from divscore.sources.places import Location, files_in, is_folder, is_pattern, locate
+from divscore.sources.pictures import NOT_READ
+from divscore.sources.places import ADVICE, Location, files_in, is_folder, is_pattern, locate
 from divscore.sources.table import ManyTable, Request, Table
 from divscore.sources.textfiles import DelimitedFile, JsonLinesFile, LinesFile
 from divscore.text import public, quoted
@@ -192,8 +193,10 @@ def open_file(location: Location, request: Request) -> Table:
     location.check()
     format_ = FORMATS.get(location.suffix)
     if format_ is None:
+        if advice := ADVICE.get(location.suffix) or NOT_READ.get(location.suffix):
+            raise FileError(f"{location.label} cannot be read: {advice}")
         suffix = f"the suffix '{location.suffix}'" if location.suffix else "no suffix"
-        raise FileError(f"{location.label} has {suffix}; files of vectors end in {', '.join(VECTOR_FORMATS)}")
+        raise FileError(f"{location.label} has {suffix}; tables and vectors end in {', '.join(FORMATS)}")
     return format_(location, request).opened()
 
 
@@ -229,7 +232,7 @@ def tables_in(folder: str) -> Files:
             continue
         if is_picture(name):
             return Files([])
-        if os.path.splitext(name)[1].lower() in VECTOR_FORMATS:
+        if Location(name, name).suffix in VECTOR_FORMATS:
             names.append(name)
         elif os.path.basename(name) == MANIFEST and os.path.dirname(name) != folder.rstrip("/"):
             job_folders.append(os.path.dirname(name))

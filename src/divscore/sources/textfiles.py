@@ -22,8 +22,8 @@ from divscore.sources.table import HEAD, Block, Piece, Request, Table, no_vector
 
 READ_AT_ONCE = 8 << 20
 LINE = "text"  # the column of a file of plain lines
-# A longer line is no item of a list but a whole document, or no text at all.
-LONGEST = 1 << 20
+# A longer line is no item of a list but a whole document, or no text at all; a vector may take more.
+LONGEST, LONGEST_RECORD = 1 << 20, 16 << 20
 # Row names, and the index columns that pandas writes: numbers, but no part of a vector.
 NAMES_OF_ROWS = frozenset({"id", "", "index", "unnamed: 0"})
 EXPECTED = 'a column of JSON lists such as "[0.1, 0.2]", or columns of numbers'
@@ -36,7 +36,7 @@ NO_VECTOR: NDArray[Any] = np.empty(0, dtype=np.float32)
 class _RecordFile(Table):
     """A file with one record per line; blank lines are no records."""
 
-    longest = -1  # bytes of a line that are read
+    longest = LONGEST_RECORD  # bytes of a line; compressed, a longer one may be as long as the disk
 
     def pieces(self, rows: int | None = None) -> list[Piece]:
         """Runs of lines."""
@@ -57,7 +57,7 @@ class _RecordFile(Table):
     def _rows(self) -> Iterator[tuple[int, NDArray[Any], dict[str, str]]]:
         """Number, vector and requested columns of each record that can be read."""
         for line, number, text in self._records(self.request.piece):
-            row = self._row(text)
+            row = self._row(text) if len(text) <= self.longest else f"is longer than {self.longest:,} bytes"
             if isinstance(row, str):
                 self._skip({line: row}, "line")
             else:
@@ -68,12 +68,10 @@ class _RecordFile(Table):
         first, at = (piece.first, piece.line) if piece else (0, 0)
         number = first
         with self.location.reading("lines of text"), open_piece(self.location, piece) as stream:
-            while line := stream.readline(self.longest):
+            while line := stream.readline(self.longest + 1):
                 at += 1
                 text = line.removeprefix(BOM).strip() if at == 1 else line.strip()
-                while (
-                    self.longest > 0 and not line.endswith(b"\n") and (line := stream.readline(self.longest))
-                ):
+                while not line.endswith(b"\n") and (line := stream.readline(self.longest + 1)):
                     pass  # the rest of an overlong line
                 if text:
                     yield at, number, text
@@ -84,7 +82,7 @@ class _RecordFile(Table):
 class LinesFile(_RecordFile):
     """The lines of a .txt file as a column named ``text``."""
 
-    longest = LONGEST + 1
+    longest = LONGEST
 
     def _open(self) -> None:
         self.columns = {LINE: "text"}
@@ -95,8 +93,6 @@ class LinesFile(_RecordFile):
         )
 
     def _row(self, text: bytes) -> Row | str:
-        if len(text) > LONGEST:
-            return f"is longer than {LONGEST:,} bytes"
         try:
             return NO_VECTOR, {LINE: text.decode("utf-8")}
         except UnicodeDecodeError as error:
@@ -201,9 +197,11 @@ class DelimitedFile(Table):
         import pyarrow.csv as pc
 
         with self.location.reading("CSV"):
+            with self.location.open() as stream:
+                header = stream.readline(READ_AT_ONCE).decode("utf-8", "replace")
+            if not header:  # nothing but a compressed end, or the mark of UTF-16
+                raise NoRowsError(f"{self.label} has no lines; expected a header line, and at least one row")
             if self.location.suffix != ".tsv":
-                with self.location.open() as stream:
-                    header = stream.readline(READ_AT_ONCE).decode("utf-8", "replace")
                 # Spreadsheets often write semicolons.
                 self._delimiter = next((mark for mark in (",", ";", "\t") if mark in header), ",")
             with self.location.open() as stream:

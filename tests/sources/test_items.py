@@ -259,7 +259,7 @@ def test_broken_rows_are_counted(tmp_path: Path) -> None:
     source = items_of(tmp_path / "a.csv")
     assert contents(source) == ["Hello", "there"]
     assert source.unreadable == 1
-    with pytest.raises(FileError, match="row 1: has 3 cells"):
+    with pytest.raises(FileError, match="line 3: has 3 cells"):
         contents(items_of(tmp_path / "a.csv", strict=True))
 
 

@@ -229,7 +229,7 @@ def test_unusable_rows_are_counted_and_named(tmp_path: Path, name: str, batch_ro
         assert source.unreadable == 3
     np.testing.assert_array_equal(np.concatenate([b.vectors for b in blocks]), [[1, 2], [4, 5], [7, 8]])
     assert [t for b in blocks for t in b.values["n"]] == ["0", "3", "5"]
-    unit, first = ("line", 1) if name == "a.jsonl" else ("row", 0)
+    unit, first = {"a.jsonl": ("line", 1), "a.csv": ("line", 2)}.get(name, ("row", 0))
     places = [f"{path}, {unit} {row + first}: " for row in (1, 2, 4)]
     assert all(p.startswith(place) for p, place in zip(source.problems, places, strict=True))
     assert "no vector" in source.problems[0]
@@ -239,7 +239,7 @@ def test_unusable_rows_are_counted_and_named(tmp_path: Path, name: str, batch_ro
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "a.csv", "a.jsonl"])
 def test_strict_makes_the_first_unusable_row_an_error(tmp_path: Path, name: str) -> None:
     write_ragged(tmp_path / name)
-    with pytest.raises(FileError, match=r"a\.\w+, (row 1|line 2): has no vector .*remove the"):
+    with pytest.raises(FileError, match=r"a\.\w+, (row 1|line 2|line 3): has no vector .*remove the"):
         list(open_table(tmp_path / name, strict=True))
 
 
@@ -279,7 +279,7 @@ def test_csv_rows_with_words_gaps_and_missing_cells(tmp_path: Path) -> None:
     assert block.values["note"] == ["a", "d", "e", "f"]
     assert source.unreadable == 4
     said = sorted(problem.split(", ", 1)[1] for problem in source.problems)
-    assert [problem.split(":")[0] for problem in said] == ["row 1", "row 2", "row 3", "row 6"]
+    assert [problem.split(":")[0] for problem in said] == ["line 3", "line 4", "line 5", "line 8"]
     assert "2 cells, the header has 4" in said[0]
     assert "'oops' in column 'x'" in said[1]
 
@@ -306,7 +306,7 @@ def test_csv_numbers_that_turn_real_late_and_index_columns(tmp_path: Path) -> No
     assert read.shape == (5001, 2)
     assert read[-1].tolist() == [0.5, 1.0]
     assert source.unreadable == 1
-    assert "row 5000" in source.problems[0]
+    assert "line 5002" in source.problems[0]
 
 
 def test_jsonl_with_broken_lines(tmp_path: Path) -> None:

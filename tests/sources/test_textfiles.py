@@ -196,3 +196,132 @@ def test_other_formats_say_what_to_do(tmp_path: Path, name: str, advice: str) ->
     with pytest.raises(FileError, match=advice):
         sources.open(tmp_path)
     assert all(suffix == suffix.lower() and suffix.startswith(".") for suffix in ADVICE)
+
+
+# Lines in messages.
+
+WITH_GAPS = 'text,group\n\n"two\nlines",A\r\nb,\n\nc,B\n'
+
+
+@pytest.mark.parametrize("packed", ["", ".gz"])
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_missing_group_is_named_by_its_line(tmp_path: Path, packed: str, encoding: str) -> None:
+    path = tmp_path / f"a.csv{packed}"
+    path.write_bytes(PACK[packed](WITH_GAPS.encode(encoding)))
+    with (
+        Encoding("ngrams") as some,
+        pytest.raises(FileError, match=r"a\.csv.*, line 5: no group in .*remove the line"),
+    ):
+        read_control(path, some)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "place"),
+    [
+        ("a.csv", 'text\n\n"two\nlines"\nword\n???\n', "line 6"),
+        ("a.tsv", "text\tn\nword\t1\n???\t2\n", "line 3"),
+        ("a.jsonl", '\n{"text": "word"}\n\n{"text": "???"}\n', "line 4"),
+        ("a.txt", "word\n\nlines\n???\n", "line 4"),
+    ],
+)
+def test_a_skipped_text_is_named_by_its_line(tmp_path: Path, name: str, text: str, place: str) -> None:
+    (tmp_path / name).write_text(text)
+    with Encoding("word2vec", model=words(tmp_path)) as some:
+        source = some.encode(sources.open(tmp_path / name))
+        assert list(source)
+        assert source.problems[-1].startswith(f"{tmp_path / name}, {place}: ")
+        with pytest.raises(FileError, match=rf"{name}, {place}: "):
+            list(some.encode(sources.open(tmp_path / name), strict=True))
+
+
+def words(folder: Path) -> Path:
+    path = folder / "model.vec"
+    path.write_text("5 2\na 1 0\nb 0 1\ntwo 1 1\nlines 1 2\nword 2 1\n")
+    return path
+
+
+def test_a_zero_vector_among_labelled_examples_is_named_by_its_line(tmp_path: Path) -> None:
+    rows = ["1,0,A", "1,2,A", "", "0,0,B", "0,1,B"]
+    (tmp_path / "a.csv").write_text("\n".join(["x,y,group", *rows]))
+    with (
+        Encoding() as some,
+        pytest.raises(FileError, match=r"a\.csv, line 5: the vector has only zeros; fix"),
+    ):
+        read_control(tmp_path / "a.csv", some)
+
+
+def test_cells_too_long_to_look_through_are_named_by_their_row(tmp_path: Path) -> None:
+    rows = [json.dumps([0.123456789] * 20_000), "[1]"]
+    (tmp_path / "a.csv").write_text("\n".join(["vector", *(f'"{row}"' for row in rows)]))
+    source = open_table(tmp_path / "a.csv")
+    assert len(list(source)) == 1
+    assert source.problems == [f"{tmp_path}/a.csv, row 1: has a vector of length 1, not 20000"]
+
+
+# Labelled tables without a header.
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ["finna go home,AAE", "going home now,SAE", "what it do,AAE", "how are you,SAE", "ok then,SAE"],
+        ["a.jpg,red", "b.jpg,blue", "c.jpg,green", "d.jpg,yellow"],
+        ["0.1234,-0.5,A", "0.25,0.75,B", "0.3,0.1,C", "0.2,0.1,C"],
+        ['"[0.5, 1]",A', '"[0.25, 1]",B', '"[0.25, 1]",B'],
+        [
+            f"{text} and some more words that follow {text},{n}"
+            for n, text in enumerate(["this is", "that was"])
+        ],
+    ],
+)
+@pytest.mark.parametrize("attribute", [None, "dialect"])
+def test_labelled_examples_without_a_header_are_refused(
+    tmp_path: Path, rows: list[str], attribute: str | None
+) -> None:
+    (tmp_path / "a.csv").write_text("\n".join(rows))
+    with (
+        Encoding("ngrams") as some,
+        pytest.raises(FileError, match=r"begins with an example .*add one that names"),
+    ):
+        read_control(tmp_path / "a.csv", some, attribute=attribute)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "text,group",
+        "tweet,dialect",
+        "What do you think of the product that you bought here?,dialect",
+        "an answer in your own words,dialect",
+        "AAE,group",
+        "2019,dialect",
+        "0,1",
+        "a.b,c.d",
+        "text,text of the group",
+    ],
+)
+def test_real_headers_are_not_taken_for_examples(tmp_path: Path, header: str) -> None:
+    rows = ["text,AAE", "some words of a post,AAE", "and more words of another,SAE", "and more words,SAE"]
+    (tmp_path / "a.csv").write_text("\n".join([header, *rows, *rows[1:]]))
+    sources.open(tmp_path / "a.csv", column=header.split(",")[0], exclude=["group"], labelled=True)
+
+
+def test_a_column_of_numbers_that_pandas_named(tmp_path: Path) -> None:
+    rows = ["0.5,0.25,A", "0.5,0.25,B"]
+    (tmp_path / "a.csv").write_text("\n".join(["0,1,dialect", *rows]))
+    assert sources.open(tmp_path / "a.csv", exclude=["dialect"], labelled=True).kind == "vectors"
+
+
+def test_groups_that_differ_in_spelling_are_asked_about(tmp_path: Path) -> None:
+    rows = [
+        f"{word} {n},{group}"
+        for n, word in enumerate(["so", "oh", "ah"])
+        for group in ("AAE", "aae ", " SAE")
+    ]
+    (tmp_path / "a.csv").write_text("\n".join(["text,dialect", *rows, "oh oh,SAE"]))
+    said: list[str] = []
+    with Encoding("ngrams") as some:
+        control = read_control(tmp_path / "a.csv", some, warn=said.append)
+    assert control.counts == {"AAE": 3, "SAE": 4, "aae": 3}
+    assert len(said) == 1
+    assert "groups 'AAE' and 'aae' differ only in spelling; are they one group?" in said[0]

@@ -341,7 +341,8 @@ def _stem(path: Any) -> str:
 
 def _read_sample(path: Any, control: ControlSet, encoding: Encoding, column: str | None) -> LabelledSample:
     names = [control.attribute, "group"]
-    source = open_collection(path, column=column, exclude=names, strict=True, forced=encoding.forced)
+    options: dict[str, Any] = {"exclude": names, "strict": True, "forced": encoding.forced, "labelled": True}
+    source = open_collection(path, column=column, **options)
     name = next((column for column in names if column in source.columns), None)
     if name is None:
         raise FileError(

@@ -27,7 +27,7 @@ from divscore.errors import DivscoreError, FileError, InputError, MismatchError,
 from divscore.jobs.cache import EMPTY, UNREADABLE, Cache, ItemVectors, default_cache, stack_vectors
 from divscore.jobs.engine import MEMORY_HINT, Engine, Engines
 from divscore.jobs.projection import Projection
-from divscore.sources.items import ItemBatch, Items, fingerprint
+from divscore.sources.items import ItemBatch, Items, fingerprint, item_labels
 from divscore.sources.manifest import ENCODER_KEY
 from divscore.sources.pictures import UNSUPPORTED, decode, not_read, read_picture, suffix_of
 from divscore.sources.places import Location, UnseenError, anywhere, unseen
@@ -425,6 +425,8 @@ class EncodedSource(Table):
         if self.request.strict and self.items.unlisted:
             raise FileError(f"{self.items.unlisted[0]}; fix it, or leave out --strict")
         rows: list[tuple[ItemBatch, int, ItemVectors]] = []
+        skipped: list[tuple[ItemBatch, int]] = []  # the first ones, and why
+        reasons: list[str] = []
         encoded = self.encoding.run(self.items, self.items.kind, single=self.single, rows=self.items.rows)
         batch: ItemBatch | None
         for batch, results in chain(encoded, [(None, [])]):  # the last writes what is left
@@ -434,17 +436,18 @@ class EncodedSource(Table):
                 self.tally["several"] += result.detected > 1
                 if not result.kind:
                     continue
-                problem = f"{self.path}, {batch.ids[at]}: {result.reason}"
                 if self.request.strict:
-                    raise FileError(f"{problem}; {SKIP_HINT}")
+                    label = item_labels(self.path, [(batch, at)])[0]
+                    raise FileError(f"{label}: {result.reason}; {SKIP_HINT}")
                 self.skips[result.kind, tuple(batch.values[name][at] for name in self.items.extra)] += 1
                 self.unreadable += result.kind == UNREADABLE
                 if result.reason.startswith(UNSUPPORTED):
                     content = batch.contents[at]
                     suffix = suffix_of(content if isinstance(content, str) else batch.ids[at])
                     self.unsupported[result.reason.removeprefix(UNSUPPORTED), suffix] += 1
-                if len(self.problems) < PROBLEMS_KEPT:
-                    self.problems.append(problem)
+                if len(skipped) < PROBLEMS_KEPT:
+                    skipped.append((batch, at))
+                    reasons.append(result.reason)
             if batch is not None:
                 self.tally["items"] += len(batch)
                 self._advance(len(batch))
@@ -459,7 +462,9 @@ class EncodedSource(Table):
         if self.unsupported and self.unsupported.total() == self.tally["items"]:
             raise FileError("; ".join(self.not_read()))
         self.unreadable += self.items.unreadable
-        self.problems = [*self.items.problems, *self.problems][:PROBLEMS_KEPT]
+        labels = item_labels(self.path, skipped)
+        problems = [f"{label}: {reason}" for label, reason in zip(labels, reasons, strict=True)]
+        self.problems = [*self.items.problems, *problems][:PROBLEMS_KEPT]
 
     def skipped_by(self, by: str | None, unreadable: int) -> tuple[dict[str, Counter[str]], int]:
         """Items without a vector by collection and kind; rows that the source could not read have no collection."""

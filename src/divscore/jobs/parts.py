@@ -24,7 +24,7 @@ from divscore.errors import DivscoreError, FileError
 from divscore.files import atomic_file
 from divscore.jobs.cache import ItemVectors, stack_vectors
 from divscore.jobs.encode import SKIP_HINT, Encoding
-from divscore.sources.items import KEY_BYTES, ItemBatch, Items
+from divscore.sources.items import KEY_BYTES, ItemBatch, Items, item_labels
 from divscore.sources.manifest import ABOUT_KEY, ENCODER_KEY, KINDS, MOST_VALUES, Embedded, read_embedded
 from divscore.sources.places import UnseenError
 from divscore.sources.table import BLOCK_BYTES
@@ -197,7 +197,8 @@ class _Part:
             self.tally.counts["several"] += result.detected > 1
             if result.kind:
                 if self._maker.strict:
-                    raise FileError(f"{label}, {batch.ids[at]}: {result.reason}; {SKIP_HINT}")
+                    item = item_labels(label, [(batch, at)])[0]
+                    raise FileError(f"{item}: {result.reason}; {SKIP_HINT}")
                 name, *values = (column[at] for column in columns)
                 self.tally.skip(result.kind, values)
                 self._skipped.append([name, result.kind, result.reason, *values])

@@ -21,7 +21,7 @@ from divscore.sources import Items, Table, open_pictures
 from divscore.sources import open as open_collection
 from divscore.sources.manifest import ENCODER_KEY
 from divscore.sources.places import Location, is_folder
-from divscore.text import printable, quoted
+from divscore.text import joined, printable, quoted
 
 PROJECTION = "projection.npz"  # in the folder of a control set
 LABELS = "labels.csv"
@@ -90,10 +90,14 @@ def read_control(
         raise FileError(f"{source.missing[0].reason}; labelled examples would be missing")
     folders = source.table is None
     names = [attribute or GROUP] if source.table is None else _attributes(source.table, attribute, source)
+    if source.table is not None:
+        _check_groups(source.table, names)
     identity = next((name for name in source.columns if name.lower() == "id" and name not in names), None)
     encoding.fit(source, *fit_with)
     if source.kind == "vectors":
-        source = source.select(extra=(*names, *([identity] if identity else [])), strict=True)
+        source = source.select(
+            extra=(*names, *([identity] if identity else [])), strict=True, unusable="never"
+        )
     else:
         source = source if folders else source.select(names)
     vectors_of = encoding.encode(source, single=True)
@@ -123,9 +127,18 @@ def read_control(
         control = control.with_order(order)
     control.skipped = {}
     for values, number in vectors_of.skipped_values().items():
-        group = values[0].split("/", 1)[0] if folders else CROSS.join(values)
+        group = values[0].split("/", 1)[0] if folders else CROSS.join(value.strip() for value in values)
         control.skipped[group] = control.skipped.get(group, 0) + number
     encoding.expect(encoder)
+    spellings: dict[str, list[str]] = {}
+    for name in control.groups:
+        spellings.setdefault("".join(name.split()).casefold(), []).append(f"'{printable(name)}'")
+    for same in spellings.values():
+        if len(same) > 1:
+            warn(
+                f"{source.path}: groups {joined(same)} differ only in spelling; are they one group? Then spell them "
+                "the same"
+            )
     if control.skipped:
         counts = ", ".join(
             f"{control.counts[name]} of {control.counts[name] + control.skipped.get(name, 0)} '{printable(name)}'"
@@ -155,7 +168,7 @@ def open_labelled(
             return pictures
         thing = inside
     names = _factors(attribute) if attribute else [GROUP]
-    options: dict[str, Any] = {"exclude": names, "form": form, "forced": encoding.forced}
+    options: dict[str, Any] = {"exclude": names, "form": form, "forced": encoding.forced, "labelled": True}
     try:
         source = open_collection(thing, column=column or likely_column, **options)
     except FileError:
@@ -199,7 +212,7 @@ def _attributes(table: Table, attribute: str | None, source: Items | Table) -> l
     seen: dict[str, set[str]] = {name: set() for name in texts}
     for block in table.select(extra=texts, vectors=False, pictures=None) if texts else ():
         for name, values in block.values.items():
-            seen[name].update(values)
+            seen[name].update(value.strip() for value in values)
     fitting = [name for name, values in seen.items() if 2 <= len(values - {""}) <= MAX_GROUPS]
     if len(fitting) == 1:
         return fitting
@@ -212,14 +225,25 @@ def _attributes(table: Table, attribute: str | None, source: Items | Table) -> l
     )
 
 
+def _check_groups(table: Table, names: Sequence[str]) -> None:
+    """Refuse examples without a group, before anything is encoded."""
+    for part in table.parts:
+        own = part.select(vectors=False, column=None, pictures=None, extra=tuple(names))
+        first = 0
+        for block in own:
+            for name in names:
+                empty = next((at for at, text in enumerate(block.values[name]) if not text.strip()), None)
+                if empty is not None:
+                    place = own.places([block.numbers[empty] if block.numbers else first + empty])[0]
+                    raise FileError(
+                        f"{part.label}, {place}: no group in column '{name}'; every labelled example needs one: fill "
+                        f"it in or remove the {place.split()[0]}"
+                    )
+            first += len(block.vectors)
+
+
 def _groups(table: Table, name: str, values: list[str]) -> list[Any]:
     """The group of every example; numbers stay numbers, which ControlSet refuses with good advice."""
-    empty = next((row for row, value in enumerate(values) if not value.strip()), None)
-    if empty is not None:
-        raise FileError(
-            f"{table.label}, row {empty}: no group in column '{name}'; every labelled example needs one: fill it in or "
-            "remove the row"
-        )
     kind = table.columns[name]
     if kind == "bool":
         return [value.lower() == "true" for value in values]

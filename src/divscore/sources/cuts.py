@@ -62,16 +62,23 @@ def pieces_of(location: Location, scan: Scan, rows: int | None = None) -> list[P
             marks = scan(window, at == 0, last)
             if not len(marks.ends):
                 return []
-            before = at, records, lines
+            before = at, records
             for cut in _chosen(marks, rows, last):
-                at, lines = before[0] + int(marks.ends[cut]), before[2] + cut + 1
-                records = before[1] + int(marks.records[cut])
+                end = before[0] + int(marks.ends[cut])
+                lines += _line_breaks(window[at - before[0] : end - before[0]], scan is not mark_lines)
+                at, records = end, before[1] + int(marks.records[cut])
                 if records > first:  # or else there are only blank lines, which go to the next
                     pieces.append(Piece(start, at, "bytes", records - first, first, line))
                     start, first, line = at, records, lines
     if pieces:
         pieces[-1] = replace(pieces[-1], stop=size)  # with the blank lines at the end
     return pieces
+
+
+def _line_breaks(data: bytes, table: bool) -> int:
+    """Ends of lines; in a table a lone carriage return is one."""
+    returns = data.count(b"\r") - data.count(b"\r\n") if table and b"\r" in data else 0
+    return data.count(b"\n") + returns
 
 
 def mark_lines(window: bytes, first: bool, last: bool) -> Marks:

@@ -30,11 +30,16 @@ KEY_BYTES = 16
 
 @dataclass(frozen=True)
 class ItemBatch:
-    """A run of items: texts, or pictures as their addresses or bytes; their names, and their columns."""
+    """A run of items: texts, or pictures as their addresses or bytes; their names, and their columns.
+
+    `table` and `numbers` say which rows they are, where those have no names of their own.
+    """
 
     contents: Sequence[str | bytes]
     ids: Sequence[str]
     values: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    table: Table | None = None
+    numbers: Sequence[int] = ()
 
     def __len__(self) -> int:
         return len(self.contents)
@@ -42,7 +47,19 @@ class ItemBatch:
     def slice(self, start: int, stop: int) -> ItemBatch:
         """Some of them."""
         values = {name: column[start:stop] for name, column in self.values.items()}
-        return ItemBatch(self.contents[start:stop], self.ids[start:stop], values)
+        numbers = self.numbers[start:stop]
+        return ItemBatch(self.contents[start:stop], self.ids[start:stop], values, self.table, numbers)
+
+
+def item_labels(path: str, items: Sequence[tuple[ItemBatch, int]]) -> list[str]:
+    """Items of batches as messages name them: by their names in `path`, or by the lines and rows of a table."""
+    labels = [f"{path}, {batch.ids[at]}" for batch, at in items]
+    for table in {id(batch.table): batch.table for batch, _ in items}.values():
+        if table is not None:
+            rows = {n: batch.numbers[at] for n, (batch, at) in enumerate(items) if batch.table is table}
+            for n, place in zip(rows, table.places(list(rows.values())), strict=True):
+                labels[n] = f"{table.label}, {place}"
+    return labels
 
 
 class Items:
@@ -305,13 +322,15 @@ class TableItems(Items):
             for block in part:
                 start = first + count
                 count += len(block.vectors)
-                ids = [str(before + number) for number in block.numbers or range(start, first + count)]
+                numbers = block.numbers or range(start, first + count)
+                ids = [str(before + number) for number in numbers]
                 for name in self._identity:
                     ids = [own or row for own, row in zip(block.values[name], ids, strict=True)]
                 contents: Sequence[str | bytes] = block.pictures or block.values[self.column]
                 if self.kind == "image" and not block.pictures:
                     contents = [_address(folder, path) for path in block.values[self.column]]
-                yield ItemBatch(contents, ids, {name: block.values[name] for name in self.extra})
+                values = {name: block.values[name] for name in self.extra}
+                yield ItemBatch(contents, ids, values, *(() if self._identity else (part, numbers)))
             # Skipped rows count too, so a row keeps its number whatever else is readable.
             before += count + part.unreadable
             self.unreadable += part.unreadable

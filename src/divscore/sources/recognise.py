@@ -27,7 +27,7 @@ from divscore.sources.manifest import MANIFEST, Manifest, missing_beside, read_m
 from divscore.sources.pictures import NOT_READ
 from divscore.sources.places import ADVICE, Location, files_in, is_folder, is_pattern, locate
 from divscore.sources.table import ManyTable, Request, Table
-from divscore.sources.textfiles import DelimitedFile, JsonLinesFile, LinesFile
+from divscore.sources.textfiles import WORDS, DelimitedFile, JsonLinesFile, LinesFile
 from divscore.text import public, quoted
 
 ARRAYS = frozenset({".npy", ".npz"})
@@ -52,6 +52,7 @@ def open(
     form: str = "",
     strict: bool = False,
     forced: bool = False,
+    labelled: bool = False,
 ) -> Items | Table:
     """Open a collection, once: what it has (`kind`, `columns`, `rows`, `missing`) is known from what this returns.
 
@@ -72,6 +73,8 @@ def open(
         Make the first unreadable row or file an error.
     forced : bool
         Take the items even where the table also has vectors.
+    labelled : bool
+        Refuse a table that begins with an example instead of a header: the first example would be lost.
     """
     if isinstance(thing, str | os.PathLike):
         text = os.fspath(thing)
@@ -89,6 +92,10 @@ def open(
         table = open_files(files, text, Request(strict=strict, vectors=False))
     else:
         table = _in_memory(thing, Request(strict=strict, vectors=False))
+    if labelled:
+        usual = {"id", "label", *PICTURES, *PATHS, *TEXTS, *NAMES, *(name.lower() for name in exclude)}
+        for part in table.parts:
+            part.check_header(usual | ({column.lower()} if column else set()))
     extra = tuple(dict.fromkeys(extra))
     chosen = None
     if table.columns and table.location.suffix not in ARRAYS:
@@ -288,7 +295,6 @@ TEXTS = ("text", "tweet", "post", "sentence", "content", "body", "comment", "mes
 NAMES = ("name", "full_name", "first_name", "title", "headline", "description")
 # As many columns of numbers next to a path are features of the picture, not facts about it.
 FEATURES = 8
-WORDS = 4
 FIRST_FILES = 5
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ BLOCK_BYTES = 16 << 20
 PROBLEMS_KEPT = 20
 HEAD = 200  # rows that decide the kind of a column
 PREFERRED = ("embedding", "embeddings", "vector", "vectors", "features")
+REFUSED = {"refuse": ", or leave out --strict to skip such rows", "never": ""}
 KINDS = {
     "vector": "vectors",
     "text": "text",
@@ -77,7 +79,7 @@ class Piece:
     unit: str
     rows: int | None = None
     first: int = 0  # number of its first row in the file, for messages
-    line: int = 0  # lines before it, in a file of lines
+    line: int = 0  # lines before it, in a text file
 
     def __str__(self) -> str:
         return f"{self.unit} {self.start} to {self.stop - 1}"
@@ -102,7 +104,9 @@ class Request:
     pictures: str | None = None
     piece: Piece | None = None
     peek: bool = True  # read the first cells of texts while the file is open
-    unusable: Literal["", "list", "refuse"] = ""  # vectors of zeros, and with NaN, which a sketch skips
+    unusable: Literal["", "list", "refuse", "never"] = (
+        ""  # vectors of zeros, and with NaN, which a sketch skips
+    )
 
     def rows_within(self, dimension: int, itemsize: int = 8) -> int:
         """Rows in a block that keeps memory small whatever the dimension; a block has float32 at least."""
@@ -287,6 +291,12 @@ class Table:
             )
         return self.columns[column]
 
+    def check_header(self, usual: Container[str]) -> None:
+        """Refuse labelled examples that begin with one of them instead of the names of columns.
+
+        A name that is `usual` shows that there are names.
+        """
+
     def pieces(self, rows: int | None = None) -> list[Piece]:
         """Runs of rows that can be read on their own, in order; none where the file is read from end to end.
 
@@ -329,27 +339,42 @@ class Table:
         if self.request.vectors:
             self._find_vectors()
 
-    def _skip(self, reasons: Mapping[int, str], unit: str = "row", more: int = 0) -> None:
+    def places(self, numbers: Sequence[int]) -> list[str]:
+        """Rows as messages name them: by the line that an editor shows, or counted from 0 where there are no lines."""
+        lines: Mapping[int, int] = {}
+        with contextlib.suppress(FileError):  # the message is about something else
+            lines = self._lines(numbers) if numbers else {}
+        return [f"line {lines[number]}" if number in lines else f"row {number}" for number in numbers]
+
+    def _lines(self, numbers: Sequence[int]) -> Mapping[int, int]:
+        """The lines, counted from 1, at which these rows begin, in a text file."""
+        return {}
+
+    def _skip(
+        self, reasons: Mapping[int, str], *, more: int = 0, lines: Mapping[int, int] | None = None
+    ) -> None:
         """Count rows without a usable vector, and `more` without a reason; the first is an error when strict."""
         self.unreadable += len(reasons) + more
-        for number, reason in islice(reasons.items(), PROBLEMS_KEPT - len(self.problems)):
-            problem = f"{self.label}, {unit} {number}: {reason}"
+        shown = list(islice(reasons, PROBLEMS_KEPT - len(self.problems)))
+        places = self.places(shown) if lines is None else [f"line {lines[number]}" for number in shown]
+        for number, place in zip(shown, places, strict=True):
+            problem = f"{self.label}, {place}: {reasons[number]}"
             if self.request.strict:
                 expected = f"expected {self.dimension} numbers; " if self.request.vectors else ""
-                raise FileError(f"{problem}; {expected}fix or remove the {unit}")
+                raise FileError(f"{problem}; {expected}fix or remove the {place.split()[0]}")
             self.problems.append(problem)
 
     def _check_usable(self, block: Block) -> None:
         """Name rows that a sketch will skip."""
         first = (self.request.piece.first if self.request.piece else 0) + self.read
-        for at in np.flatnonzero(~usable_rows(block.vectors)).tolist():
+        bad = np.flatnonzero(~usable_rows(block.vectors)).tolist()[: PROBLEMS_KEPT - len(self.problems)]
+        places = self.places([block.numbers[at] if block.numbers else first + at for at in bad])
+        for at, place in zip(bad, places, strict=True):
             kind = "only zeros" if np.isfinite(block.vectors[at]).all() else "NaN or infinite numbers"
-            number = block.numbers[at] if block.numbers else first + at
-            problem = f"{self.path}, row {number}: the vector has {kind}"
-            if self.request.unusable == "refuse":
-                raise FileError(f"{problem}; fix or remove it, or leave out --strict to skip such rows")
-            if len(self.problems) < PROBLEMS_KEPT:
-                self.problems.append(problem)
+            problem = f"{self.path}, {place}: the vector has {kind}"
+            if self.request.unusable in REFUSED:
+                raise FileError(f"{problem}; fix or remove it{REFUSED[self.request.unusable]}")
+            self.problems.append(problem)
 
     def _choose(self, expected: str = "lists of numbers") -> str:
         """Name the column of vectors: the requested one, the only one, or the one with a usual name."""

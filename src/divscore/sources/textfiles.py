@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import csv
 import io
 import json
+import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, BinaryIO
@@ -17,8 +19,10 @@ from numpy.typing import NDArray
 
 from divscore.errors import FileError
 from divscore.sources.cuts import BOM, check_records, mark_lines, mark_table, open_piece, pieces_of
-from divscore.sources.places import Location, NoRowsError
+from divscore.sources.pictures import IMAGE_SUFFIXES, suffix_of
+from divscore.sources.places import LONGEST_HEADING, Location, NoRowsError
 from divscore.sources.table import HEAD, Block, Piece, Request, Table, no_vectors
+from divscore.text import brief
 
 READ_AT_ONCE = 8 << 20
 LINE = "text"  # the column of a file of plain lines
@@ -26,6 +30,8 @@ LINE = "text"  # the column of a file of plain lines
 LONGEST, LONGEST_RECORD = 1 << 20, 16 << 20
 # Row names, and the index columns that pandas writes: numbers, but no part of a vector.
 NAMES_OF_ROWS = frozenset({"id", "", "index", "unnamed: 0"})
+WORDS = 4  # of running text, in a cell
+EXACT_NUMBER = re.compile(r"-\d+|[-+]?\d*\.\d{3,}|[-+]?\d+(\.\d*)?[eE][-+]?\d+")  # as no column is called
 EXPECTED = 'a column of JSON lists such as "[0.1, 0.2]", or columns of numbers'
 JSON_KINDS = {str: "text", bool: "bool", int: "number", float: "number"}
 
@@ -59,9 +65,18 @@ class _RecordFile(Table):
         for line, number, text in self._records(self.request.piece):
             row = self._row(text) if len(text) <= self.longest else f"is longer than {self.longest:,} bytes"
             if isinstance(row, str):
-                self._skip({line: row}, "line")
+                self._skip({number: row}, lines={number: line})
             else:
                 yield number, *row
+
+    def _lines(self, numbers: Sequence[int]) -> dict[int, int]:
+        """The lines of records."""
+        lines, last = dict[int, int](), max(numbers)
+        for line, number, _ in self._records(self.request.piece):
+            lines[number] = line
+            if number == last:
+                break
+        return lines
 
     def _records(self, piece: Piece | None = None) -> Iterator[tuple[int, int, bytes]]:
         """Yield the number of a line, the number of its record, and its text."""
@@ -226,6 +241,17 @@ class DelimitedFile(Table):
                 "add one that names the columns"
             )
 
+    def check_header(self, usual: Container[str]) -> None:
+        """Refuse a header with a cell that looks like those below it."""
+        if any(name.strip().lower() in usual for name in self._head):
+            return
+        for name, cells in self._head.items():
+            if _is_example(name.strip(), [cell.strip() for cell in cells if cell.strip()]):
+                raise FileError(
+                    f"{self.label} begins with an example ('{brief(name)}'), expected a header line; add one that "
+                    "names the columns, such as text,group"
+                )
+
     def _find_vectors(self) -> None:
         self.number_columns = self._numbers(NAMES_OF_ROWS)
         self.column = "" if self.number_columns else self._choose(EXPECTED)
@@ -275,6 +301,26 @@ class DelimitedFile(Table):
             yield numbers, batch
         self._skip_broken()
         check_records(self.location, piece, following + len(self._dropped) - first)
+
+    def _lines(self, numbers: Sequence[int]) -> dict[int, int]:
+        """The lines of records, which may have several: read again, as pyarrow does not count them."""
+        piece, wanted, lines = self.request.piece, set(numbers), dict[int, int]()
+        following = piece.first if piece else 0
+        if piece is None or not piece.start:
+            following -= 1  # the header
+        with self.location.reading("CSV"), open_piece(self.location, piece) as stream:
+            rows = csv.reader(io.TextIOWrapper(stream, "utf-8", newline=""), delimiter=self._delimiter)
+            line = piece.line if piece else 0
+            before = 0
+            with contextlib.suppress(csv.Error):  # a longer cell than it reads
+                for row in rows:
+                    if row and following in wanted:
+                        lines[following] = line + before + 1
+                        if len(lines) == len(wanted):
+                            break
+                    following += bool(row)
+                    before = rows.line_num
+        return lines
 
     def _skip_broken(self) -> None:
         cells, self._broken = self._broken, {}
@@ -357,6 +403,22 @@ class _Utf8(io.BufferedIOBase):
 
 
 # Cells of a delimited file: the kind of column they make, and the numbers in them.
+
+
+def _is_example(name: str, cells: Sequence[str]) -> bool:
+    """Whether the name of a column looks like one of its cells: the file may have no header."""
+    if not name or not cells:
+        return False
+    same, half = cells.count(name), len(cells) / 2
+    if same > 1 or (same and len(set(cells)) <= half):
+        return True  # such as the name of a group
+    if suffix_of(name) in IMAGE_SUFFIXES:
+        return sum(suffix_of(cell) in IMAGE_SUFFIXES for cell in cells) > half
+    if EXACT_NUMBER.fullmatch(name) or _list(name):
+        return True
+    # Running text; but a question may be the name of a column of answers.
+    wordy = sum(len(cell.split()) >= WORDS for cell in cells) > half
+    return wordy and len(name) > LONGEST_HEADING and len(name.split()) >= WORDS and name[-1] not in "?:"
 
 
 def _kind_of_cells(cells: list[str]) -> str:

@@ -3,13 +3,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import tracemalloc
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from conftest import Draw, MakeControl, draw_groups, labelled_part
 
 from divscore.audit.audit import ESTIMATORS, Audit, audit
+from divscore.control import similarity
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray
 from divscore.errors import InputError, MismatchError, VectorError
@@ -310,6 +313,52 @@ def test_odd_group_names_survive(name: str) -> None:
     assert result.marginals == ()
     with pytest.raises(InputError, match="unknown group"):
         control.group_of(name + "!")
+
+
+@pytest.mark.parametrize("kind", ["csr_matrix", "csc_array", "coo_array", "lil_matrix", "bsr_array"])
+def test_sparse_vectors_are_audited_like_dense_ones(
+    kind: str, control: ControlSet, collection: FloatArray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dense = np.where(np.abs(collection) > 0.5, collection, 0)
+    expected = audit(dense, control).to_dict()
+    vectors = getattr(scipy.sparse, kind)(dense)
+    assert audit(vectors, control).to_dict() == expected
+    assert audit([vectors], control).to_dict() == expected
+    assert audit(vectors, control, workers=2, strict=True).to_dict() == expected
+    assert audit(vectors, control, estimator="self-training").disparity == pytest.approx(
+        audit(dense, control, estimator="self-training").disparity
+    )
+    monkeypatch.setattr(similarity, "DENSE_BYTES", 8 * 8 * 30)  # thirty rows
+    blocks = audit(vectors, control)
+    assert (blocks.count, blocks.trust) == (expected["count"], expected["trust"])
+    assert blocks.disparity == pytest.approx(expected["disparity"], abs=1e-6)
+    sketch = Sketch(control)
+    sketch.add(vectors)
+    sketch.add(vectors)
+    sketch.remove(vectors)
+    assert audit(sketch, control).disparity == pytest.approx(expected["disparity"], abs=1e-6)
+    with pytest.raises(InputError, match="nothing was removed"):
+        sketch.remove(scipy.sparse.vstack([vectors, vectors]))
+    assert sketch.count == len(dense)
+    other = ControlSet(vectors, ["a", "b"] * (len(dense) // 2), attribute="letter")
+    np.testing.assert_array_equal(other.vectors, dense)
+    with pytest.raises(VectorError, match="dimensions"):
+        audit(vectors.tocsr()[:, :3], control)
+
+
+def test_a_large_sparse_collection_takes_little_memory() -> None:
+    rng = np.random.default_rng(0)
+    d, rows = 5_000, 40_000  # 1.6 GB, if it were dense
+    labelled = scipy.sparse.random(20, d, 0.2, random_state=rng, format="csr")
+    control = ControlSet(labelled, ["a", "b"] * 10, attribute="letter")
+    vectors = scipy.sparse.random(rows, d, 0.001, random_state=rng, format="csr")
+    sketch = Sketch(control)
+    tracemalloc.start()
+    sketch.add(vectors)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert sketch.count + sum(sketch.skipped.values()) == rows
+    assert peak < 300 << 20
 
 
 @pytest.mark.parametrize("collection", [None, 5])

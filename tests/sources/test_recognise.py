@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import scipy.sparse
 from vectorfiles import matrix, write
 
-from divscore import ControlSet, sources
+from divscore import ControlSet, audit, sources
 from divscore.errors import FileError, InputError
 from divscore.jobs.sketching import sketch_source
 from divscore.sources import Table, arrays, arrow, open_table
@@ -87,6 +88,33 @@ def test_an_array_is_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(np.concatenate([rows_of(pickle.loads(each)) for each in sent]), VECTORS)
 
 
+def test_a_sparse_matrix_is_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "PIECE_ROWS", 4)
+    source = sources.open(scipy.sparse.coo_array(VECTORS))
+    np.testing.assert_array_equal(rows_of(source), VECTORS)
+    parts = [pickle.loads(pickle.dumps(part)) for part in source.divided()]
+    assert len(parts) > 1
+    np.testing.assert_array_equal(np.concatenate([rows_of(part) for part in parts]), VECTORS)
+    np.testing.assert_array_equal(rows_of(sources.open([scipy.sparse.csr_array(VECTORS)])), VECTORS)
+
+
+def test_a_series_is_no_table() -> None:
+    pandas = pytest.importorskip("pandas")
+    series = pandas.Series(["some words", "and others"])
+    control = ControlSet(np.eye(4), ["a", "b"] * 2, attribute="letter")
+    for thing in (series, pandas.Series(list(VECTORS))):
+        with pytest.raises(
+            InputError, match=r"a Series is a single column; pass a DataFrame \(series\.to_frame"
+        ):
+            sources.open(thing)
+        with pytest.raises(InputError, match=r"Series|numpy\.stack"):
+            audit(thing, control)
+    with pytest.raises(InputError, match=r"numpy\.stack"):
+        ControlSet(pandas.Series(list(np.eye(4))), ["a", "b"] * 2, attribute="letter")
+    with pytest.raises(InputError, match="cannot be read as a table"):
+        sources.open(Streamed(pa.chunked_array([[1, 2]])))
+
+
 def test_an_iterable_of_arrays_is_vectors() -> None:
     def blocks() -> Iterator[Any]:
         yield VECTORS[:20]
@@ -106,6 +134,7 @@ def test_an_iterable_of_arrays_is_vectors() -> None:
         (VECTORS[0], "the array has shape"),
         (np.array([["a"]]), "the array has entries of type <U1; expected real numbers"),
         (iter([]), "yields no blocks"),
+        (scipy.sparse.csr_array(np.eye(3, dtype=complex)), "expected real numbers"),
         (7, "cannot open a int; expected a path, a NumPy array"),
         (pa.table({"embedding": pa.array([], pa.list_(pa.float32(), 4))}), "the Table has 0 rows"),
     ],

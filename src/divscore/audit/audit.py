@@ -27,7 +27,7 @@ from divscore.audit.trust import (
 )
 from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet, LabelledSample
-from divscore.control.similarity import as_matrix, usable_rows
+from divscore.control.similarity import as_matrix, is_sparse, usable_rows
 from divscore.errors import DivscoreError, InputError, MismatchError
 from divscore.estimators.divscore import divscore, score_sketch
 from divscore.estimators.iid import iid
@@ -106,9 +106,9 @@ def audit(
     Parameters
     ----------
     collection : array, table, Sketch, path, or iterable of arrays
-        The unlabelled items: vectors of shape (N, d); a pandas, polars or Arrow table of vectors, texts or image paths;
-        anything that ``divscore audit`` takes: a folder of images, a file, a pattern, ``s3://…``, a sketch. A list of
-        paths is several collections.
+        The unlabelled items: vectors of shape (N, d), dense or scipy.sparse; a pandas, polars or Arrow table of
+        vectors, texts or image paths; anything that ``divscore audit`` takes: a folder of images, a file, a pattern,
+        ``s3://…``, a sketch. A list of paths is several collections.
     control : ControlSet, path or table
         Labelled examples, or whatever `ControlSet.read` takes.
     by : str, optional
@@ -241,7 +241,8 @@ def audit_vectors(
         if isinstance(collection, (list, tuple)):
             several = bool(collection) and getattr(collection[0], "ndim", 1) == 2
         else:
-            several = hasattr(collection, "__iter__") and not hasattr(collection, "__array__")
+            whole = is_sparse(collection) or hasattr(collection, "__array__")
+            several = hasattr(collection, "__iter__") and not whole
         blocks = collection if several else [collection]
         if estimator == "self-training":  # the only one that needs all vectors at once
             blocks = [as_matrix(block, "the collection's vectors") for block in blocks]

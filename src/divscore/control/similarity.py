@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,14 +68,35 @@ class Similarity:
 COSINE = Similarity("cosine")
 
 
+DENSE_BYTES = 32 << 20  # of a sparse matrix that is made dense at a time
+
+
+def is_sparse(vectors: Any) -> bool:
+    """Whether this is a matrix or array of scipy.sparse, which is not imported for the question."""
+    return hasattr(vectors, "tocsr") and hasattr(vectors, "toarray")
+
+
+def dense_blocks(vectors: Any) -> Iterator[Any]:
+    """The vectors as they are; a sparse matrix as dense blocks, so that it never takes much memory."""
+    if not is_sparse(vectors) or vectors.ndim != 2:
+        yield vectors
+        return
+    rows, step = vectors.tocsr(), max(1, DENSE_BYTES // (8 * max(1, vectors.shape[1])))
+    for start in range(0, max(1, rows.shape[0]), step):
+        yield rows[start : start + step].toarray()
+
+
 def as_matrix(vectors: Any, what: str = "vectors") -> NDArray[Any]:
     """Return `vectors` as a two-dimensional float array, keeping float32 and float64 as they are."""
     try:
-        matrix = np.asarray(vectors)
+        matrix = vectors.toarray() if is_sparse(vectors) else np.asarray(vectors)
     except ValueError as error:
         raise VectorError(f"{what} have different lengths; every item needs the same dimension") from error
     if matrix.dtype == object:
-        raise VectorError(f"{what} must be numbers in a rectangular array, not Python objects")
+        raise VectorError(
+            f"{what} must be numbers in a rectangular array, not Python objects; numpy.stack makes one of a column of "
+            "vectors"
+        )
     if matrix.dtype.kind not in "fiub":
         raise VectorError(f"{what} must be real numbers, got type {matrix.dtype}")
     if matrix.ndim != 2:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.control.controlset import ControlSet
-from divscore.control.similarity import FloatArray, as_matrix
+from divscore.control.similarity import FloatArray, as_matrix, dense_blocks
 from divscore.errors import InputError, MismatchError, VectorError
 from divscore.sketch.sample import LEAST_ITEMS, TOP, Owners, Sample, Sampled
 from divscore.sketch.scan import PIECE, Limits, Scan, scan
@@ -354,11 +354,11 @@ class Sketch:
 
     def add(self, batch: Any, *, workers: int = 1) -> None:
         """Count a batch of vectors; zero and non-finite ones are skipped and counted."""
-        self._change(self.checked(batch), workers, 1)
+        self._change(batch, workers, 1)
 
     def remove(self, batch: Any, *, workers: int = 1) -> None:
         """Take a batch out again; it must have been added before."""
-        self._change(self.checked(batch), workers, -1)
+        self._change(batch, workers, -1)
 
     def merge(self, other: Sketch) -> None:
         """Count everything that another sketch of the same control set has seen."""
@@ -407,7 +407,7 @@ class Sketch:
         if len(self.table.count) > 1:
             self.table, self.at = self.table.take(np.array([self.at])), 0
 
-    def _change(self, rows: NDArray[Any], workers: int, sign: int) -> None:
+    def _change(self, batch: Any, workers: int, sign: int) -> None:
         self._own()
         # A removal, or a similarity, may be refused in the middle: change a copy then.
         safe = sign > 0 and self.control.similarity.collapses
@@ -420,7 +420,7 @@ class Sketch:
                 yield from (result for _, result in threads.map(task, chunks))
 
         for chunk in scan_blocks(
-            [(rows, None, [""])],
+            ((self.checked(rows), None, [""]) for rows in dense_blocks(batch)),
             self.control,
             self.scorer,
             lambda _: only,

@@ -15,6 +15,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from divscore.control.similarity import is_sparse
 from divscore.errors import FileError
 from divscore.sources.places import Location, NoRowsError, folder_values
 from divscore.sources.table import KINDS, Block, Piece, Request, Table, as_float, no_vectors
@@ -68,10 +69,11 @@ class _Matrix(Table):
 
     def _slices(self, array: NDArray[Any]) -> Iterator[Block]:
         piece = self.request.piece
-        first, last = (piece.start, piece.stop) if piece else (0, len(array))
+        first, last = (piece.start, piece.stop) if piece else (0, array.shape[0])
         step = self.request.rows_within(self.dimension, array.dtype.itemsize)
         for start in range(first, last, step):
-            yield Block(as_float(array[start : min(start + step, last)]))
+            rows: Any = array[start : min(start + step, last)]
+            yield Block(as_float(rows.toarray() if is_sparse(rows) else rows))
 
 
 class NpyFile(_Matrix):
@@ -167,11 +169,11 @@ class NpzFile(Table):
 
 
 class ArrayTable(_Matrix):
-    """A two-dimensional array in memory."""
+    """A two-dimensional array in memory, or a matrix of scipy.sparse, which is made dense block by block."""
 
-    def __init__(self, array: NDArray[Any], request: Request | None = None) -> None:
+    def __init__(self, array: Any, request: Request | None = None) -> None:
         super().__init__(Location.in_memory_of(array), request)
-        self._array = array
+        self._array = array.tocsr() if is_sparse(array) and array.ndim == 2 else array
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker gets its own rows only.
@@ -185,7 +187,7 @@ class ArrayTable(_Matrix):
 
     def pieces(self, rows: int | None = None) -> list[Piece]:
         """Runs of rows."""
-        return Piece.runs(len(self._array), rows or PIECE_ROWS)
+        return Piece.runs(self._array.shape[0], rows or PIECE_ROWS)
 
     def _blocks(self) -> Iterator[Block]:
         return self._slices(self._array)
@@ -206,12 +208,14 @@ class BlockStream(_Matrix):
             raise NoRowsError(f"{self.label} yields no blocks; expected arrays of items × dimensions")
         if blocks is self._source:
             self._source = chain([first], blocks)
-        _, self.dimension = _matrix_shape(np.asarray(first), f"{self.label}, block 0")
+        _, self.dimension = _matrix_shape(
+            first if is_sparse(first) else np.asarray(first), f"{self.label}, block 0"
+        )
         self._check_shape()
 
     def _blocks(self) -> Iterator[Block]:
         for number, each in enumerate(self._source):
-            array = np.asarray(each)
+            array = each.toarray() if is_sparse(each) else np.asarray(each)
             rows, dimension = _matrix_shape(array, f"{self.label}, block {number}")
             if dimension != self.dimension:
                 raise FileError(

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from divscore.errors import InputError
 from divscore.sources.manifest import read_embedded
 from divscore.sources.places import Location
 from divscore.sources.table import (
@@ -270,7 +271,16 @@ class StreamedTable(ArrowTable):
         import pyarrow as pa
 
         super().__init__(Location.in_memory_of(frame), request)
-        data = frame if isinstance(frame, pa.Table) else pa.table(frame)
+        kind = type(frame).__name__
+        if kind == "Series":
+            raise InputError(
+                "a Series is a single column; pass a DataFrame (series.to_frame()), or vectors as one array "
+                "(numpy.stack(series))"
+            )
+        try:
+            data = frame if isinstance(frame, pa.Table) else pa.table(frame)
+        except (TypeError, ValueError, pa.ArrowException) as error:
+            raise InputError(f"the {kind} cannot be read as a table: {error}") from error
         self._data = data.select([name for name in data.column_names if not name.startswith(INDEX)])
 
     def __getstate__(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from divscore.control.similarity import is_sparse
 from divscore.errors import FileError, InputError
 from divscore.sketch.missing import MissingPart
 from divscore.sources.arrays import ArrayTable, BlockStream, NpyFile, NpzFile
@@ -144,7 +145,7 @@ def open_table(
 
 def _in_memory(thing: Any, request: Request) -> Table:
     module = type(thing).__module__.partition(".")[0]
-    if isinstance(thing, np.ndarray):
+    if isinstance(thing, np.ndarray) or is_sparse(thing):
         table: Table = ArrayTable(thing, request)
     elif hasattr(thing, "__arrow_c_stream__") or module == "pandas":
         table = StreamedTable(thing, request)

@@ -18,6 +18,7 @@ import tempfile
 import time
 import traceback
 import warnings
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ from divscore.audit.audit import audit
 from divscore.audit.document import as_text, document, parse_document
 from divscore.control.controlfile import load_control, write_table
 from divscore.errors import DivscoreError
+from divscore.jobs.encode import Encoding
+from divscore.jobs.pool import read_control
 from divscore.sketch.missing import MissingPart
 from divscore.sketch.sketchfile import open_sketches, write_sketches
 from divscore.sources.pictures import decode
@@ -69,6 +72,11 @@ def read_source(path: Path) -> None:
             sketch.add(block.vectors)
 
 
+def read_labelled(path: Path) -> None:
+    with Encoding("ngrams") as encoding:
+        read_control(path, encoding)
+
+
 def read_picture(path: Path) -> None:
     data = path.read_bytes()
     decode(data)
@@ -97,6 +105,13 @@ def originals() -> list[Original]:
         posts = "\n".join(["id\ttext", *(f'{n}\t"a post\nof äöü {n}"' for n in range(40))])
         written("posts.tsv", lambda path: path.write_text(posts), read_source)
         written("posts.txt", lambda path: path.write_text(posts), read_source)
+        written("excel.csv", lambda path: path.write_text(numbers, "utf-16"), read_source)
+        written(
+            "posts.tsv.gz", lambda path: path.write_bytes(gzip.compress(posts.encode(), mtime=0)), read_source
+        )
+        written("numbers.csv.zst", lambda path: _write_zstd(path, numbers.encode("utf-16")), read_source)
+        labelled = "\n".join(["text,dialect", *(f"some {x} words of text,{'AB'[x % 2]}" for x in range(40))])
+        written("labelled.csv", lambda path: path.write_text(labelled), read_labelled)
         frame = pa.table({"text": [f"text {n}" for n in range(50)], "group": ["a", "b"] * 25})
         written("posts.arrow", lambda path: _write_stream(path, frame), read_source)
         table = Path(folder, "control.parquet")
@@ -129,6 +144,11 @@ def _discard(value: object) -> None:
 def _write_stream(path: Path, table: Any) -> None:
     with pa.ipc.new_stream(path, table.schema) as writer:
         writer.write_table(table)
+
+
+def _write_zstd(path: Path, data: bytes) -> None:
+    with pa.CompressedOutputStream(pa.OSFile(str(path), "wb"), "zstd") as stream:
+        stream.write(data)
 
 
 def pictures() -> dict[str, bytes]:
@@ -232,9 +252,23 @@ def case(seed: int, number: int) -> tuple[Original, bytes]:
     """A damaged file: the same one for the same numbers, on any machine with the same libraries."""
     rng = random.Random(f"{seed} {number}")
     original = rng.choice(originals())
-    if original.suffix.endswith(".gz") and rng.random() < 0.8:  # or else its checksum hides everything
+    inside = rng.random() < 0.8  # or else checksums hide everything
+    if original.suffix.endswith(".gz") and inside:
         return original, gzip.compress(damaged(gzip.decompress(original.data), rng), mtime=0)
+    if original.suffix == ".npz" and inside:
+        return original, _damaged_members(original.data, rng)
     return original, damaged(original.data, rng)
+
+
+def _damaged_members(data: bytes, rng: random.Random) -> bytes:
+    """An archive of which one member is damaged, with the right checksum."""
+    found = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as archive, zipfile.ZipFile(found, "w") as changed:
+        members = {name: archive.read(name) for name in archive.namelist()}
+        name = rng.choice(list(members))
+        for each, content in (members | {name: damaged(members[name], rng)}).items():
+            changed.writestr(zipfile.ZipInfo(each), content)
+    return found.getvalue()
 
 
 # Open the files, in a process that may be killed.

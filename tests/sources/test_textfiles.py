@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import io
 import json
@@ -170,6 +171,34 @@ def test_standard_input_in_utf16_and_compressed(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("sys.stdin", Typed(gzip.compress(b"id,text\n1,a\n")))
     with pytest.raises(FileError, match="standard input is compressed; unpack it"):
         sources.open("-")
+
+
+def test_a_full_disk_while_standard_input_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Endless:
+        buffer = io.BytesIO(b"text\n" + b"some words\n" * 500_000)
+
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    monkeypatch.setattr("sys.stdin", Endless)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limit[1]))
+    try:
+        with pytest.raises(
+            FileError, match=rf"standard input: cannot write a temporary copy to {tmp_path}: .*TMPDIR"
+        ):
+            sources.open("-")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    gc.collect()
+    assert not list(tmp_path.iterdir())
+
+
+def test_odd_names_of_compressed_files(tmp_path: Path) -> None:
+    name = "two\nlines 😀 [1].csv.gz"
+    (tmp_path / name).write_bytes(gzip.compress(b"text\na\n"))
+    assert texts(sources.open(tmp_path / name)) == ["a"]
+    (tmp_path / "sub").mkdir()
+    (tmp_path / name).rename(tmp_path / "sub" / name)
+    assert texts(sources.open(tmp_path / "sub")) == ["a"]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import csv
+import errno
 import glob
 import io
 import os
@@ -32,6 +33,7 @@ COPIED_AT_ONCE = 1 << 20
 COPY = "simplecache::"  # before an address: fsspec then reads a local copy
 # What readers raise for damaged files; zipfile raises RuntimeError for encrypted and unknown members.
 DAMAGE = (OSError, ValueError, EOFError, KeyError, RuntimeError, struct.error, zipfile.BadZipFile, zlib.error)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of a disk; nothing that reads raises them
 WHOLE = frozenset({".csv", ".tsv", ".jsonl", ".ndjson", ".txt", ".text", ".lst"})  # text, read from its start
 CODECS = {".gz": "gzip", ".zst": "zstd"}  # by which pyarrow unpacks text
 PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")  # how compressed files begin
@@ -201,6 +203,11 @@ class Location:
             fix = "check your keys" if self.remote else "change its permissions"
             raise FileError(f"{self.label}: permission denied; {fix}") from error
         except Exception as error:
+            if isinstance(error, OSError) and error.errno in FULL:
+                raise FileError(
+                    f"{self.label}: cannot write a temporary copy to {tempfile.gettempdir()}: {error.strerror}; free "
+                    "some space, or set TMPDIR to another folder"
+                ) from error
             damage = isinstance(error, DAMAGE) or type(error).__module__.startswith("pyarrow")
             # About the way to a file, not its contents: pyarrow raises OSErrors too, but without a number.
             fetching = not damage
@@ -362,12 +369,12 @@ def _keep_standard_input(form: str) -> Location:
     if head.startswith(PACKED):
         raise FileError("standard input is compressed; unpack it, as in 'zcat posts.csv.gz | divscore …'")
     handle, url = tempfile.mkstemp(prefix="divscore-", suffix=form or form_of(head))
-    with os.fdopen(handle, "wb") as copy:
+    location = Location("-", url)
+    weakref.finalize(location, os.unlink, url)
+    with location.reading("text"), os.fdopen(handle, "wb") as copy:
         while head:
             copy.write(head)
             head = stream.read(COPIED_AT_ONCE)
-    location = Location("-", url)
-    weakref.finalize(location, os.unlink, url)
     _KEPT["-"] = stream, location
     return location
 

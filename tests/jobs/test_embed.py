@@ -315,7 +315,10 @@ def test_bad_pictures_are_skipped_counted_and_listed(
 def test_nothing_to_encode_is_an_error_that_says_why(tmp_path: Path, model: Path, name: str) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "a.jpg").write_bytes(b"no picture")
-    with pytest.raises(FileError, match=r"none of its 1 item could be encoded; see .*\.skipped\.csv"):
+    with pytest.raises(
+        FileError,
+        match=r"none of its 1 item could be encoded; a\.jpg: is not an image of a known format; see .*\.skipped\.csv",
+    ):
         run(tmp_path / "photos", tmp_path / name, "onnx", model)
     (listing,) = tmp_path.rglob("*.skipped.csv")
     assert "not an image" in listing.read_text()

@@ -317,6 +317,8 @@ class PartsFolder:
         if not about["vectors"]:
             where = listing if self.single else f"{self.path}/part-*.skipped.csv"
             reason = missing[0].reason if missing else f"see {where}"
+            if first := next(_listed(files), None):
+                reason = f"{printable(first[0])}: {first[2]}; {reason}"
             if self.single:  # without a vector there is nothing to resume from
                 for name in self._own_files():
                     (self.path / name).unlink(missing_ok=True)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import scipy.special  # noqa: F401 - so that its BLAS is loaded from the start
 import threadpoolctl
 from conftest import draw_groups
 

@@ -23,6 +23,8 @@ from multiprocessing.reduction import ForkingPickler
 from multiprocessing.resource_tracker import ensure_running
 from typing import Any, TypeVar
 
+from divscore.blas import one_thread
+
 R = TypeVar("R")
 CLOSE_SECONDS = 5.0  # for an idle worker to end
 ATTEMPTS = 3  # to give a call to a worker that turns out to be dead
@@ -176,7 +178,9 @@ def _serve(pipe: Connection) -> None:
 def _answer(call: bytes) -> memoryview:
     try:
         function, args, kwargs = ForkingPickler.loads(call)
-        return ForkingPickler.dumps((function(*args, **kwargs), None, ""))
+        with one_thread:  # workers share the cores already
+            result = function(*args, **kwargs)
+        return ForkingPickler.dumps((result, None, ""))
     except BaseException as error:
         trace = "".join(traceback.format_exception(error)).rstrip()
         try:

@@ -6,9 +6,10 @@ import math
 from dataclasses import asdict, dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from divscore.control.controlset import ControlSet
 from divscore.blas import one_thread
+from divscore.control.controlset import ControlSet
 from divscore.control.theory import Reference, Separability, separability, theorem
 from divscore.estimators.checks import (
     GroupMoments,
@@ -19,6 +20,7 @@ from divscore.estimators.checks import (
     separation,
 )
 from divscore.estimators.mixture import mixture_fit
+from divscore.sketch.scorer import Scorer
 from divscore.sketch.sketch import Sketch
 from divscore.text import finite, joined, p_value, percent, printable
 
@@ -111,10 +113,15 @@ def hardest_pair(sketch: Sketch) -> tuple[str, str]:
     return sketch.control.groups[first], sketch.control.groups[second]
 
 
+def _labelled_hashes(scorer: Scorer) -> NDArray[np.uint64]:
+    with np.errstate(over="ignore"):
+        rows = np.asarray(scorer.control.vectors, dtype=np.float32)
+    return scorer.row_hash.mixed(rows[:, scorer.row_hash.words])
+
+
 def labelled_inside(sketch: Sketch) -> int:
     """How many labelled examples are also in the collection, by their vectors; estimated for a large collection."""
-    row_hash, sample = sketch.scorer.row_hash, sketch.sample
-    hashes = row_hash.mixed(row_hash.words(np.asarray(sketch.control.vectors, dtype=np.float32)))
+    hashes, sample = sketch.scorer.once(_labelled_hashes), sketch.sample
     known = hashes[hashes < np.uint64(sample.limit)] if not sample.complete else hashes
     inside = int(np.isin(known, sample.hash).sum())
     return inside if sample.complete or not inside else round(inside / len(known) * len(hashes))

@@ -12,6 +12,7 @@ from itertools import combinations, product
 
 import numpy as np
 
+from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray
 from divscore.estimators.mixture import MixtureFit, mixture_fit, mixture_shares
@@ -64,6 +65,7 @@ def group_moments(control: ControlSet) -> GroupMoments:
     return GroupMoments(counts, means, plane, trace, cross)
 
 
+@one_thread
 def relevance(mean: FloatArray, count: int, moments: GroupMoments, shares: FloatArray) -> CheckResult:
     """Test whether a collection with this mean unit vector can be a mixture of the groups (Assumption 3.1).
 
@@ -114,6 +116,7 @@ SIMULATIONS = 199
 COARSE_STEPS = 32  # on each side of zero
 
 
+@one_thread
 def score_fit(sketch: Sketch, mixture: MixtureFit | None = None) -> CheckResult:
     """Compare the scores of a collection with the best mixture of the groups' leave-one-out scores.
 
@@ -230,6 +233,7 @@ def separation(scorer: Scorer) -> Separation:
     return worst
 
 
+@one_thread
 def separable(scorer: Scorer) -> bool:
     """Whether the labelled examples separate the groups, so that an estimate is possible."""
     return bool(scorer.calibration.informative) and scorer.once(separation).p_value <= SEPARABLE_P

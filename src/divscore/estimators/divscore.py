@@ -6,11 +6,13 @@ import math
 
 import numpy as np
 
+from divscore.blas import one_thread
 from divscore.control.theory import DivScore, Reference, Separability, mean_similarity, theorem
 from divscore.estimators.interval import Estimate, Interval, bounds
 from divscore.sketch.sketch import Sketch
 
 
+@one_thread
 def score_sketch(sketch: Sketch, reference: Reference) -> DivScore:
     """The score of Algorithm 1, from the mean that a sketch keeps."""
     state = sketch.mean if sketch.control.similarity.collapses else sketch.similarity_total / sketch.count

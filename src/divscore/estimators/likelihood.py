@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from divscore.blas import one_thread
 from divscore.control.similarity import FloatArray
 from divscore.estimators.checks import separable
 from divscore.estimators.interval import (
@@ -28,6 +29,7 @@ from divscore.sketch.scorer import Scorer
 from divscore.sketch.sketch import Sketch
 
 
+@one_thread
 def likelihood(sketch: Sketch, *, confidence: float = 0.95, population: bool = False) -> Estimate:
     """Estimate shares from a sketch.
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from divscore.blas import one_thread
 from divscore.control.controlset import LabelledSample
 from divscore.control.similarity import FloatArray
 from divscore.errors import InputError
@@ -18,6 +19,7 @@ from divscore.sketch.sketch import Sketch
 SMALLEST_SAMPLE = 10
 
 
+@one_thread
 def rectified(sketch: Sketch, sample: LabelledSample, *, confidence: float = 0.95) -> Estimate:
     r"""Correct the likelihood posterior by its errors on labelled items (PPI++, Angelopoulos et al. 2023).
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from divscore.blas import one_thread
 from divscore.control.similarity import FloatArray
 from divscore.sketch.sample import ITEMS, Hashes, Owners, sort_keys
 from divscore.sketch.scorer import Scorer
@@ -65,6 +66,7 @@ class Scan:
     sample: Candidates
 
 
+@one_thread
 def scan(
     rows: NDArray[Any],
     scorer: Scorer,

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet, Memo
 from divscore.control.similarity import FloatArray
 from divscore.sketch.sample import RowHash
@@ -84,6 +85,7 @@ class Scorer(Memo):
     row_hash: RowHash
 
     @cached_property
+    @one_thread
     def replicates(self) -> Replicates:
         """The same fit under `REPLICATES` sets of exponential weights on the labelled items."""
         fit, n = self.fit, len(self.labels)
@@ -121,6 +123,7 @@ _SCORERS: dict[tuple[str, int], Scorer] = {}
 _LOCK = Lock()
 
 
+@one_thread
 def scorer_for(control: ControlSet, seed: int = 0) -> Scorer:
     """Fit a scorer, or return the one that this process has for the same control set and seed."""
     known = _SCORERS.get((control.digest, seed))

@@ -13,13 +13,26 @@ CancelledError (BaseException) ends a thread if its result is no longer wanted; 
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
 _THREAD = threading.local()
+# Options whose argument in Python has another name.
+IN_PYTHON = {
+    "format": "form=",
+    "labelled-sample": "sample=",
+    "no-cache": "cache=False",
+    "strict": "strict=True",
+    "verbose": "verbose=True",
+}
+OPTION = re.compile(
+    r"'divscore [^']*'|--rename (?P<labels>[^\s=,]+=…(?:,[^\s=,]+=…)*)|--(?P<option>[a-z]+(?:-[a-z]+)*)"
+)
 
 
 class DivscoreError(Exception):
@@ -48,6 +61,41 @@ class FileError(InputError):
 
 class MissingExtraError(DivscoreError, ImportError):
     """An optional dependency is not installed."""
+
+
+def python_words(text: str) -> str:
+    """A message in the words of Python: options become arguments, but not inside a command.
+
+    >>> python_words("leave out --max-change, or run 'divscore audit --by feed'")
+    "leave out max_change=, or run 'divscore audit --by feed'"
+    >>> python_words("give them with --rename 0=…,1=…")
+    'give them with rename={0: "…", 1: "…"}'
+    """
+
+    def argument(match: re.Match[str]) -> str:
+        if labels := match["labels"]:
+            pairs = [f'{_literal(pair.removesuffix("=…"))}: "…"' for pair in labels.split(",")]
+            return f"rename={{{', '.join(pairs)}}}"
+        option = match["option"]
+        return IN_PYTHON.get(option, f"{option.replace('-', '_')}=") if option else match[0]
+
+    return OPTION.sub(argument, text)
+
+
+def _literal(label: str) -> str:
+    if label in ("true", "false"):
+        return label.capitalize()
+    return label if re.fullmatch(r"-?\d+(\.\d+)?", label) else f'"{label}"'
+
+
+@contextmanager
+def in_python() -> Iterator[None]:
+    """Raise errors in the words of Python: everything below the public functions speaks those of the command line."""
+    try:
+        yield
+    except DivscoreError as error:
+        error.args = (python_words(str(error)),)
+        raise
 
 
 class CancelledError(BaseException):

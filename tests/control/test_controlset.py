@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -136,10 +137,69 @@ def test_missing_labels_are_no_group() -> None:
     ],
 )
 def test_numbers_are_no_names(labels: list[Any]) -> None:
-    with pytest.raises(ControlError, match=r"groups must be names, got .*; give "):
-        ControlSet(np.ones((4, D)), labels * 2, attribute="letter")
-    with pytest.raises(ControlError, match="'female'"):
-        ControlSet(np.ones((4, D)), np.array(labels * 2), attribute="letter")
+    for given in (labels * 2, np.array(labels * 2)):
+        with pytest.raises(
+            ControlError, match=r'groups must be names, got .*; .* with rename=\{\w+: "…", '
+        ) as raised:
+            ControlSet(np.ones((4, D)), given, attribute="letter")
+        assert "--" not in str(raised.value)
+        names = ["first" if label == labels[0] else "second" for label in labels * 2]
+        renamed = ControlSet(np.ones((4, D)), given, rename={labels[0]: "first", labels[1]: "second"})
+        assert [renamed.groups[at] for at in renamed.labels] == names
+
+
+def test_one_way_to_write_a_label_is_enough() -> None:
+    """A file may have 0.0 or "0" where its reader thinks of 0."""
+    expected = [0, 1, 0, 1]
+    for labels in ([0.0, 1.0], ["0", "1"], [False, True]):
+        for rename in ({0: "a", 1: "b"}, {"0": "a", "1": "b"}, {False: "a", True: "b"}):
+            assert ControlSet(np.ones((4, D)), labels * 2, rename=rename).labels.tolist() == expected
+
+
+def test_what_cannot_be_renamed() -> None:
+    with pytest.raises(InputError, match="no labelled example has the label '2'; the labels are 0, 1"):
+        ControlSet(np.ones((4, D)), [0, 1, 0, 1], rename={0: "a", 1: "b", 2: "c"})
+    with pytest.raises(ControlError, match=r'got 1; .*rename=\{1: "…"\}'):
+        ControlSet(np.ones((4, D)), [0, 1, 0, 1], rename={0: "a"})
+    for name in ("", None, 5, "1"):
+        with pytest.raises(InputError, match="the label 0 needs a name"):
+            ControlSet(np.ones((4, D)), [0, 1, 0, 1], rename={0: name, 1: "b"})  # type: ignore[dict-item]
+    with pytest.raises(ControlError, match="no group"):
+        ControlSet(np.ones((4, D)), [0, 1, 0, np.nan], rename={0: "a", 1: "b"})
+
+
+def test_labels_with_one_name_become_one_group() -> None:
+    labels = ["f", "female", "m", "m"]
+    with pytest.warns(UserWarning, match="the labels 'f' and 'female' are one group, 'female'") as caught:
+        control = ControlSet(np.ones((4, D)), labels, rename={"f": "female"})
+    assert control.counts == {"female": 2, "m": 2}
+    assert caught[0].filename == __file__
+
+
+def test_the_attribute_has_a_default() -> None:
+    assert ControlSet(np.ones((4, D)), ["a", "b"] * 2).attribute == "group"
+
+
+def test_a_control_set_remembers_where_its_examples_are() -> None:
+    origins = ["/a.jpg", None, "a text, see https://host/?key=1", "s3://me:secret@host/a.jpg?signature=1f"]
+    control = ControlSet(np.eye(4), ["a", "b"] * 2, origins=origins)
+    kept = (*origins[:3], "s3://…host/a.jpg?…")
+    changed = (
+        control.with_order(["b", "a"]),
+        control.with_ids("wxyz"),
+        control.with_representatives(range(4)),
+        pickle.loads(pickle.dumps(control)),
+    )
+    assert all(each.origins == kept for each in (control, *changed))
+    forgetful = control.with_origins(None)
+    assert forgetful.origins is None
+    assert forgetful.digest == control.digest
+    with pytest.raises(ControlError, match="1 origins for 4 examples"):
+        control.with_origins(["one"])
+    eight = ControlSet(np.eye(8), ["a", "b"] * 4, origins=map(str, range(8)))
+    halves = ControlSet(np.eye(8), ["x", "x", "y", "y"] * 2, attribute="other")
+    assert eight.cross(halves).origins == tuple("01234567")
+    assert halves.origins is None
 
 
 def test_too_many_groups() -> None:

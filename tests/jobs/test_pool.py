@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -87,13 +88,104 @@ def test_numbers_are_no_group_names(tmp_path: Path, name: str, values: list[Any]
         ControlSet.read(path)
 
 
+@pytest.mark.parametrize("name", POOLS)
+@pytest.mark.parametrize("values", [[0, 1] * 6, [False, True] * 6, [0.0, 1.0] * 6, ["0", "1"] * 6])
+def test_numbers_become_names(tmp_path: Path, name: str, values: list[Any]) -> None:
+    path = write_pool(tmp_path / name, group=values)
+    pool = ControlSet.read(path, rename={1: "male", 0: "female"})
+    assert [pool.groups[at] for at in pool.labels] == GENDER
+    with pytest.raises(ControlError, match=r"with rename=\{(0|False|false): \"…\", (1|True): \"…\"\}"):
+        ControlSet.read(path)
+    with pytest.raises(
+        InputError, match=r"no labelled example has the label '2'; the labels are (0, 1|false, true)$"
+    ):
+        ControlSet.read(path, rename={2: "other"})
+
+
+def test_the_command_line_asks_for_names_with_its_option(tmp_path: Path) -> None:
+    path = write_pool(tmp_path / "p.parquet", group=[0, 1] * 6)
+    with (
+        Encoding() as encoding,
+        pytest.raises(ControlError, match=r"give their names with --rename 0=…,1=…$"),
+    ):
+        read_control(path, encoding)
+
+
+def test_names_of_intersections(tmp_path: Path) -> None:
+    path = write_pool(tmp_path / "p.parquet", gender=[0, 1] * 6, tone=TONE, other=[0, 0, 1] * 4)
+    pool = ControlSet.read(path, attribute="gender×tone", rename={0: "female", 1: "male", "darker": "dark"})
+    assert pool.groups == ("female × dark", "female × lighter", "male × dark", "male × lighter")
+    with pytest.raises(InputError, match="'0' is a label of gender and other, so its new name is unclear"):
+        ControlSet.read(path, attribute="gender×other", rename={0: "female", 1: "male"})
+
+
+def test_a_saved_control_set_has_names(tmp_path: Path) -> None:
+    control = ControlSet(POINTS, GENDER, attribute="gender")
+    save_control(control, tmp_path / "c")
+    for collection, labelled in ((POINTS, control), (POINTS, tmp_path / "c")):
+        with pytest.raises(MismatchError, match="have names: 'female', 'male'; leave out rename="):
+            audit(collection, labelled, rename={"female": "woman"})
+
+
+def test_a_labelled_sample_is_renamed_too(tmp_path: Path) -> None:
+    path = write_pool(tmp_path / "p.parquet", group=[0, 1] * 6)
+    np.savez(tmp_path / "sample.npz", v=POINTS, group=[0, 1] * 6)
+    rename = {0: "female", 1: "male"}
+    options: dict[str, Any] = {"sample": str(tmp_path / "sample.npz"), "estimator": "iid"}
+    for control in (path, ControlSet(POINTS, GENDER)):
+        result = audit(POINTS + 1, control, rename=rename, **options)
+        assert result.shares == {"female": 0.5, "male": 0.5}
+        if isinstance(control, ControlSet):
+            with pytest.raises(ControlError, match=r"rename=\{0: "):
+                audit(POINTS + 1, control, **options)
+
+
+def test_python_is_answered_in_python(tmp_path: Path) -> None:
+    path = write_pool(tmp_path / "p.parquet", gender=GENDER, tone=TONE)
+    with pytest.raises(FileError, match="Name it with attribute="):
+        ControlSet.read(path)
+    with pytest.raises(InputError, match="needs a labelled random sample of the collection: sample="):
+        audit(POINTS, ControlSet(POINTS, GENDER), estimator="iid")
+
+
+# Where the examples came from
+
+
+def test_texts_and_pictures_are_remembered(
+    labelled: Path, model: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    texts = [f"{name} {at}" for at, name in enumerate(GENDER)]
+    assert ControlSet.read(pa.table({"text": texts, "group": GENDER})).origins == tuple(texts)
+    monkeypatch.chdir(labelled.parent)
+    control = ControlSet.read(labelled.name, encoder="onnx", model=model, cache=False)
+    assert control.origins == tuple(str(labelled / name) for name in control.ids)
+    assert select_random(control, 20).origins == control.origins
+    (tmp_path / "labels.csv").write_text(
+        "file,group\n" + "".join(f"{labelled / name},{name.split('/')[0]}\n" for name in control.ids)
+    )
+    by_table = ControlSet.read(tmp_path, encoder="onnx", model=model, cache=False)
+    assert by_table.origins == control.origins
+    data = [(labelled / name).read_bytes() for name in control.ids]
+    inside = pa.table({"image": data, "group": [name.split("/")[0] for name in control.ids]})
+    assert ControlSet.read(inside, encoder="onnx", model=model, cache=False).origins is None
+    assert ControlSet.read(write_pool(tmp_path / "p.parquet", gender=GENDER)).origins is None
+
+
+def test_a_file_name_that_is_no_text_has_no_origin(model: Path, tmp_path: Path) -> None:
+    root = tiny.folder(tmp_path / "labelled", {"red": 3, "blue": 3}, 1)
+    (root / "red" / "0000.png").rename(root / "red" / os.fsdecode(b"0000\xff.png"))
+    control = ControlSet.read(root, encoder="onnx", model=model, cache=False)
+    assert [origin is None for origin in control.origins or ()].count(True) == 1
+    save_control(control, tmp_path / "C")
+
+
 def test_pools_that_cannot_be_used(tmp_path: Path) -> None:
     both = write_pool(tmp_path / "a.parquet", gender=GENDER, tone=TONE)
     with pytest.raises(
-        FileError, match=r"'gender' \(2 values\), 'tone' \(2 values\)\. Name it with --attribute"
+        FileError, match=r"'gender' \(2 values\), 'tone' \(2 values\)\. Name it with attribute="
     ):
         ControlSet.read(both)
-    with pytest.raises(FileError, match="no column 'age' of group names; give --attribute one of 'gender'"):
+    with pytest.raises(FileError, match="no column 'age' of group names; give attribute= one of 'gender'"):
         ControlSet.read(both, attribute="gender×age")
     gap = write_pool(tmp_path / "b.parquet", gender=[*GENDER[:11], None])
     with pytest.raises(FileError, match=r"b\.parquet, row 11: no group in column 'gender'"):
@@ -177,11 +269,20 @@ def test_labelled_examples_that_cannot_be_encoded_are_counted_by_group(
     hostile_pictures: Path, model: Path
 ) -> None:
     (hostile_pictures / "blue" / "loop").unlink()
+    quiet: list[str] = []
+    talk: list[str] = []
     with Encoding("onnx", model=model) as some:
-        control = read_control(hostile_pictures, some)
+        control = read_control(hostile_pictures, some, warn=quiet.append)
+        renamed = read_control(hostile_pictures, some, rename={"red": "warm"}, verbose=True, warn=talk.append)
     assert control.counts == {"blue": 21, "red": 10}
     assert control.skipped == {"blue": 2, "red": 4}
     assert control.attribute == "group"
+    assert renamed.skipped == {"blue": 2, "warm": 4}
+    counts = f"{hostile_pictures}: encoded 21 of 23 'blue', 10 of 14 '{{}}'; the others were skipped"
+    assert quiet == [f"{counts.format('red')} (--verbose lists them)"]
+    assert talk[0] == counts.format("warm")
+    assert f"{hostile_pictures}, blue/dead.jpg: does not exist" in talk[1:]
+    assert len(talk) == 7
 
 
 def test_labelled_pictures_without_a_decoder_are_counted_and_explained(labelled: Path, model: Path) -> None:

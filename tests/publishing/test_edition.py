@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from conftest import draw_groups
 from published import ABOUT, FIGURES, described, front_matter, make, object_to, published_set, run, some
@@ -45,6 +46,21 @@ def test_the_folder_holds_everything_and_is_a_control_set(folder: Path) -> None:
     assert is_published(folder)
     assert load_control(folder).digest == make().digest
     assert check_published(folder).problems == ()
+
+
+def test_where_the_examples_are_is_not_published(tmp_path: Path) -> None:
+    texts = [f"/home/alice/letters/{at}.jpg" if at % 2 else f"private words {at}" for at in range(60)]
+    publish(make(origins=texts), tmp_path / "set", about=ABOUT)
+    assert load_control(tmp_path / "set").origins is None
+    for file in (tmp_path / "set").iterdir():
+        data = file.read_bytes()
+        if file.suffix == ".parquet":
+            table = pq.read_table(file)
+            assert table.column_names == ["id", "group", "representative", "embedding"]
+            data += repr(table.drop_columns("embedding").to_pydict()).encode()
+        assert b"alice" not in data
+        assert b"private words" not in data
+        assert b"origin" not in data
 
 
 def test_an_audit_is_the_same_before_and_after(folder: Path) -> None:

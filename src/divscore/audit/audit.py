@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from os import PathLike
@@ -28,7 +27,7 @@ from divscore.audit.trust import (
 from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet, LabelledSample
 from divscore.control.similarity import as_matrix, is_sparse, usable_rows
-from divscore.errors import DivscoreError, InputError, MismatchError
+from divscore.errors import InputError, MismatchError, in_python, python_words
 from divscore.estimators.divscore import divscore, score_sketch
 from divscore.estimators.iid import iid
 from divscore.estimators.interval import Estimate, Interval, bounds
@@ -39,14 +38,6 @@ from divscore.sketch.sketch import Sketch
 from divscore.text import joined, printable
 
 FEW_LABELLED = 10  # with fewer labelled items of the collection, their disparity says nothing
-# Options whose argument in Python has another name.
-IN_PYTHON = {
-    "format": "form=",
-    "labelled-sample": "sample=",
-    "no-cache": "cache=False",
-    "strict": "strict=True",
-    "verbose": "verbose=True",
-}
 ESTIMATORS = ("likelihood", "divscore", "rectified", "iid", "self-training")
 
 
@@ -131,8 +122,8 @@ def audit(
     workers : int
         Number of parallel workers; the result does not depend on it.
     **options :
-        For paths and tables, what the options of ``divscore audit`` are: `attribute`, `groups`, `column`, `form`,
-        `encoder`, `model`, `options`, `pca`, `cache`, `cluster`, `strict`, `verbose`. See
+        For paths and tables, what the options of ``divscore audit`` are: `attribute`, `groups`, `rename`, `column`,
+        `form`, `encoder`, `model`, `options`, `pca`, `cache`, `cluster`, `strict`, `verbose`. See
         `divscore.jobs.auditing.audit_source`.
 
     Returns
@@ -165,34 +156,23 @@ def audit(
         "workers": workers,
     }
     # Vectors in memory need none of the packages that read and encode files, and importing those takes a while.
-    if isinstance(control, ControlSet) and not source and by is None and not options:
-        return audit_vectors(collection, control, name=name or "collection", **method)
+    paths = source or by is not None or isinstance(sample, (str, PathLike))
+    if isinstance(control, ControlSet) and not paths and not options:
+        with in_python():
+            return audit_vectors(collection, control, name=name or "collection", **method)
     from divscore.jobs.auditing import audit_source
 
-    try:
+    with in_python():
         audits = audit_source(
             collection,
             control,
             by=by,
             name=name,
-            warn=lambda text: warn(_in_python(text), stacklevel=2),
+            warn=lambda text: warn(python_words(text), stacklevel=2),
             **method,
             **options,
         )
-    except DivscoreError as error:
-        error.args = (_in_python(str(error)),)
-        raise
     return audits if by is not None or several or len(audits) > 1 else audits[0]
-
-
-def _in_python(text: str) -> str:
-    """A message in the words of Python: ``--max-change`` becomes ``max_change=``, but not inside a command."""
-
-    def argument(match: re.Match[str]) -> str:
-        option = match[1]
-        return IN_PYTHON.get(option, f"{option.replace('-', '_')}=") if option else match[0]
-
-    return re.sub(r"'divscore [^']*'|--([a-z]+(?:-[a-z]+)*)", argument, text)
 
 
 @one_thread
@@ -226,7 +206,7 @@ def audit_vectors(
     direct = estimator in ("iid", "rectified")
     if direct and sample is None:
         raise InputError(
-            f"estimator '{estimator}' needs a labelled random sample of the collection (sample=…)"
+            f"estimator '{estimator}' needs a labelled random sample of the collection: --labelled-sample"
         )
     if isinstance(collection, Sketch):
         if estimator == "self-training":

@@ -65,6 +65,7 @@ def _read_target(
 @click.argument("collections", nargs=-1, required=True, metavar="COLLECTION...")
 @opt.control
 @opt.attribute
+@opt.rename
 @opt.groups
 @opt.by
 @opt.column

@@ -31,6 +31,7 @@ from divscore.text import printable
 @click.command()
 @opt.pool
 @opt.attribute
+@opt.rename
 @opt.groups
 @opt.column
 @click.option(
@@ -64,6 +65,7 @@ from divscore.text import printable
 @opt.json_flag
 @click.option("--quapy", is_flag=True, help="Also try EMQ, PACC and KDEyML of QuaPy (divscore[quapy]).")
 @opt.workers
+@opt.verbose
 @opt.encoding_options
 def compare(
     pool: str,

@@ -27,6 +27,20 @@ def _check_address(context: click.Context, parameter: click.Parameter, address: 
     return address
 
 
+def _read_names(
+    context: click.Context, parameter: click.Parameter, words: tuple[str, ...]
+) -> dict[str, str] | None:
+    """Read LABEL=NAME pairs."""
+    names: dict[str, str] = {}
+    for pair in (part for word in words for part in word.split(",")):
+        label, _, name = (part.strip() for part in pair.partition("="))
+        if not label or not name:
+            raise click.BadParameter(f"takes LABEL=NAME, such as 0=female,1=male, got '{pair}'")
+        if names.setdefault(label, name) != name:
+            raise click.BadParameter(f"gives '{label}' two names, '{names[label]}' and '{name}'")
+    return names or None
+
+
 control = click.option(
     "--control",
     "control_path",
@@ -42,6 +56,13 @@ groups = click.option(
     metavar="A,B",
     callback=lambda _, __, names: [name.strip() for name in names.split(",")] if names else None,
     help="Order of the groups: disparity = share(A) − share(B).",
+)
+rename = click.option(
+    "--rename",
+    metavar="LABEL=NAME,...",
+    multiple=True,
+    callback=_read_names,
+    help="Names for labels: 0=female,1=male. Labels with one name become one group.",
 )
 pool = click.argument("pool", metavar="POOL")
 control_set = click.argument("path", metavar="C")
@@ -157,5 +178,5 @@ def encoding_options(command: F) -> F:
 def read_pool(
     path: str, encoding: Encoding, *, groups: list[str] | None = None, **options: Any
 ) -> ControlSet:
-    """Read the labelled examples of POOL; the options are those of the command line."""
+    """Read labelled examples or a control set; the options are those of the command line."""
     return read_control(path, encoding, order=groups, progress=progress_bar, warn=warn, **options)

@@ -19,6 +19,7 @@ from divscore.jobs.encode import Encoding
 @click.option("--width", type=float, metavar="W", help="Width of the interval you want, such as 0.1.")
 @click.option("--labels", type=int, metavar="N", help="Number of labels you can afford.")
 @opt.attribute
+@opt.rename
 @opt.column
 @opt.confidence
 @click.option(
@@ -26,6 +27,7 @@ from divscore.jobs.encode import Encoding
 )
 @opt.seed
 @opt.json_flag
+@opt.verbose
 @opt.encoding_options
 def plan(
     pool: str,

@@ -25,6 +25,7 @@ from divscore.text import FEW, brief, count, listed
 @opt.control
 @opt.sketch_file
 @opt.attribute
+@opt.rename
 @opt.by
 @opt.column
 @opt.seed

@@ -19,6 +19,7 @@ from divscore.text import escape_markdown
 
 TABLE, CARD, CROISSANT = "control.parquet", "card.md", "croissant.json"
 KEY = b"divscore.control/1"  # of the header, in the metadata of the Parquet schema
+ORIGIN = "origin"  # an optional column, not part of the fingerprint
 LISTED_IDS = 200  # representatives that the card lists
 
 
@@ -63,6 +64,8 @@ def write_table(control: ControlSet, file: Path) -> None:
         "representative": pa.array(control.representative),
         "embedding": pa.FixedSizeListArray.from_arrays(numbers, type=kind),
     }
+    if control.origins is not None:
+        columns[ORIGIN] = pa.array(control.origins, pa.string())
     header = _ControlHeader(
         attribute=control.attribute,
         order=control.groups,
@@ -73,7 +76,7 @@ def write_table(control: ControlSet, file: Path) -> None:
         digest=control.digest,
         left_out=control.skipped,
     )
-    fields = [pa.field(name, column.type, nullable=False) for name, column in columns.items()]
+    fields = [pa.field(name, column.type, nullable=name == ORIGIN) for name, column in columns.items()]
     schema = pa.schema(fields, metadata={KEY: json.dumps(asdict(header)).encode()})
     pq.write_table(pa.table(list(columns.values()), schema=schema), file, use_dictionary=["group"])
 
@@ -120,8 +123,8 @@ def load_control(
     if similarity is None:
         if saved != COSINE.name:
             raise FileError(
-                f"{path} was made with the similarity '{saved}', which a file cannot contain; pass the function: "
-                "load_control(path, similarity=…)"
+                f"{path} was made with the similarity '{saved}', which a file cannot contain; only Python can pass the "
+                "function again, to load_control"
             )
         similarity = COSINE
     elif not isinstance(similarity, Similarity):
@@ -137,6 +140,7 @@ def load_control(
             attribute=header.attribute,
             order=header.order,
             ids=table["id"].to_pylist(),
+            origins=table[ORIGIN].to_pylist() if ORIGIN in table.column_names else None,
             similarity=similarity,
             encoder=header.encoder,
             hand_picked=header.hand_picked,
@@ -153,7 +157,7 @@ def load_control(
     if verify and control.digest != header.digest:
         raise FileError(
             f"{os.fspath(path)} was changed after it was saved: its fingerprint is {control.digest[:12]}…, expected "
-            f"{header.digest[:12]}…; get it again, or load it with verify=False and save it again"
+            f"{header.digest[:12]}…; get it again, or make it again with 'divscore control select'"
         )
     return control
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self, TypeVar
+from warnings import warn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +22,8 @@ from divscore.control.similarity import (
     unit_rows,
     usable_rows,
 )
-from divscore.errors import ControlError, InputError, MismatchError, VectorError
-from divscore.text import quoted
+from divscore.errors import ControlError, InputError, MismatchError, VectorError, in_python, python_words
+from divscore.text import joined, listed, public, quoted
 
 T = TypeVar("T")
 CROSS = " × "
@@ -50,14 +52,19 @@ class ControlSet(Memo):
     ----------
     vectors : array of shape (n, d)
         One feature vector an example.
-    groups : sequence of n names
-        The group of each example. Names, never 0/1.
+    groups : sequence of n labels
+        The group of each example: names. Numbers and truth values need `rename`.
     attribute : str
         The attribute that the groups are values of: "gender", "dialect", …
     order : sequence of names, optional
         Fixes the sign for two groups: disparity = share(first) − share(second). Sorted names by default.
     ids : sequence of n strings, optional
         Names of the examples; their row numbers by default.
+    rename : mapping of label to name, optional
+        Other names for some or all labels, such as ``{0: "female", 1: "male"}``. Labels with one name become one group.
+    origins : sequence of n strings or None, optional
+        Where each example can be seen again: the absolute path or the URL of a picture, or the text itself; None where
+        it is unknown. Passwords and signatures of URLs are not kept. Results do not depend on it.
     similarity : "cosine" or callable on two blocks of vectors
         Eq. 2 by default.
     encoder : str, optional
@@ -71,16 +78,20 @@ class ControlSet(Memo):
     >>> pool = ControlSet(np.eye(4), ["b", "a", "a", "b"], attribute="letter")
     >>> pool.groups, pool.counts
     (('a', 'b'), {'a': 2, 'b': 2})
+    >>> ControlSet(np.eye(4), [1, 0, 0, 1], rename={0: "a", 1: "b"}).counts
+    {'a': 2, 'b': 2}
     """
 
     def __init__(
         self,
         vectors: Any,
-        groups: Iterable[str],
+        groups: Iterable[Any],
         *,
-        attribute: str,
+        attribute: str = "group",
         order: Sequence[str] | None = None,
         ids: Iterable[str] | None = None,
+        rename: Mapping[Any, str] | None = None,
+        origins: Iterable[str | None] | None = None,
         similarity: Similarity | PairwiseFunction | str = COSINE,
         encoder: str | None = None,
         hand_picked: bool = False,
@@ -93,7 +104,11 @@ class ControlSet(Memo):
         self.attribute = str(attribute).strip()
         if not self.attribute:
             raise InputError("the attribute needs a name")
-        names = [_group_name(g) for g in groups]
+        with in_python():
+            named = name_groups(
+                {self.attribute: list(groups)}, rename, lambda text: warn(python_words(text), stacklevel=4)
+            )
+        names = named[self.attribute]
         present = sorted(set(names))
         if not present:
             raise ControlError("the control set is empty; it needs labelled examples of at least two groups")
@@ -107,12 +122,20 @@ class ControlSet(Memo):
             )
         self.groups = tuple(present if order is None else (str(name).strip() for name in order))
         if sorted(self.groups) != present:
-            raise ControlError(f"order has {quoted(self.groups)}, but the groups are {quoted(present)}")
+            raise ControlError(f"the order has {quoted(self.groups)}, but the groups are {quoted(present)}")
         self.ids: tuple[str, ...] = tuple(map(str, range(len(names)) if ids is None else ids))
         if len(set(self.ids)) < len(self.ids):
             first = {name: at for at, name in reversed(list(enumerate(self.ids)))}
             twice = next(name for at, name in enumerate(self.ids) if first[name] != at)
             raise ControlError(f"several labelled examples have the id '{twice}'; ids must be unique")
+        known = [
+            each and _without_key(each) for each in ([None] * len(names) if origins is None else origins)
+        ]
+        if len(known) != len(names):
+            raise ControlError(
+                f"{len(known)} origins for {len(names)} examples; expected one, or None, for each"
+            )
+        self.origins: tuple[str | None, ...] | None = tuple(known) if any(known) else None
         self.similarity = Similarity.of(similarity)
         self.encoder = encoder
         self.hand_picked = hand_picked
@@ -145,6 +168,8 @@ class ControlSet(Memo):
         order: Sequence[str] | None = None,
         column: str | None = None,
         form: str = "",
+        rename: Mapping[Any, str] | None = None,
+        verbose: bool = False,
         encoder: str | None = None,
         **options: Any,
     ) -> ControlSet:
@@ -161,14 +186,28 @@ class ControlSet(Memo):
             Fixes the sign for two groups: disparity = share(first) − share(second).
         column, form : str
             Column of texts, image paths or vectors, if there are several; the suffix a file is read as.
+        rename : mapping of label to name, optional
+            Names for labels such as 0 and 1; see `ControlSet`.
+        verbose : bool
+            Name the texts and images that could not be encoded in warnings.
         encoder, **options :
             What turns texts and images into vectors, with its `model`, `options`, `pca`, `cache` and `workers`.
         """
         from divscore.jobs.encode import Encoding
         from divscore.jobs.pool import read_control
 
-        with Encoding(encoder, **{"cache": True, **options}) as encoding:
-            return read_control(source, encoding, attribute=attribute, column=column, order=order, form=form)
+        with in_python(), Encoding(encoder, **{"cache": True, **options}) as encoding:
+            return read_control(
+                source,
+                encoding,
+                attribute=attribute,
+                column=column,
+                order=order,
+                form=form,
+                rename=rename,
+                verbose=verbose,
+                warn=lambda text: warn(python_words(text), stacklevel=3),
+            )
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -246,6 +285,10 @@ class ControlSet(Memo):
         """Rename the examples; results and fingerprint do not depend on the names."""
         return self._changed(ids=ids)
 
+    def with_origins(self, origins: Iterable[str | None] | None) -> ControlSet:
+        """Say where the examples can be seen; None forgets it."""
+        return self._changed(origins=origins)
+
     def cross(self, other: ControlSet) -> ControlSet:
         """Intersect two attributes labelled on the same vectors: groups named ``female × darker``."""
         if len(self) != len(other) or not np.array_equal(self.vectors, other.vectors):
@@ -266,7 +309,7 @@ class ControlSet(Memo):
 
     def _changed(self, **other: Any) -> ControlSet:
         """The same vectors and representatives with some other arguments of the constructor."""
-        kept = ("attribute", "ids", "similarity", "encoder", "hand_picked", "skipped")
+        kept = ("attribute", "ids", "origins", "similarity", "encoder", "hand_picked", "skipped")
         same = {name: getattr(self, name) for name in kept}
         groups = [self.groups[label] for label in self.labels]
         control = ControlSet(self.vectors, **{"groups": groups, "order": self.groups, **same, **other})
@@ -274,20 +317,82 @@ class ControlSet(Memo):
         return control
 
 
-def _group_name(value: object) -> str:
-    if value is None:
-        raise ControlError("a labelled example has no group (None); label it or remove it")
-    if isinstance(value, (bool, int, float, np.number, np.bool_)):
-        raise ControlError(
-            f"groups must be names, got the number {value!r}; give the names, for example "
-            "['female' if z == 0 else 'male' for z in groups]"
-        )
-    text = str(value).strip()
+def name_groups(
+    columns: Mapping[str, Sequence[Any]],
+    rename: Mapping[Any, str] | None,
+    warn: Callable[[str], None],
+    *,
+    every: bool = True,
+) -> dict[str, list[str]]:
+    """The group of every example, by attribute: its label as a name, or the name that `rename` gives it.
+
+    Numbers, truth values and the texts 0 and 1 are no names and must be renamed. With `every`, each label of `rename`
+    must occur.
+    """
+    new: dict[str, str] = {}
+    for key, name in (rename or {}).items():
+        if not isinstance(name, str) or not name.strip() or _is_number(name):
+            raise InputError(f"the label {_text(key)} needs a name, got {name!r}")
+        new[_key(key)] = name.strip()
+    texts = {attribute: [_text(value) for value in values] for attribute, values in columns.items()}
+    labels = {attribute: dict.fromkeys(each) for attribute, each in texts.items()}
+    places = {key: [a for a, found in labels.items() if key in map(_key, found)] for key in new}
+    for key, where in places.items():
+        if every and not where:
+            present = sorted({text for found in labels.values() for text in found})
+            raise InputError(f"no labelled example has the label '{key}'; the labels are {listed(present)}")
+        if len(where) > 1:
+            raise InputError(
+                f"'{key}' is a label of {joined(where)}, so its new name is unclear; change the labels themselves"
+            )
+    named: dict[str, list[str]] = {}
+    for attribute, values in columns.items():
+        unnamed = {
+            text: None
+            for text, value in zip(texts[attribute], values, strict=True)
+            if _is_number(value) and _key(text) not in new
+        }
+        if unnamed:
+            few = sorted(unnamed, key=lambda text: (len(_key(text)), _key(text)))[:MAX_GROUPS]
+            raise ControlError(
+                f"groups must be names, got {listed(few, 6)}; give their names with --rename "
+                f"{','.join(f'{text}=…' for text in few)}"
+            )
+        names = {text: new.get(_key(text), text) for text in labels[attribute]}
+        for name in dict.fromkeys(name for text, name in names.items() if name != text):
+            together = [f"'{text}'" for text, other in names.items() if other == name]
+            if len(together) > 1:
+                warn(f"the labels {joined(together)} are one group, '{name}'")
+        named[attribute] = [names[text] for text in texts[attribute]]
+    return named
+
+
+def _text(value: object) -> str:
+    """A label as people write it: 1 for 1.0, true for True."""
+    if value is None or (isinstance(value, float) and value != value):
+        raise ControlError(f"a labelled example has no group ({value}); label it or remove it")
+    if isinstance(value, (bool, np.bool_)):
+        return str(bool(value)).lower()
+    text = f"{value:.15g}" if isinstance(value, (float, np.floating)) else str(value).strip()
     if not text:
         raise InputError("the group needs a name")
-    if text in {"0", "1"}:
-        raise ControlError(f"groups must be names, got '{text}'; give its name, for example 'female'")
     return text
+
+
+def _key(value: object) -> str:
+    """What a label is looked up by: 1.0 and true are 1, as in Python."""
+    text = re.sub(r"^(-?\d+)\.0+$", r"\1", _text(value))
+    return {"true": "1", "false": "0"}.get(text.lower(), text)
+
+
+def _is_number(value: object) -> bool:
+    number = isinstance(value, (bool, int, float, np.number, np.bool_))
+    return number or str(value).strip() in {"0", "1"}
+
+
+def _without_key(origin: str) -> str:
+    """An address without passwords and signatures; a text that merely contains one stays as it is."""
+    return public(origin) if re.fullmatch(r"[A-Za-z][\w+.-]*://\S+", origin) else origin
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
@@ -53,7 +54,7 @@ def select_random(pool: ControlSet, size: int, *, balanced: bool = True, seed: i
     rare = min(pool.counts, key=lambda name: pool.counts[name])
     raise ControlError(
         f"{DRAWS} random draws of {size} had fewer than two of a group: '{rare}' has {pool.counts[rare]} of "
-        f"{len(pool)} examples; use a larger size or balanced=True"
+        f"{len(pool)} examples; use a larger size, or draw equally many of each group"
     )
 
 
@@ -151,13 +152,55 @@ def element_gamma(pool: ControlSet) -> FloatArray:
     >>> element_gamma(pool)
     array([1., 1., 1., 1.])
     """
+    own, others = _mean_similarities(pool)
+    return own - others
+
+
+def _mean_similarities(pool: ControlSet) -> tuple[FloatArray, FloatArray]:
+    """Of every labelled example to the others of its group, and to all other groups."""
     n = len(pool)
     sums = similarity_sums(pool, np.arange(n))
     own = sums[np.arange(n), pool.labels]
     size = np.bincount(pool.labels)[pool.labels]
     sums[np.arange(n), pool.labels] = 0.0
-    gamma: FloatArray = own / (size - 1) - sums.sum(axis=1) / (n - size)
-    return gamma
+    return own / (size - 1), sums.sum(axis=1) / (n - size)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a representative stands among the labelled examples.
+
+    `own` and `others` are its mean similarities to its own group and to the other groups; `redundancy` is its
+    similarity to the nearest other representative of its group. `rank` is 1 for the group's largest γ^(x), which is
+    own − others.
+    """
+
+    row: int
+    own: float
+    others: float
+    redundancy: float
+    rank: int
+
+
+def standings(control: ControlSet) -> list[Standing]:
+    """Numbers that explain why each representative was chosen, by group and, within a group, by rank.
+
+    >>> vectors = [[1, 0], [1, 0], [2, 1], [0, 1], [0, 1], [-1, 1]]
+    >>> pool = ControlSet(vectors, ["a", "a", "a", "b", "b", "b"])
+    >>> [(each.row, each.rank) for each in standings(select_adaptive(pool, 4, alpha=10))]
+    [(0, 1), (2, 3), (5, 1), (3, 2)]
+    """
+    own, others = _mean_similarities(control)
+    listed: list[Standing] = []
+    for group in range(len(control.groups)):
+        rows = control.rows(group)
+        order = rows[np.argsort(others[rows] - own[rows], kind="stable")]
+        rank = {int(row): at for at, row in enumerate(order, start=1)}
+        chosen = control.rows(group, representatives=True)
+        for row in sorted(map(int, chosen), key=rank.__getitem__):
+            redundancy = float(_similarity_with(control, chosen[chosen != row], row).max())
+            listed.append(Standing(row, float(own[row]), float(others[row]), redundancy, rank[row]))
+    return listed
 
 
 def choose_alpha(

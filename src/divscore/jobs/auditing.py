@@ -19,7 +19,8 @@ from divscore.audit.audits import Audits
 from divscore.audit.result import Audit
 from divscore.audit.target import Target
 from divscore.blas import one_thread
-from divscore.control.controlset import ControlSet, LabelledSample
+from divscore.control.controlfile import is_control
+from divscore.control.controlset import ControlSet, LabelledSample, name_groups
 from divscore.errors import FileError, InputError, MismatchError
 from divscore.jobs.encode import Encoding
 from divscore.jobs.engine import Engine, Engines
@@ -34,7 +35,7 @@ from divscore.sources import Items, Table
 from divscore.sources import open as open_collection
 from divscore.sources.items import is_picture
 from divscore.sources.places import Location, folder_values
-from divscore.text import named, printable
+from divscore.text import named, printable, quoted
 
 MANY = 100  # collections: their audits take a second or more, so progress is shown
 WORTH_PROCESSES = 1_000  # collections: their audits take longer than starting processes
@@ -48,6 +49,7 @@ def audit_source(
     attribute: str | None = None,
     by: str | None = None,
     groups: Sequence[str] | None = None,
+    rename: Mapping[Any, str] | None = None,
     estimator: str = "likelihood",
     confidence: float = 0.95,
     seed: int = 0,
@@ -86,6 +88,8 @@ def audit_source(
         Audit every value of this column as its own collection, in one pass; "folder" for images.
     groups : sequence of str, optional
         Order of the groups: disparity = share(first) − share(second).
+    rename : mapping of label to name, optional
+        Names for labels such as 0 and 1, in `control` and in a file of `sample`.
     sample : LabelledSample, (vectors, groups) or path, optional
         Random items of the collection with their groups, for the estimators "rectified" and "iid".
     target, target_source :
@@ -130,6 +134,10 @@ def audit_source(
                 raise MismatchError(
                     f"the control set has the attribute '{printable(control.attribute)}', not '{attribute}'"
                 )
+            if rename and not isinstance(sample, PATH):
+                raise MismatchError(
+                    f"the groups of the control set have names: {quoted(control.groups)}; leave out --rename"
+                )
             control = control if groups is None else control.with_order(groups)
             encoder.expect(control.encoder)
         else:
@@ -139,13 +147,16 @@ def audit_source(
                 attribute=attribute,
                 order=groups,
                 likely_column=column,
+                # With a saved control set, the labels that need names are those of the sample.
+                rename=None if isinstance(sample, PATH) and _is_saved(control) else rename,
                 fit_with=[source for source in sources[:1] if source is not None],
+                verbose=verbose,
                 progress=progress,
                 warn=warn,
             )
         encoder.engines.cluster = engines.cluster  # from now on: the few labelled examples are encoded here
         if isinstance(sample, PATH):
-            sample = _read_sample(sample, control, encoder, column)
+            sample = _read_sample(sample, control, encoder, column, rename)
         if target is not None and not isinstance(target, Target):
             target = Target.of(target, control.groups, target_source)
         settings: dict[str, Any] = {"estimator": estimator, "confidence": confidence, "sample": sample}
@@ -177,6 +188,7 @@ def sketch_collection(
     encoding: Encoding,
     *,
     attribute: str | None = None,
+    rename: Mapping[Any, str] | None = None,
     by: str | None = None,
     column: str | None = None,
     form: str = "",
@@ -194,7 +206,15 @@ def sketch_collection(
         source = run.open(collection, column, form)
         if source is None:
             raise InputError(f"{collection} is a sketch already")
-        labelled = read_control(control, encoding, attribute=attribute, progress=progress, warn=warn)
+        labelled = read_control(
+            control,
+            encoding,
+            attribute=attribute,
+            rename=rename,
+            verbose=verbose,
+            progress=progress,
+            warn=warn,
+        )
         encoding.engines.cluster = engines.cluster
         return run.sketch(run.vectors_of(source, labelled), labelled)
 
@@ -339,7 +359,13 @@ def _stem(path: Any) -> str:
     return str(os.path.splitext(os.path.basename(path))[0])
 
 
-def _read_sample(path: Any, control: ControlSet, encoding: Encoding, column: str | None) -> LabelledSample:
+def _is_saved(control: Any) -> bool:
+    return isinstance(control, PATH) and is_control(control)
+
+
+def _read_sample(
+    path: Any, control: ControlSet, encoding: Encoding, column: str | None, rename: Mapping[Any, str] | None
+) -> LabelledSample:
     names = [control.attribute, "group"]
     options: dict[str, Any] = {"exclude": names, "strict": True, "forced": encoding.forced, "labelled": True}
     source = open_collection(path, column=column, **options)
@@ -350,7 +376,8 @@ def _read_sample(path: Any, control: ControlSet, encoding: Encoding, column: str
             f"columns are {', '.join(source.columns) or 'none'}"
         )
     blocks = list(encoding.encode(source.select(extra=(name,)), strict=True))
-    groups = [group for block in blocks for group in block.values[name]]
+    labels = [group for block in blocks for group in block.values[name]]
+    groups = name_groups({name: labels}, rename, no_warning, every=False)[name]
     return LabelledSample.of(np.concatenate([block.vectors for block in blocks]), groups, control)
 
 

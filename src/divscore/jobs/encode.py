@@ -457,7 +457,10 @@ class EncodedSource(Table):
                     some = [result.vectors for *_, result in rows if len(result.vectors)]
                     values = {n: [owner.values[n][at] for owner, at in owners] for n in self.items.extra}
                     ids = [owner.ids[at] for owner, at in owners]
-                    yield Block(self.encoding.shorten(np.concatenate(some)), values, ids=ids)
+                    contents = [owner.contents[at] for owner, at in owners]
+                    origins = [content if isinstance(content, str) else None for content in contents]
+                    vectors = self.encoding.shorten(np.concatenate(some))
+                    yield Block(vectors, values, ids=ids, origins=origins)
                 rows = []
         if self.unsupported and self.unsupported.total() == self.tally["items"]:
             raise FileError("; ".join(self.not_read()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import reduce
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from divscore.control.controlfile import is_control, load_control
-from divscore.control.controlset import CROSS, MAX_GROUPS, ControlSet
+from divscore.control.controlset import CROSS, MAX_GROUPS, ControlSet, name_groups
 from divscore.errors import ControlError, FileError, MismatchError
 from divscore.jobs.encode import Encoding
 from divscore.jobs.projection import Projection
@@ -21,7 +21,7 @@ from divscore.sources import Items, Table, open_pictures
 from divscore.sources import open as open_collection
 from divscore.sources.manifest import ENCODER_KEY
 from divscore.sources.places import Location, is_folder
-from divscore.text import joined, printable, quoted
+from divscore.text import joined, printable, public, quoted
 
 PROJECTION = "projection.npz"  # in the folder of a control set
 LABELS = "labels.csv"
@@ -50,7 +50,9 @@ def read_control(
     order: Sequence[str] | None = None,
     form: str = "",
     likely_column: str | None = None,
+    rename: Mapping[Any, str] | None = None,
     fit_with: Sequence[Items | Table] = (),
+    verbose: bool = False,
     progress: Progress = no_progress,
     warn: Warn = no_warning,
 ) -> ControlSet:
@@ -58,6 +60,7 @@ def read_control(
 
     `encoding` then follows the examples: what it encodes next is comparable with them. Texts and images that cannot be
     encoded are skipped and counted by group in ``ControlSet.skipped``; vectors must all be usable.
+    ``ControlSet.origins`` says where texts and image files can be seen again.
 
     Parameters
     ----------
@@ -71,8 +74,12 @@ def read_control(
         The column of texts, image paths or vectors; `likely_column` is used if it exists.
     order : sequence of names, optional
         Fixes the sign for two groups: disparity = share(first) − share(second).
+    rename : mapping of label to name, optional
+        Names for labels such as 0 and 1; see `ControlSet`.
     fit_with : sequence of sources
         Further items on which a projection (``pca``) is fitted.
+    verbose : bool
+        Name the skipped examples in warnings.
     """
     if isinstance(thing, (str, os.PathLike)) and is_control(thing):
         control = load_control(thing)
@@ -80,6 +87,11 @@ def read_control(
             raise MismatchError(
                 f"{os.fspath(thing)} is a control set for '{control.attribute}', not for '{attribute}'; leave out "
                 "--attribute"
+            )
+        if rename:
+            raise MismatchError(
+                f"the groups of the control set {os.fspath(thing)} have names: {quoted(control.groups)}; leave out "
+                "--rename"
             )
         control = control if order is None else control.with_order(order)
         saved = Path(thing) / PROJECTION
@@ -114,21 +126,29 @@ def read_control(
     if source.kind == "vectors" and identity:
         ids = [text for block in blocks for text in block.values[identity]]
     vectors = np.concatenate([block.vectors for block in blocks])
-    single = order if len(names) == 1 else None
-    sets = []
-    for name in names:
+    origins = [_origin(each, source.kind) for block in blocks for each in block.origins]
+    # Skipped examples have labels too, and get the same names.
+    counts = vectors_of.skipped_values()
+    skipped = [values for values in counts if all(value.strip() for value in values)]
+    labels: dict[str, list[Any]] = {}
+    for at, name in enumerate(names):
         if source.table is None:
-            groups = _sub_folders(source.path, ids or (), source.name)
+            labels[name] = _sub_folders(source.path, ids or (), source.name)
+            labels[name] += [values[0].split("/", 1)[0] for values in skipped]
         else:
-            groups = _groups(source.table, name, [text for block in blocks for text in block.values[name]])
-        sets.append(ControlSet(vectors, groups, attribute=name, order=single, ids=ids, encoder=encoder))
+            known = [text for block in blocks for text in block.values[name]]
+            labels[name] = _groups(source.table, name, known + [values[at] for values in skipped])
+    groups = name_groups(labels, rename, warn)
+    single = order if len(names) == 1 else None
+    settings: dict[str, Any] = {"order": single, "ids": ids, "origins": origins or None, "encoder": encoder}
+    sets = [ControlSet(vectors, groups[name][: len(vectors)], attribute=name, **settings) for name in names]
     control = reduce(ControlSet.cross, sets)
     if order is not None and len(sets) > 1:
         control = control.with_order(order)
     control.skipped = {}
-    for values, number in vectors_of.skipped_values().items():
-        group = values[0].split("/", 1)[0] if folders else CROSS.join(value.strip() for value in values)
-        control.skipped[group] = control.skipped.get(group, 0) + number
+    for at, values in enumerate(skipped, start=len(vectors)):
+        group = CROSS.join(groups[name][at] for name in names)
+        control.skipped[group] = control.skipped.get(group, 0) + counts[values]
     encoding.expect(encoder)
     spellings: dict[str, list[str]] = {}
     for name in control.groups:
@@ -140,11 +160,14 @@ def read_control(
                 "the same"
             )
     if control.skipped:
-        counts = ", ".join(
+        encoded = ", ".join(
             f"{control.counts[name]} of {control.counts[name] + control.skipped.get(name, 0)} '{printable(name)}'"
             for name in control.groups
         )
-        warn(f"{source.path}: encoded {counts}; the others were skipped")
+        hint = "" if verbose else " (--verbose lists them)"
+        warn(f"{source.path}: encoded {encoded}; the others were skipped{hint}")
+        for problem in vectors_of.problems if verbose else ():
+            warn(problem)
     return control
 
 
@@ -248,6 +271,19 @@ def _groups(table: Table, name: str, values: list[str]) -> list[Any]:
     if kind == "bool":
         return [value.lower() == "true" for value in values]
     return [float(value) for value in values] if kind == "number" else values
+
+
+def _origin(content: str | None, kind: str) -> str | None:
+    """Where an example can be seen again: its text, or the place of its image."""
+    if content is None:
+        return None
+    try:
+        content.encode()
+    except UnicodeEncodeError:  # a file name that no table can have
+        return None
+    if kind == "text":
+        return content
+    return public(content) if "://" in content else os.path.abspath(content)
 
 
 def _sub_folders(path: str, ids: Sequence[str], root: str) -> list[str]:

@@ -88,7 +88,8 @@ def publish(
             "cosine similarity can be published"
         )
     earlier = Earlier.read(target) if is_published(target) else Earlier()
-    public = control.with_ids(public_ids(control, ids, earlier.control))
+    # Where the owner keeps the examples, or their texts, is nobody else's business.
+    public = control.with_ids(public_ids(control, ids, earlier.control)).with_origins(None)
     about = earlier.about if about is None else about
     measured = measure(public)
     if isinstance(measured, NotMeasured) and earlier.measured_on == (public.digest, public.method):

@@ -60,6 +60,7 @@ class Block:
     pictures: Sequence[bytes] = ()
     ids: Sequence[str] = ()  # names of encoded items
     numbers: Sequence[int] = ()
+    origins: Sequence[str | None] = ()  # of encoded items: a text, or the address of a picture that is a file
 
 
 def no_vectors(rows: int) -> NDArray[Any]:

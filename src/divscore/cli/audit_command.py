@@ -20,7 +20,7 @@ from divscore.files import check_writable, sha256
 from divscore.jobs.auditing import audit_source
 from divscore.jobs.encode import Encoding
 from divscore.report.caveats import notices
-from divscore.report.examples import find_examples
+from divscore.report.examples import find_examples, open_again
 from divscore.report.listing import ALL, noise_note, table
 from divscore.report.page import check_target, write_report
 from divscore.report.summary import Context, Input, overview
@@ -108,7 +108,7 @@ def _read_target(
 @click.option(
     "--show-examples",
     is_flag=True,
-    help="Show the representatives in the report, if C is the labelled images or texts themselves.",
+    help="Show the representatives in the report, if they can be found again.",
 )
 @opt.strict
 @opt.workers
@@ -160,7 +160,8 @@ def audit(
         examples = None
         if show_examples:
             columns = options["attribute"], options["column"]
-            examples = find_examples(control_path, audits.control, encoding, *columns)
+            source = open_again(audits.control, control_path, encoding, *columns)
+            examples = find_examples(audits.control, source)
         context = Context(
             command=typed_command(),
             limit=max_disparity,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +29,7 @@ from divscore.publishing.edition import publish as write_folder
 from divscore.publishing.objections import OBJECTIONS, WHOLE
 from divscore.publishing.publication import REPETITIONS, Measured, NotMeasured, Publication, soundness
 from divscore.publishing.publication import measure as measure_control
+from divscore.report.examples import check_page, open_again, write_page
 from divscore.report.listing import columns
 from divscore.sketch.scorer import scorer_for
 from divscore.text import brief, count, finite, printable
@@ -59,6 +61,7 @@ def control() -> None:
 @opt.pool
 @click.option("-o", "--out", required=True, metavar="FOLDER", help="Where to write the control set.")
 @opt.attribute
+@opt.rename
 @opt.groups
 @opt.column
 @click.option(
@@ -81,6 +84,13 @@ def control() -> None:
 @click.option(
     "--hand-picked", is_flag=True, help="POOL was picked by hand, not drawn at random; results will say so."
 )
+@click.option(
+    "--origins/--no-origins",
+    default=True,
+    show_default=True,
+    help="Save the texts, or the paths of the images, so that you can look at the representatives.",
+)
+@opt.verbose
 @opt.encoding_options
 def select(
     pool: str,
@@ -90,6 +100,7 @@ def select(
     alpha: str,
     seed: int,
     hand_picked: bool,
+    origins: bool,
     encoding: Encoding,
     **reading: Any,
 ) -> None:
@@ -121,7 +132,7 @@ def select(
         chosen = select_dpp(labelled, size, seed=seed)
     else:
         chosen = select_random(labelled, size, balanced=method == "random", seed=seed)
-    save_control(chosen, out)
+    save_control(chosen if origins else chosen.with_origins(None), out)
     if encoding.projection is not None:
         encoding.projection.save(Path(out) / PROJECTION)
     else:
@@ -130,23 +141,45 @@ def select(
         f"wrote {out}: {int(chosen.representative.sum())} representatives of {len(chosen)} labelled examples"
     )
     warn(
-        "Check them before use: automatic selection can favour stereotypes (divscore control show --examples)."
+        "Look at them before use: automatic selection can favour stereotypes "
+        f"(divscore control show {shlex.quote(out)} --html representatives.html)."
     )
 
 
 @control.command()
 @opt.control_set
 @opt.attribute
+@opt.rename
+@opt.groups
+@opt.column
 @click.option("--examples", is_flag=True, help="List the names of the representatives.")
+@click.option(
+    "--html",
+    metavar="FILE",
+    help="Write a page with the representatives themselves, and why they were chosen.",
+)
 @opt.json_flag
-def show(path: str, attribute: str | None, examples: bool, as_json: bool) -> None:
+@opt.verbose
+@opt.encoding_options
+def show(
+    path: str, examples: bool, html: str | None, as_json: bool, encoding: Encoding, **reading: Any
+) -> None:
     """Describe a control set: its groups, how separable they are, and the bound of the paper's theorem.
 
+    C is a saved control set, or labelled examples: all that 'divscore audit --control' takes.
+
     \b
-    Example:
-      divscore control show gender-control --examples
+    Examples:
+      divscore control show gender-control --html representatives.html
+      divscore control show labelled/ --attribute gender
     """
-    labelled = ControlSet.read(path, attribute=attribute)
+    if html is not None:
+        check_page(html)
+    labelled = opt.read_pool(path, encoding, **reading)
+    if html is not None:
+        source = open_again(labelled, path, encoding, reading["attribute"], reading["column"])
+        write_page(html, labelled, source)
+        warn(f"wrote {html}")
     known, apart = control_facts(labelled), separation(scorer_for(labelled))
     pool, reference, marked = known.separability, known.reference, int(labelled.representative.sum())
     applies = pool.gamma > 0
@@ -162,6 +195,7 @@ def show(path: str, attribute: str | None, examples: bool, as_json: bool) -> Non
             name: {
                 "labelled": labelled.counts[name],
                 "representatives": len(labelled.rows(at, representatives=True)),
+                "skipped": labelled.skipped.get(name, 0),
                 "gap": reference.gap[at],
                 "gap_error": finite(reference.gap_error[at]),
                 "noisy": reference.noisy[at],
@@ -187,11 +221,12 @@ def show(path: str, attribute: str | None, examples: bool, as_json: bool) -> Non
         f"{printable(labelled.attribute)}: {len(labelled)} labelled examples, {marked} representatives "
         f"({labelled.method}), {labelled.dimension} dimensions"
     )
-    rows = [["group", "labelled", "representatives", "u − l", "its error", ""]]
+    skipped = ["skipped"] if labelled.skipped else []
+    rows = [["group", "labelled", *skipped, "representatives", "u − l", "its error", ""]]
     for name, group in facts["groups"].items():
         note = "too noisy for DivScore" if group["noisy"] else ""
         error = "?" if group["gap_error"] is None else f"{group['gap_error']:.3f}"
-        counts = [str(group["labelled"]), str(group["representatives"])]
+        counts = [str(group[key]) for key in ("labelled", *skipped, "representatives")]
         rows.append([printable(name), *counts, f"{group['gap']:+.3f}", error, note])
     say(columns(rows))
     say(f"γ of the pool {pool.gamma:.3f}; γ of the control set {reference.gamma:.3f}")
@@ -240,7 +275,7 @@ def check(path: str, attribute: str | None) -> None:
     elif is_control(path):
         labelled = load_control(path)
     else:
-        labelled, state = ControlSet.read(path, attribute=attribute), "not a saved control set"
+        labelled, state = _read(path, attribute), "not a saved control set"
     if labelled is not None:
         sound = soundness(labelled)
         rows = [["group", "representatives", "of", "median distance", "farthest", "not covered"]]
@@ -285,7 +320,7 @@ def card(path: str, attribute: str | None, out: str | None, measuring: bool) -> 
     Example:
       divscore control card gender-control -o card.md
     """
-    control = ControlSet.read(path, attribute=attribute)
+    control = _read(path, attribute)
     if is_published(path):
         about, figures = stated(path)
     else:
@@ -337,7 +372,7 @@ def publish(
       divscore control publish C --template about.toml
       divscore control publish C --about about.toml -o gender-control
     """
-    control = ControlSet.read(path, attribute=attribute)
+    control = _read(path, attribute)
     if template is not None:
         if Path(template).exists():
             raise FileError(f"{template} already exists; fill it in, or give another name")
@@ -400,6 +435,12 @@ def publish(
             f"Not stated: {', '.join(publication.about.missing)}. Readers need this: write the questions with "
             "--template FILE.toml, answer them, and publish again with --about FILE.toml."
         )
+
+
+def _read(path: str, attribute: str | None) -> ControlSet:
+    """A control set, or labelled examples with the default encoder."""
+    with Encoding(cache=True) as encoding:
+        return opt.read_pool(path, encoding, attribute=attribute)
 
 
 def _measured(control: ControlSet, measuring: bool) -> Measured | NotMeasured:

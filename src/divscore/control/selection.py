@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal
@@ -182,8 +182,8 @@ class Standing:
     rank: int
 
 
-def standings(control: ControlSet) -> list[Standing]:
-    """Numbers that explain why each representative was chosen, by group and, within a group, by rank.
+def standings(control: ControlSet, rows: Iterable[int] | None = None) -> list[Standing]:
+    """Numbers that explain why representatives were chosen: all or those of `rows`, by group and by rank.
 
     >>> vectors = [[1, 0], [1, 0], [2, 1], [0, 1], [0, 1], [-1, 1]]
     >>> pool = ControlSet(vectors, ["a", "a", "a", "b", "b", "b"])
@@ -191,13 +191,14 @@ def standings(control: ControlSet) -> list[Standing]:
     [(0, 1), (2, 3), (5, 1), (3, 2)]
     """
     own, others = _mean_similarities(control)
+    wanted = None if rows is None else set(rows)
     listed: list[Standing] = []
     for group in range(len(control.groups)):
-        rows = control.rows(group)
-        order = rows[np.argsort(others[rows] - own[rows], kind="stable")]
-        rank = {int(row): at for at, row in enumerate(order, start=1)}
-        chosen = control.rows(group, representatives=True)
-        for row in sorted(map(int, chosen), key=rank.__getitem__):
+        every, chosen = control.rows(group), control.rows(group, representatives=True)
+        order = every[np.argsort(others[every] - own[every], kind="stable")].tolist()
+        rank = {row: at for at, row in enumerate(order, start=1)}
+        asked = [row for row in order if control.representative[row] and (wanted is None or row in wanted)]
+        for row in asked:
             redundancy = float(_similarity_with(control, chosen[chosen != row], row).max())
             listed.append(Standing(row, float(own[row]), float(others[row]), redundancy, rank[row]))
     return listed

@@ -78,29 +78,39 @@ def write_report(path: str | os.PathLike[str], audits: Sequence[Audit], context:
 
 def render_html(audits: Sequence[Audit], context: Context | None = None) -> str:
     """The page."""
-    from markupsafe import Markup
-
     context = context or Context()
     summary = summarise(audits, context)
-    style, script = _read("report.css"), _read("report.js")
-    # A Content-Security-Policy allows inline style and script by their digests.
-    digests = [hashlib.sha256(text.encode()).digest() for text in (style, script)]
-    allowed = [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
     plots = [
         (picture, _draw(picture, f"plot{at}"), _draw(picture, f"plot{at}", narrow=True))
         for at, picture in enumerate(summary.pictures)
     ]
-    return _template(
+    return render_page(
         "report.html.j2",
+        ("report.css",),
+        "report.js",
+        title=summary.title,
         s=summary,
         plots=plots,
         bars=len(audits) <= BARS,
         data=_embedded(audits, context.missing),
-        style=Markup(style),
-        script=Markup(script),
-        style_hash=allowed[0],
-        script_hash=allowed[1],
+    )
+
+
+def render_page(name: str, styles: Sequence[str], script: str = "", **values: Any) -> str:
+    """Fill a template of a self-contained page; its Content-Security-Policy allows its own style and script only."""
+    from markupsafe import Markup
+
+    texts = "".join(map(_read, styles)), _read(script) if script else ""
+    digests = [hashlib.sha256(text.encode()).digest() for text in texts]
+    allowed = [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
+    return _template(
+        name,
+        style=Markup(texts[0]),
+        script=Markup(texts[1]),
+        style_hash=Markup(allowed[0]),
+        script_hash=Markup(allowed[1] if script else "'none'"),
         version=__version__,
+        **values,
     )
 
 

@@ -172,6 +172,8 @@ def _type(value: dict[str, Any], whole: dict[str, Any]) -> str:
         return f"`{json.dumps(value['const'], ensure_ascii=False)}`"
     if "enum" in value:
         return ", ".join(f"`{json.dumps(each, ensure_ascii=False)}`" for each in value["enum"])
+    if "anyOf" in value:
+        return " or ".join(_type(each, whole) for each in value["anyOf"])
     if "$ref" in value:
         place = value["$ref"].rpartition("/")[2]
         return _type(whole["$defs"][place], whole) if place in {"limits", "share"} else f"[{place}](#{place})"

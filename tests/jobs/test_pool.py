@@ -296,7 +296,7 @@ def test_labelled_pictures_without_a_decoder_are_counted_and_explained(labelled:
     assert control.skipped == {"red": 3}
     assert said == [
         f"{root}: 3 files were not read (.mp4): extract frames as JPEG",
-        f"{root}: encoded 40 of 40 'blue', 40 of 43 'red'; the others were skipped",
+        f"{root}: encoded 40 of 40 'blue', 40 of 43 'red'; the others were skipped (--verbose lists them)",
     ]
 
 

@@ -62,6 +62,27 @@ class FileError(InputError):
 class MissingExtraError(DivscoreError, ImportError):
     """An optional dependency is not installed."""
 
+    @classmethod
+    def of(cls, what: str, extra: str) -> MissingExtraError:
+        """For something that needs the packages of an extra of divscore."""
+        return cls(f"{what}: {install_command(extra)}")
+
+
+def install_command(extra: str) -> str:
+    """How to install the packages of an extra, whether or not divscore itself came from a package index.
+
+    >>> install_command("s3")
+    'pip install s3fs'
+    """
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        needed = requires("divscore") or []
+    except PackageNotFoundError:  # run from its source, without being installed
+        return f"pip install '.[{extra}]' where you cloned divscore"
+    of_extra = re.compile(rf"([\w.-]+).*;.*\bextra == ['\"]{extra}['\"]")
+    return " ".join(["pip install", *(match[1] for match in map(of_extra.match, needed) if match)])
+
 
 def python_words(text: str) -> str:
     """A message in the words of Python: options become arguments, but not inside a command.

@@ -1,4 +1,4 @@
-"""Files: written completely or not at all, locked, fingerprinted; JSON checked against a type."""
+"""Files: written completely or not at all, here or in a store; locked, fingerprinted; JSON checked against a type."""
 
 from __future__ import annotations
 
@@ -7,19 +7,27 @@ import json
 import os
 import re
 import shutil
+import tempfile
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from divscore.errors import FileError
-from divscore.text import printable
+from divscore.errors import DivscoreError, FileError, MissingExtraError
+from divscore.text import printable, public, without_secrets
 
 PathLike = str | os.PathLike[str]
 T = TypeVar("T")
+COPY = "simplecache::"  # before an address: fsspec then reads a local copy
+EXTRAS = {"s3": "s3", "s3a": "s3"}  # protocol → the extra that opens its addresses
+
+
+def is_url(path: PathLike) -> bool:
+    """Whether a path is an address such as ``s3://bucket/a.json``."""
+    return "://" in os.fspath(path)
 
 
 @contextmanager
@@ -27,7 +35,15 @@ def atomic_file(path: PathLike) -> Iterator[Path]:
     """Yield a temporary path; when the block ends without an error, the file there replaces `path` in one step.
 
     The temporary file is in the same folder and hidden. A link stays a link. A pipe or device is yielded as it is.
+    For an address (``s3://…``) the temporary file is in the system's folder for such files, and is uploaded.
     """
+    if is_url(path):
+        with tempfile.TemporaryDirectory(prefix="divscore-") as folder:
+            copy = Path(folder, Path(path).name)  # a store may tell the type of a file from its suffix
+            with _write_errors(f"{copy}, to be uploaded as {public(os.fspath(path))}"):
+                yield copy
+            upload_files({os.fspath(path): copy})
+        return
     if _is_special(Path(path)):
         with _write_errors(path):
             yield Path(path)
@@ -50,6 +66,63 @@ def write_file(path: PathLike, content: str | bytes) -> None:
     data = content.encode() if isinstance(content, str) else content
     with atomic_file(path) as temporary, open(temporary, "wb") as stream:
         stream.write(data)
+
+
+def upload_files(files: Mapping[str, PathLike]) -> None:
+    """Put local files in one store, under their addresses and several at a time; each appears when it is complete."""
+    with _store(next(iter(files))) as (filesystem, _):
+        paths = [filesystem._strip_protocol(url) for url in files]
+        filesystem.put([os.fspath(file) for file in files.values()], paths)
+
+
+def remove_file(path: PathLike) -> None:
+    """Remove a file, here or in a store, if there is one."""
+    if not is_url(path):
+        Path(path).unlink(missing_ok=True)
+        return
+    with _store(path) as (filesystem, place), suppress(FileNotFoundError):
+        filesystem.rm_file(place)
+
+
+def filesystem_of(url: str) -> tuple[Any, str]:
+    """The remote file system of an address, and the path there."""
+    from fsspec.core import url_to_fs
+
+    try:
+        filesystem, path = url_to_fs(url)
+    except ImportError as error:
+        protocol = url.removeprefix(COPY).partition("://")[0]
+        what = f"{public(url)} cannot be opened: {protocol}:// needs a package"
+        if protocol in EXTRAS:
+            raise MissingExtraError.of(what, EXTRAS[protocol]) from error
+        raise MissingExtraError(f"{what}; install what fsspec asks for ({error})") from error
+    except Exception as error:  # whatever the many kinds of file systems raise over their settings
+        raise FileError(f"{public(url)} cannot be opened: {reason(error)}") from error
+    return filesystem, path
+
+
+def reason(error: Exception) -> str:
+    """What a library says is wrong, on one line of a message and without secrets."""
+    return without_secrets(" ".join(str(error).split()))[:200] or type(error).__name__
+
+
+@contextmanager
+def _store(url: PathLike, what: str = "") -> Iterator[tuple[Any, str]]:
+    """The file system of an address to write to; whatever it raises names the address."""
+    name = f"{what} {public(os.fspath(url))}".strip()
+    filesystem, path = filesystem_of(os.fspath(url))
+    if filesystem.protocol in ("http", "https", ("http", "https")):
+        raise FileError(
+            f"{name}: nothing can be written to a web page; give a local path or a store such as s3://…"
+        )
+    try:
+        yield filesystem, path
+    except DivscoreError:
+        raise
+    except Exception as error:  # each store has its own errors
+        raise FileError(
+            f"{name} cannot be written ({reason(error)}); check the address, your keys and the network"
+        ) from error
 
 
 @contextmanager
@@ -96,7 +169,10 @@ def _write_errors(path: PathLike) -> Iterator[None]:
 
 
 def check_writable(path: PathLike, what: str) -> None:
-    """Refuse a path that no file can be written to; called before a computation that may take hours."""
+    """Refuse a path or address that no file can be written to; called before a computation that may take hours."""
+    if is_url(path):
+        _check_store(path, what)
+        return
     target = Path(path)
     if target.is_dir():
         raise FileError(f"{what} {target} is a folder; give a file name")
@@ -106,12 +182,28 @@ def check_writable(path: PathLike, what: str) -> None:
         raise FileError(f"{what} {target}: you cannot write to the folder {target.parent}; choose another")
 
 
+def _check_store(url: PathLike, what: str) -> None:
+    if os.fspath(url).endswith("/"):
+        raise FileError(f"{what} {public(os.fspath(url))} is a folder; give a file name")
+    with _store(url, what) as (filesystem, path):
+        if EXTRAS.get(os.fspath(url).partition("://")[0]) == "s3":
+            # An upload that is begun and given up: only this shows that the bucket exists and the keys may write,
+            # and it changes nothing. Keys that may write are not always allowed to list.
+            stream = filesystem.open(path, "wb", autocommit=False)
+            stream.write(b".")
+            stream.flush(force=True)
+            with suppress(Exception):
+                stream.discard()
+        else:
+            filesystem.exists(path)  # whether the store answers
+
+
 def refuse_url(path: PathLike, what: str) -> None:
     """Refuse a URL where a local path is needed."""
-    if "://" in os.fspath(path):
+    if is_url(path):
         raise FileError(
-            f"{os.fspath(path)} is a URL; {what} can only be written to a local or mounted folder: give a path, then "
-            "copy the result there"
+            f"{public(os.fspath(path))} is a URL; {what} can only be written to a local or mounted folder: give a "
+            "path, then copy the result there"
         )
 
 

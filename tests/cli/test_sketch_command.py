@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner
 from commands import document, run
 from pyarrow import parquet
 from tables import (
@@ -18,7 +17,6 @@ from tables import (
     write_table,
 )
 
-from divscore.cli import main
 from divscore.text import named
 
 
@@ -161,14 +159,6 @@ def test_collections_of_a_column_keep_their_names(days: Path, control: Path, tmp
     assert len(set(told)) == 6
     run("merge", days, "-o", tmp_path / "all.sketch")
     assert names_of(tmp_path / "all.sketch", "--control", control) == ["A", "B", "C"]
-
-
-def test_a_sketch_cannot_be_written_to_an_address(control: Path, tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", np.ones((30, 8)))
-    asked = ["sketch", str(tmp_path / "x.npy"), "--control", str(control), "-o", "s3://bucket/x.sketch"]
-    done = CliRunner().invoke(main, asked)
-    assert done.exit_code == 2
-    assert "s3://bucket/x.sketch is a URL" in done.stderr
 
 
 def test_sketch_merge_audit_equals_the_whole(files):

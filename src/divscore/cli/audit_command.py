@@ -16,7 +16,7 @@ from divscore.cli import options as opt
 from divscore.cli.console import progress_bar, say, warn, warn_of_gate, write_json
 from divscore.cli.main import TYPED
 from divscore.errors import InputError
-from divscore.files import check_writable, sha256
+from divscore.files import check_writable, is_url, sha256
 from divscore.jobs.auditing import audit_source
 from divscore.jobs.encode import Encoding
 from divscore.report.caveats import notices
@@ -190,7 +190,7 @@ def _check_outputs(json_path: str | None, reports: Sequence[str], read: Sequence
     if json_path and json_path != "-":
         check_writable(json_path, "--json")
         written.append(json_path)
-    taken = {os.path.realpath(path): path for path in read if os.path.isfile(path)}
+    taken = {os.path.realpath(path): path for path in read if is_url(path) or os.path.isfile(path)}
     for path in written:
         place = os.path.realpath(path)
         if place in taken:

@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from divscore.errors import DivscoreError
-from divscore.files import write_file
+from divscore.files import refuse_url, write_file
 from divscore.text import FEW, brief, listed, printable, without_secrets
 
 LINE_SECONDS = 30.0
@@ -112,8 +112,9 @@ def write_json(path: str, text: str) -> None:
     """Write a result; '-' is standard output."""
     if path == "-":
         say(text)
-    else:
-        write_file(path, f"{text}\n")
+        return
+    write_file(path, f"{text}\n")
+    warn(f"wrote {path}")
 
 
 @contextmanager
@@ -186,6 +187,7 @@ def open_output(path: str, files: Sequence[str], inner: str = "") -> Iterator[Pa
     """Create a folder before work that may take hours begins; warn about files in it that will be replaced."""
     from divscore.paper.results import output_folder
 
+    refuse_url(path, "a folder of results")
     with output_folder(path, inner, files=files) as place:
         existing = [name for name in files if (place / name).exists()]
         if existing:

@@ -15,7 +15,7 @@ from divscore.cli.audit_command import typed_command
 from divscore.cli.console import say, warn
 from divscore.control.controlfile import save_control
 from divscore.control.selection import select_adaptive
-from divscore.files import write_file
+from divscore.files import refuse_url, write_file
 from divscore.paper.names import speaker_lists
 from divscore.report.listing import columns, noise_note, table
 from divscore.report.page import write_report
@@ -38,6 +38,8 @@ def demo(out: str | None, seed: int) -> None:
     Example:
       divscore demo --out demo
     """
+    if out:
+        refuse_url(out, "a folder of results")
     pool, lists = speaker_lists(seed=seed)
     control = select_adaptive(pool, 50, alpha=0.1)  # the paper's weight for texts
     audits = [audit(listing.vectors, control, name=listing.name, seed=seed) for listing in lists]

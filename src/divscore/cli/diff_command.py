@@ -11,6 +11,7 @@ from divscore.audit.document import AuditDocument, parse_document, read_document
 from divscore.cli import options as opt
 from divscore.cli.console import say, warn, warn_of_gate, write_json
 from divscore.errors import InputError
+from divscore.files import check_writable
 from divscore.report.changes import change_document, change_headline, change_overview, change_table
 from divscore.report.listing import ALL
 from divscore.text import as_json, brief, listed
@@ -61,6 +62,8 @@ def diff(
         raise InputError("--allow-vanished needs --max-change; add it")
     if before == after == "-":
         raise InputError("only one of the two audits can be read from standard input")
+    if json_path and json_path != "-":
+        check_writable(json_path, "--json")
     changes = compare_documents(_read(before), _read(after))
     for note in changes.notes:
         warn(note)

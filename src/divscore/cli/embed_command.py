@@ -12,7 +12,6 @@ import click
 from divscore.cli import options as opt
 from divscore.cli.console import progress_bar, say, warn
 from divscore.encoders.registry import DEFAULTS, ENCODERS
-from divscore.files import refuse_url
 from divscore.jobs.cluster import ClusterEngine
 from divscore.jobs.embed import embed as run_embed
 from divscore.jobs.embed import open_items
@@ -20,6 +19,7 @@ from divscore.jobs.encode import SKIPPED, Encoding
 from divscore.jobs.sketching import warn_of_dividing
 from divscore.report.listing import columns
 from divscore.sketch.missing import Missing
+from divscore.text import count, public
 
 
 @click.command()
@@ -61,7 +61,6 @@ def embed(
       divscore embed photos/ -o photos.arrow --encoder vgg16 --model vgg16.safetensors --pca 300
       divscore embed posts/ --column text -o vectors/ --cluster tcp://10.0.0.5:8786
     """
-    refuse_url(out, "vectors")
     items = open_items(source, column=column, extra=None, form=form, strict=strict)
     if items.parts:
         warn_of_dividing(items.path, items.locations, warn)
@@ -89,13 +88,18 @@ def embed(
             for key, value in asdict(result).items()
             if key not in {"path", "replaced", "projection"} and (key, value) != ("parts", None)
         }
-        say(json.dumps({"path": result.path, "encoder": encoding.identity(items.kind), **facts}, indent=2))
+        say(
+            json.dumps(
+                {"path": public(result.path), "encoder": encoding.identity(items.kind), **facts}, indent=2
+            )
+        )
     if result.projection:
         warn(f"wrote {result.projection}: give it to --pca for vectors that you compare with these")
     if result.replaced:
         warn(f"{result.path}: replaced vectors of another source or encoder")
     before = f" ({result.resumed:,} of the items were finished before)" if result.resumed else ""
-    warn(f"wrote {result.path}: {result.vectors:,} vectors of {result.items:,} items{before}")
+    vectors, many = count(result.vectors, "vectors"), count(result.items, "items")
+    warn(f"wrote {result.path}: {vectors} of {many}{before}")
     skipped = [f"{number:,} {SKIPPED[kind]}" for kind, number in result.skipped.items() if number]
     if skipped:
         listing = result.listing or f"{result.path}/part-*.skipped.csv"
@@ -103,7 +107,8 @@ def embed(
     for warning in Missing.of(result.missing).warning:
         warn(f"{result.path}: {warning}")
     if result.several:
-        warn(f"{result.several:,} images show more than one face")
+        verb = "shows" if result.several == 1 else "show"
+        warn(f"{count(result.several, 'images')} {verb} more than one face")
 
 
 @click.command()

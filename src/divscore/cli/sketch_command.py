@@ -12,11 +12,12 @@ import click
 
 from divscore.cli import options as opt
 from divscore.cli.console import progress_bar, warn
-from divscore.files import check_writable, refuse_url
+from divscore.files import check_writable, is_url
 from divscore.jobs.auditing import sketch_collection, sketch_files
 from divscore.jobs.encode import Encoding
 from divscore.sketch.missing import Missing
 from divscore.sketch.sketchfile import merge_sketches, subtract_sketches, write_sketches
+from divscore.sources.places import Location
 from divscore.text import FEW, brief, count, listed
 
 
@@ -43,14 +44,15 @@ def sketch(collection: str, control_path: str, encoding: Encoding, out: str, **o
       divscore merge monday.sketch tuesday.sketch -o week.sketch
       divscore audit week.sketch --control C
     """
-    _check_output(out)
+    check_writable(out, "--out")
     done = sketch_collection(collection, control_path, encoding, progress=progress_bar, warn=warn, **options)
     for warning in Missing.of(done.missing).warning:
         warn(f"{out}: {warning}")
     write_sketches(out, done.sketches, done.missing)
     items = sum(part.count for part in done.sketches.values())
     collections = count(len(done.sketches), "collections")
-    warn(f"wrote {out}: {items:,} items in {collections}, {os.path.getsize(out):,} bytes")
+    size = Location(out, out).size()
+    warn(f"wrote {out}: {count(items, 'items')} in {collections}, {size:,} bytes")
 
 
 @click.command()
@@ -75,25 +77,20 @@ def merge(sketches: tuple[str, ...], out: str, without: tuple[str, ...]) -> None
       divscore merge week/ -o week.sketch
       divscore merge week.sketch --without monday.sketch -o rest.sketch
     """
-    _check_output(out)
+    check_writable(out, "--out")
     files, removed = _distinct_files(sketches, out), _distinct_files(without, out)
     if not removed:
         counts = merge_sketches(files, out)
     elif len(files) == 1:
         counts = subtract_sketches(files[0], removed, out)
     else:
-        with tempfile.TemporaryDirectory(dir=Path(out).resolve().parent) as folder:
+        with tempfile.TemporaryDirectory(dir=None if is_url(out) else Path(out).resolve().parent) as folder:
             merged = Path(folder) / Path(out).name
             merge_sketches(files, merged)
             counts = subtract_sketches(merged, removed, out)
     many = f"{sum(counts.values()):,} items in {len(counts):,} collections: " if len(counts) > FEW else ""
-    names = listed([f"{brief(name)} with {items:,} items" for name, items in counts.items()])
+    names = listed([f"{brief(name)} with {count(items, 'items')}" for name, items in counts.items()])
     warn(f"wrote {out}: {many}{names}")
-
-
-def _check_output(out: str) -> None:
-    refuse_url(out, "a sketch")
-    check_writable(out, "--out")
 
 
 def _distinct_files(paths: Sequence[str], out: str) -> list[str]:

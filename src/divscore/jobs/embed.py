@@ -1,7 +1,8 @@
 """embed(): items to vectors on disk, as a job that can be killed at any moment and resumed.
 
 The job makes parts, each complete or not there, and after a stop only those that are missing. The result is a folder
-of parts with a manifest, or one file: the parts are then in a hidden folder next to it until they are joined.
+of parts with a manifest, or one file: the parts are then in a hidden folder next to it until they are joined. For an
+address (``s3://…``) the parts are in the user's cache folder until the result is uploaded.
 """
 
 from __future__ import annotations
@@ -15,11 +16,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from divscore.errors import FileError
-from divscore.files import lock_file, refuse_url, write_file
+from divscore.files import (
+    PathLike,
+    check_writable,
+    filesystem_of,
+    is_url,
+    lock_file,
+    remove_file,
+    upload_files,
+    write_file,
+)
+from divscore.jobs.cache import default_cache
 from divscore.jobs.encode import Encoding
 from divscore.jobs.engine import Engine
 from divscore.jobs.parts import (
@@ -42,7 +53,8 @@ from divscore.sources import Items
 from divscore.sources import open as open_collection
 from divscore.sources.items import KEY_BYTES
 from divscore.sources.manifest import FORMAT, MANIFEST, note_missing
-from divscore.text import brief, count, printable
+from divscore.sources.places import Location
+from divscore.text import brief, count, printable, public
 
 LOCK = ".divscore.lock"
 PART = re.compile(r"(part-\d{5,})(_\d{5})?\.arrow(\.skipped\.csv)?")
@@ -94,7 +106,7 @@ def embed(
     progress: Callable[[int], None] = lambda items: None,
     on_missing: Callable[[str], None] = lambda reason: None,
 ) -> EmbedResult:
-    """Encode every item of `source` into the file `out` (``.arrow``) or the folder `out` of parts.
+    """Encode every item of `source` into the file `out` (``.arrow``) or the folder `out` of parts, here or in a store.
 
     After an interruption the same call resumes and makes only the missing parts. The result has the same bytes
     whoever made it. Skipped items are listed in ``….arrow.skipped.csv`` next to the vectors, and a projection that
@@ -104,14 +116,21 @@ def embed(
     Parameters
     ----------
     engine : Engine, optional
-        Workers of a cluster, which must read `source` and write `out` under the same paths. Without it this process
-        makes the parts, with the workers of `encoding`.
+        Workers of a cluster, which must read `source` and write `out` under the same paths; `out` is then no address.
+        Without it this process makes the parts, with the workers of `encoding`.
     strict : bool
         Make the first item that would be skipped an error.
     progress, on_missing : callable
         Called with numbers of finished items, and with the reason why a part of the source is missing.
     """
     folder = PartsFolder(out)
+    if folder.remote and engine is not None:
+        raise FileError(
+            f"{public(folder.out)}: the workers of a cluster write to a folder that all machines share; give such a "
+            "folder, then copy the result"
+        )
+    if folder.remote:
+        check_writable(folder.out if folder.single else f"{folder.out}/{MANIFEST}", "vectors")
     folder.check(source)
     projection, fitted = _fit(encoding, source, folder)
     encoder = encoding.encoder(source.kind)
@@ -166,13 +185,16 @@ def embed(
                 missing.append(MissingPart(str(partition), made.unreadable, partition.items.rows))
                 on_missing(made.unreadable)
         result = folder.finish(maker, partitions, missing, source.path)
-        saved = os.fspath(projection) if fitted else None
+        saved = f"{folder.out}.pca.npz" if fitted or (folder.remote and projection.exists()) else None
+        if saved and folder.remote:
+            upload_files({saved: projection})
+            projection.unlink()
         return replace(result, resumed=resumed, replaced=replaced, projection=saved)
 
 
 def _fit(encoding: Encoding, source: Items, folder: PartsFolder) -> tuple[Path, bool]:
     """With --pca N, take the projection of this job if it began before, or fit one that is to be saved."""
-    path = folder.out.with_name(f"{folder.out.name}.pca.npz")
+    path = Path(f"{folder.path if folder.remote else folder.out}.pca.npz")
     if encoding.pca is None or encoding.projection is not None:
         return path, False
     begun = folder.manifest() or {}
@@ -187,7 +209,7 @@ def _fit(encoding: Encoding, source: Items, folder: PartsFolder) -> tuple[Path, 
 
 def _origin(source: Items) -> str:
     """Tells sources of the same name apart without saying where they are: files are shared, paths are private."""
-    local = "://" not in source.path and source.path != "-"
+    local = not is_url(source.path) and source.path != "-"
     place = os.path.abspath(source.path) if local else source.path
     return hashlib.blake2b(place.encode("utf-8", "surrogateescape"), digest_size=KEY_BYTES).hexdigest()
 
@@ -195,32 +217,39 @@ def _origin(source: Items) -> str:
 class PartsFolder:
     """Parts of a job and their manifest: in the folder `out`, or in a hidden one next to the file `out`.
 
-    Files that no job made are never touched. Parts of an earlier job are replaced one by one, and those left are
-    removed when the new job is finished.
+    If `out` is an address, they are in a folder of the user's cache that belongs to this address, and are uploaded at
+    the end, so that an interrupted job can resume. Files that no job made are never touched. Parts of an earlier job
+    are replaced one by one, and those left are removed when the new job is finished.
     """
 
-    def __init__(self, out: str | os.PathLike[str]) -> None:
-        refuse_url(out, "vectors")
-        self.out = Path(out)
-        self.single = bool(self.out.suffix) and not os.fspath(out).endswith("/") and not self.out.is_dir()
-        self.path = self.out.with_name(f".{self.out.name}.parts") if self.single else self.out
+    def __init__(self, out: PathLike) -> None:
+        text, target = os.fspath(out), Path(out)
+        self.remote = is_url(out)
+        self.out = text.rstrip("/") if self.remote else os.fspath(target)
+        self.single = bool(target.suffix) and not text.endswith("/") and (self.remote or not target.is_dir())
+        self.path = target.with_name(f".{target.name}.parts") if self.single else target
+        if self.remote:
+            key = hashlib.blake2b(self.out.encode(), digest_size=KEY_BYTES).hexdigest()
+            self.path = default_cache() / f"upload-{key}"
+        # Where parts of an earlier job can be.
+        self.places = [os.fspath(self.path), *([self.out] if self.remote and not self.single else [])]
 
     def check(self, source: Items) -> None:
         """Refuse a target that vectors cannot be written to, before anything is touched."""
         if VECTOR in source.extra:
             raise FileError(f"{source.path} has a column '{VECTOR}', the name of the new vectors; rename it")
-        if self.single and self.out.suffix != ".arrow":
+        if self.single and Path(self.out).suffix != ".arrow":
             raise FileError(
                 f"{self.out}: vectors are written as Arrow; give a name that ends in .arrow, or a folder"
             )
-        if not self.single and self.out.exists() and not self.out.is_dir():
+        if not self.single and os.path.exists(self.out) and not os.path.isdir(self.out):
             raise FileError(f"{self.out} is a file; give a folder, or a name that ends in .arrow")
-        target = Path(os.path.realpath(self.out))
+        target = _place(self.out)
         urls = [source.path, *(location.url for location in source.locations)]
         for url in urls:
-            if "://" in url or not os.path.exists(url):
+            if not is_url(url) and not os.path.exists(url):
                 continue
-            place = Path(os.path.realpath(url))
+            place = _place(url)
             if self.single and target == place:
                 raise FileError(f"{self.out} is the source itself; choose another name")
             if not self.single and (target == place or target in place.parents):
@@ -230,22 +259,25 @@ class PartsFolder:
                     f"{self.out} is inside the source {source.path}, and its files would become part of it; choose "
                     "another folder"
                 )
-        own = {MANIFEST, *self._own_files()} if self.manifest() else set()
-        foreign = sorted(name for name in self._names() if name not in own and not name.startswith("."))
-        if foreign:
-            more = f" and {len(foreign) - 1} more" if foreign[1:] else ""
-            raise FileError(
-                f"{self.path} has files that no embedding job made ({printable(foreign[0])}{more}); choose a new or "
-                "empty folder"
-            )
+        for where in self.places:
+            own = {MANIFEST, *self._own_files(where)} if self.manifest(where) else set()
+            foreign = sorted(name for name in _names(where) if name not in own and not name.startswith("."))
+            if foreign:
+                more = f" and {len(foreign) - 1} more" if foreign[1:] else ""
+                raise FileError(
+                    f"{where} has files that no embedding job made ({printable(foreign[0])}{more}); choose a new or "
+                    "empty folder"
+                )
 
     def check_same(self, maker: PartMaker) -> None:
         """Refuse to replace vectors of another source or encoder, finished or not."""
-        parts = [name for name in self._own_files() if name.endswith(".arrow")]
-        if parts:
-            what = f"{self.path} has {count(len(parts), 'parts')} with vectors"
-            _check_same(maker, self.manifest() or {}, what)
-        if self.single and self.out.is_file() and self.out.stat().st_size:
+        for where in self.places:
+            parts = [name for name in self._own_files(where) if name.endswith(".arrow")]
+            if parts:
+                what = f"{where} has {count(len(parts), 'parts')} with vectors"
+                _check_same(maker, self.manifest(where) or {}, what)
+        file = Location(self.out, self.out)
+        if self.single and file.exists() and file.size():
             facts = read_facts(self.out)
             if facts is None:
                 raise FileError(f"{self.out} was not written by 'divscore embed'; {OTHER} it")
@@ -254,13 +286,13 @@ class PartsFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other jobs out; however this process ends, the folder is free again."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(0o700 if self.remote else 0o777, parents=True, exist_ok=True)
         try:
             with lock_file(self.path / LOCK):
                 try:
                     yield
                 finally:
-                    names = self._names()
+                    names = _names(self.path)
                     for name in filter(TEMPORARY.fullmatch, names):  # of workers that were killed
                         (self.path / name).unlink(missing_ok=True)
                     if self.manifest() and not self._own_files():
@@ -271,11 +303,12 @@ class PartsFolder:
 
     def begin(self, maker: PartMaker, partitions: Sequence[ItemPartition]) -> bool:
         """Write which parts will be here; return whether there were parts of another source or encoder."""
-        earlier = self.manifest()
-        old = self._own_files()
+        replaced = any(
+            self._own_files(where) and not _same(maker, self.manifest(where) or {}) for where in self.places
+        )
         parts = [{"file": partition.file(0), "of": str(partition)} for partition in partitions]
-        self._write(maker, parts, finished=False, earlier=old)
-        return bool(old) and not _same(maker, earlier or {})
+        self._write(self.path, maker, parts, finished=False, earlier=self._own_files())
+        return replaced
 
     def finished(self, maker: PartMaker, partition: ItemPartition) -> list[PartFacts]:
         """Read the parts of a partition that this job, or an earlier start of it, made."""
@@ -311,8 +344,9 @@ class PartsFolder:
                     "machines share"
                 )
         files, listing = [self.path / part["file"] for part in parts], listing_of(self.out)
+        skipped = list(_listed(files)) if self.single else []
         if self.single:
-            write_listing(listing, maker.columns, list(_listed(files)))
+            write_listing(listing, maker.columns, skipped)
         about = tally.to_dict()
         if not about["vectors"]:
             where = listing if self.single else f"{self.path}/part-*.skipped.csv"
@@ -330,39 +364,52 @@ class PartsFolder:
             by = {name: values for name, values in about["skipped_by"].items() if values}
             extra = {"skipped_by": by, "origin": maker.origin, "missing": noted}
             join_parts(files, self.out, maker.schema(about | extra))
-            files = []
-        keep = {name for path in files for name in (path.name, listing_of(path).name)}
+        elif self.remote:
+            self._upload(maker, parts, noted)
+        keep = set() if self.single or self.remote else _with_listings(path.name for path in files)
         for name in set(self._own_files()) - keep:
             (self.path / name).unlink(missing_ok=True)
-        if not self.single:
-            self._write(maker, parts, finished=True, missing=noted)
+        if not self.single and not self.remote:
+            self._write(self.path, maker, parts, finished=True, missing=noted)
         del about["skipped_by"]
         return EmbedResult(
-            os.fspath(self.out),
+            self.out,
             **about,
-            listing=os.fspath(listing) if self.single and listing.exists() else None,
+            listing=listing if skipped else None,
             missing=tuple(missing),
             parts=None if self.single else len(parts),
         )
 
-    def _names(self) -> list[str]:
-        return os.listdir(self.path) if self.path.is_dir() else []
+    def _upload(
+        self, maker: PartMaker, parts: Sequence[Mapping[str, str]], missing: list[dict[str, Any]]
+    ) -> None:
+        """Put the parts in the store. Until the last of them is there, the manifest says that others are to come."""
+        old = self._own_files(self.out)
+        self._write(self.out, maker, parts, finished=False, earlier=old)
+        names = _with_listings(part["file"] for part in parts).intersection(_names(self.path))
+        upload_files({f"{self.out}/{name}": self.path / name for name in sorted(names)})
+        for name in set(old) - names:
+            remove_file(f"{self.out}/{name}")
+        self._write(self.out, maker, parts, finished=True, missing=missing)
 
-    def _own_files(self) -> list[str]:
-        """Parts in the folder that the manifest lists, and the listings of their skipped items."""
-        manifest = self.manifest() or {"parts": []}
+    def _own_files(self, where: PathLike | None = None) -> list[str]:
+        """Parts in the folder that its manifest lists, and the listings of their skipped items."""
+        where = self.path if where is None else where
+        manifest = self.manifest(where) or {"parts": []}
         listed = {*(part["file"] for part in manifest["parts"]), *manifest.get("earlier", [])}
         own = []
-        for name in sorted(self._names()):
+        for name in sorted(_names(where)):
             match = PART.fullmatch(name)
             if match and not listed.isdisjoint({f"{match[1]}.arrow", name.removesuffix(".skipped.csv")}):
                 own.append(name)
         return own
 
-    def manifest(self) -> dict[str, Any] | None:
-        """The manifest, if `embed` wrote it."""
+    def manifest(self, where: PathLike | None = None) -> dict[str, Any] | None:
+        """The manifest of a folder, by default of the one that parts are made in, if `embed` wrote it."""
+        place = f"{os.fspath(self.path if where is None else where)}/{MANIFEST}"
         try:
-            manifest = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
+            with Location(place, place).open() as stream:
+                manifest = json.loads(stream.read())
             parts, earlier = manifest["parts"], manifest.get("earlier", [])
             names = [*(part["file"] for part in parts), *(earlier if isinstance(earlier, list) else [None])]
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -370,9 +417,33 @@ class PartsFolder:
         ours = manifest.get("format") == FORMAT and all(isinstance(name, str) for name in names)
         return manifest if ours else None
 
-    def _write(self, maker: PartMaker, parts: Sequence[Mapping[str, str]], **facts: Any) -> None:
+    def _write(
+        self, where: PathLike, maker: PartMaker, parts: Sequence[Mapping[str, str]], **facts: Any
+    ) -> None:
         manifest = {"format": FORMAT, **maker.header, "missing": [], **facts, "parts": list(parts)}
-        write_file(self.path / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+        text = json.dumps(manifest, indent=1, ensure_ascii=False)
+        write_file(f"{os.fspath(where)}/{MANIFEST}", f"{text}\n")
+
+
+def _place(path: str) -> PurePath:
+    """Where something is, to compare it with others."""
+    return PurePath(path) if is_url(path) else Path(os.path.realpath(path))
+
+
+def _names(folder: PathLike) -> list[str]:
+    """Names of the files in a folder, here or in a store; a folder that does not exist has none."""
+    if not is_url(folder):
+        return os.listdir(folder) if os.path.isdir(folder) else []
+    filesystem, path = filesystem_of(os.fspath(folder))
+    filesystem.invalidate_cache()
+    with Location(path, os.fspath(folder)).reading("a remote folder"), suppress(FileNotFoundError):
+        names = [entry.removeprefix(path).strip("/") for entry in filesystem.ls(path, detail=False)]
+        return [name for name in names if name]
+    return []
+
+
+def _with_listings(names: Iterable[str]) -> set[str]:
+    return {each for name in names for each in (name, listing_of(name))}
 
 
 def _same(maker: PartMaker, header: Mapping[str, Any]) -> bool:
@@ -396,6 +467,6 @@ def _check_same(maker: PartMaker, header: Mapping[str, Any], what: str) -> None:
 def _listed(parts: Sequence[Path]) -> Iterator[list[str]]:
     """Rows of the listings of parts."""
     for path in map(listing_of, parts):
-        if path.exists():
+        if os.path.exists(path):
             with open(path, encoding="utf-8", newline="") as stream:
                 yield from list(csv.reader(stream))[1:]

@@ -12,6 +12,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -21,7 +22,7 @@ import numpy as np
 
 from divscore.encoders.registry import Kind
 from divscore.errors import DivscoreError, FileError
-from divscore.files import atomic_file
+from divscore.files import PathLike, atomic_file, filesystem_of, is_url, remove_file
 from divscore.jobs.cache import ItemVectors, stack_vectors
 from divscore.jobs.encode import SKIP_HINT, Encoding
 from divscore.sources.items import KEY_BYTES, ItemBatch, Items, item_labels
@@ -253,15 +254,21 @@ class PartFacts(NamedTuple):
     last: bool
 
 
-def read_facts(path: Path) -> PartFacts | None:
+def read_facts(path: PathLike) -> PartFacts | None:
     """Read what a file says about itself; None if it is damaged, or `embed` did not write it."""
     import pyarrow as pa
 
+    def opened() -> AbstractContextManager[Any]:
+        if not is_url(path):
+            return pa.memory_map(os.fspath(path))  # type: ignore[no-any-return]
+        filesystem, inside = filesystem_of(os.fspath(path))
+        return filesystem.open(inside, "rb")  # type: ignore[no-any-return]
+
     try:
-        with pa.memory_map(os.fspath(path)) as file:
+        with opened() as file:
             stored = pa.ipc.open_file(file).schema.metadata or {}
         metadata = {key.decode(): value.decode() for key, value in stored.items()}
-        about = read_embedded(metadata, path.name)
+        about = read_embedded(metadata, Path(path).name)
         facts = json.loads(metadata.get(ABOUT_KEY, "{}"))
     except (OSError, ValueError, DivscoreError):  # Arrow's errors are among the first two
         return None
@@ -271,7 +278,7 @@ def read_facts(path: Path) -> PartFacts | None:
     return PartFacts(about, header, facts.get("signature"), facts.get("last") is True)
 
 
-def join_parts(parts: Sequence[Path], target: Path, schema: Any) -> None:
+def join_parts(parts: Sequence[Path], target: PathLike, schema: Any) -> None:
     """Write the vectors of parts as one file."""
     import pyarrow as pa
 
@@ -284,7 +291,7 @@ def join_parts(parts: Sequence[Path], target: Path, schema: Any) -> None:
     _write_arrow(target, schema, batches())
 
 
-def _write_arrow(path: Path, schema: Any, batches: Iterable[Any]) -> None:
+def _write_arrow(path: PathLike, schema: Any, batches: Iterable[Any]) -> None:
     """Write record batches, small ones together: readers are faster with large ones."""
     import pyarrow as pa
 
@@ -304,15 +311,15 @@ def _write_arrow(path: Path, schema: Any, batches: Iterable[Any]) -> None:
                 waiting = []
 
 
-def listing_of(path: Path) -> Path:
+def listing_of(path: PathLike) -> str:
     """File that lists the skipped items of a part or file."""
-    return path.with_name(f"{path.name}.skipped.csv")
+    return f"{os.fspath(path)}.skipped.csv"
 
 
-def write_listing(path: Path, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def write_listing(path: PathLike, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """List skipped items; without any there is no file."""
     if not rows:
-        path.unlink(missing_ok=True)
+        remove_file(path)
         return
     with (
         atomic_file(path) as temporary,

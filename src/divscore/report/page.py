@@ -59,11 +59,11 @@ def render(audits: Sequence[Audit], *, limit: float | None = None, form: str = "
 
 def check_target(path: str | os.PathLike[str]) -> None:
     """Refuse a path that no report can be written to, before anything is computed."""
-    target = Path(path)
-    if target.suffix.lower() not in SUFFIXES:
-        got = f"the suffix '{target.suffix}'" if target.suffix else "no suffix"
-        raise FileError(f"report {target} has {got}; expected a file that ends in .html or .md")
-    check_writable(target, "report")
+    suffix = Path(path).suffix
+    if suffix.lower() not in SUFFIXES:
+        got = f"the suffix '{suffix}'" if suffix else "no suffix"
+        raise FileError(f"report {os.fspath(path)} has {got}; expected a file that ends in .html or .md")
+    check_writable(path, "report")
 
 
 def write_report(path: str | os.PathLike[str], audits: Sequence[Audit], context: Context) -> None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from divscore.control.controlset import ControlSet
 from divscore.errors import FileError, InputError, MismatchError
-from divscore.files import PathLike, atomic_file, check_writable, read_json, refuse_url, unreadable
+from divscore.files import PathLike, atomic_file, check_writable, read_json, unreadable
 from divscore.sketch.many import Sketches
 from divscore.sketch.missing import Missing, MissingPart
 from divscore.sketch.sample import ITEM, TOP, Sample
@@ -211,7 +211,6 @@ def _write(path: PathLike, sketches: Sketches, missing: Missing) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    refuse_url(path, "the sketch")
     if Path(path).suffix.lower() in TABLES:
         raise InputError(f"{path} would be taken for a table of vectors; name it {Path(path).stem}.sketch")
     check_writable(path, "sketch")

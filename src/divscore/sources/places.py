@@ -22,15 +22,13 @@ from pathlib import PurePath
 from typing import Any, BinaryIO, cast
 from urllib.parse import unquote, urlsplit
 
-from divscore.errors import DivscoreError, FileError, MissingExtraError
-from divscore.files import sha256
-from divscore.text import public, without_secrets
+from divscore.errors import DivscoreError, FileError
+from divscore.files import COPY, filesystem_of, reason, sha256
+from divscore.text import public
 
 WILDCARDS = frozenset("*?[")
-EXTRAS = {"s3": "s3", "s3a": "s3"}
 READ_AHEAD = 4 << 20
 COPIED_AT_ONCE = 1 << 20
-COPY = "simplecache::"  # before an address: fsspec then reads a local copy
 # What readers raise for damaged files; zipfile raises RuntimeError for encrypted and unknown members.
 DAMAGE = (OSError, ValueError, EOFError, KeyError, RuntimeError, struct.error, zipfile.BadZipFile, zlib.error)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of a disk; nothing that reads raises them
@@ -216,13 +214,13 @@ class Location:
                 fetching = known or error.errno is not None
             if self.remote and fetching:
                 raise FileError(
-                    f"{self.label} cannot be fetched ({_reason(error)}); check the address, your keys and the network"
+                    f"{self.label} cannot be fetched ({reason(error)}); check the address, your keys and the network"
                 ) from error
             if not damage:
                 raise
             raise FileError(
                 f"{self.label} cannot be read as {kind}: it is truncated, damaged or of another format "
-                f"({_reason(error)}); create or download it again"
+                f"({reason(error)}); create or download it again"
             ) from error
 
 
@@ -257,28 +255,6 @@ def _path_in(url: str) -> PurePath:
 
 def _over_http(text: str) -> bool:
     return text.startswith(("http://", "https://"))
-
-
-def _reason(error: Exception) -> str:
-    return without_secrets(" ".join(str(error).split()))[:200] or type(error).__name__
-
-
-def filesystem_of(url: str) -> tuple[Any, str]:
-    """The remote file system of an address, and the path there."""
-    from fsspec.core import url_to_fs
-
-    try:
-        filesystem, path = url_to_fs(url)
-    except ImportError as error:
-        protocol = url.removeprefix(COPY).partition("://")[0]
-        extra = EXTRAS.get(protocol)
-        install = f"pip install 'divscore[{extra}]'" if extra else f"install what fsspec asks for ({error})"
-        raise MissingExtraError(
-            f"{public(url)} cannot be opened: {protocol}:// needs a package; {install}"
-        ) from error
-    except Exception as error:  # whatever the many kinds of file systems raise over their settings
-        raise FileError(f"{public(url)} cannot be opened: {_reason(error)}") from error
-    return filesystem, path
 
 
 def anywhere(path: str | None) -> Any:

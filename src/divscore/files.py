@@ -40,18 +40,18 @@ def atomic_file(path: PathLike) -> Iterator[Path]:
     if is_url(path):
         with tempfile.TemporaryDirectory(prefix="divscore-") as folder:
             copy = Path(folder, Path(path).name)  # a store may tell the type of a file from its suffix
-            with _write_errors(f"{copy}, to be uploaded as {public(os.fspath(path))}"):
+            with write_errors(f"{copy}, to be uploaded as {public(os.fspath(path))}"):
                 yield copy
             upload_files({os.fspath(path): copy})
         return
     if _is_special(Path(path)):
-        with _write_errors(path):
+        with write_errors(path):
             yield Path(path)
         return
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name[:100]}.{uuid.uuid4().hex[:8]}.part")
     try:
-        with _write_errors(path):
+        with write_errors(path):
             yield temporary
             # Without fsync a power cut can leave a complete name with an incomplete file.
             with open(temporary, "rb") as stream:
@@ -132,7 +132,7 @@ def atomic_folder(path: PathLike, replaces: set[str]) -> Iterator[Path]:
     Other entries of an earlier folder, such as notes that somebody added, are kept; those in `replaces` go.
     """
     target = Path(path)
-    with _write_errors(path):
+    with write_errors(path):
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.parent / f".{target.name}.{uuid.uuid4().hex}"
         temporary.mkdir()
@@ -157,11 +157,14 @@ def atomic_folder(path: PathLike, replaces: set[str]) -> Iterator[Path]:
 
 
 @contextmanager
-def _write_errors(path: PathLike) -> Iterator[None]:
+def write_errors(path: PathLike) -> Iterator[None]:
+    """Turn an error of the system, such as a full disk, into one that names what could not be written."""
     try:
         yield
     except OSError as error:
-        raise FileError(f"cannot write {os.fspath(path)}: {error.strerror or error}") from error
+        # Arrow puts its own words around those of the system.
+        why = os.strerror(error.errno) if error.errno else error
+        raise FileError(f"cannot write {os.fspath(path)}: {why}") from error
     except UnicodeEncodeError as error:
         raise FileError(
             f"cannot write {os.fspath(path)}: {error.object!r} is not valid text; rename it"

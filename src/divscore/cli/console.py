@@ -17,8 +17,8 @@ from typing import Any
 
 import click
 
-from divscore.errors import DivscoreError
-from divscore.files import refuse_url, write_file
+from divscore.errors import DivscoreError, FileError
+from divscore.files import refuse_url, write_errors, write_file
 from divscore.text import FEW, brief, listed, printable, without_secrets
 
 LINE_SECONDS = 30.0
@@ -67,8 +67,11 @@ def boundary() -> Iterator[None]:
 def say(text: str) -> None:
     """Data: to standard output."""
     try:
-        click.echo(text)
-    except BrokenPipeError:
+        with write_errors("standard output"):
+            click.echo(text)
+    except FileError as error:
+        if not isinstance(error.__cause__, BrokenPipeError):
+            raise
         # The reader, such as `head`, has closed the pipe; the exit code stays the same.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
 

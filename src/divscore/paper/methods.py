@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-import scipy.stats  # noqa: F401 - what `iid` imports when called is not part of its time
 from numpy.typing import NDArray
 
 from divscore.control.controlset import ControlSet, LabelledSample

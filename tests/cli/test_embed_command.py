@@ -10,6 +10,7 @@ import pytest
 from commands import invoke, run
 
 from divscore.encoders.registry import ENCODERS
+from divscore.errors import install_command
 from divscore.jobs.cache import default_cache
 
 
@@ -42,7 +43,7 @@ def test_encoders_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert facts["vgg16"]["ready"] == "give --model"
     monkeypatch.setattr("divscore.encoders.registry.find_spec", lambda name: None)
     facts = {fact["name"]: fact for fact in json.loads(run("encoders", "--json").stdout)}
-    assert facts["faces"]["ready"] == "pip install 'divscore[faces]'"
+    assert facts["faces"]["ready"] == install_command("faces")
 
 
 def test_an_interrupted_job_says_how_to_go_on(

@@ -8,7 +8,7 @@ from divscore.errors import InputError, MissingExtraError
 
 def test_missing_extra_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("divscore.encoders.registry.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"'faces' needs .*pip install 'divscore\[faces\]'"):
+    with pytest.raises(MissingExtraError, match=r"'faces' needs PIL, .*: pip install .*pillow"):
         EncoderSpec("faces", "image").load()
 
 

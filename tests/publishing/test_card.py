@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_mlcroissant_validates_it_and_reads_the_records(folder: Path) -> None:
-    pytest.importorskip("mlcroissant", reason="needs divscore[publish]")
+    pytest.importorskip("mlcroissant", reason="the extra 'publish' is not installed")
     ran = read_by_mlcroissant(folder)
     assert ran["warnings"] == []
     control = make()

@@ -12,6 +12,7 @@ import click
 from divscore.cli import options as opt
 from divscore.cli.console import progress_bar, say, warn
 from divscore.encoders.registry import DEFAULTS, ENCODERS
+from divscore.errors import install_command
 from divscore.jobs.cluster import ClusterEngine
 from divscore.jobs.embed import embed as run_embed
 from divscore.jobs.embed import open_items
@@ -23,9 +24,14 @@ from divscore.text import count, public
 
 
 @click.command()
-@click.argument("source", metavar="SOURCE")
+@click.argument("source", metavar="SOURCE", type=opt.PATH)
 @click.option(
-    "-o", "--out", required=True, metavar="OUT", help="A file that ends in .arrow, or a folder of parts."
+    "-o",
+    "--out",
+    required=True,
+    metavar="OUT",
+    type=opt.PATH,
+    help="A file that ends in .arrow, or a folder of parts; here or in a store (s3://…).",
 )
 @click.option("--column", metavar="NAME", help="Column of texts or image paths, if there are several.")
 @opt.workers
@@ -51,13 +57,15 @@ def embed(
     SOURCE is a folder of images, a table of texts or image paths, a list of texts, a quoted pattern or '-'. Columns of
     a table are kept. You can stop it at any moment: the same command resumes, part by part. OUT.arrow appears when it
     is complete; skipped items are listed in OUT.arrow.skipped.csv. If OUT is a folder, every part stays a file of its
-    own, and the folder is a collection for 'audit'. With --cluster, every worker must read SOURCE and write OUT under
-    the same paths. Vectors of another source or encoder are replaced only with --overwrite.
+    own, and the folder is a collection for 'audit'. If OUT is in a store, the parts are in your cache folder until all
+    are made, then OUT is uploaded. With --cluster, every worker must read SOURCE and write OUT under the same paths.
+    Vectors of another source or encoder are replaced only with --overwrite.
 
     \b
     Examples:
       divscore embed photos/ -o photos.arrow
       divscore embed posts.csv --column text -o posts.arrow
+      divscore embed photos/ -o s3://bucket/photos.arrow
       divscore embed photos/ -o photos.arrow --encoder vgg16 --model vgg16.safetensors --pca 300
       divscore embed posts/ --column text -o vectors/ --cluster tcp://10.0.0.5:8786
     """
@@ -124,7 +132,7 @@ def encoders(as_json: bool) -> None:
     for name, about in ENCODERS.items():
         ready = "give --model" if about.model else "yes"
         if about.missing:
-            ready = f"pip install 'divscore[{about.extra}]'"
+            ready = install_command(about.extra)
         facts.append(
             {
                 "name": name,

@@ -143,7 +143,6 @@ ENCODERS: dict[str, EncoderInfo] = {
         {"text": "word2vec:load"},
         "the paper's text features: the mean of a text's word vectors",
         "depends on the model, often 1–4 GB",
-        "text",
         model="word vectors in a word2vec .bin or .txt file, or GloVe's .txt; also gzipped",
         options={
             "stopwords": "on (default) ignores English function words, off keeps them",
@@ -179,9 +178,7 @@ class EncoderSpec:
         if self.kind not in info.loaders:
             raise InputError(f"{name} takes {' or '.join(info.loaders)}s, not {self.kind}s")
         if info.missing:
-            raise MissingExtraError(
-                f"{name} needs {', '.join(info.missing)}; install it with: pip install 'divscore[{info.extra}]'"
-            )
+            raise MissingExtraError.of(f"{name} needs {', '.join(info.missing)}", info.extra)
         if info.model and not self.model:
             raise InputError(f"{name} needs --model: {info.model}")
         if self.model and not info.model:

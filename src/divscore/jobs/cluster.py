@@ -171,7 +171,7 @@ def _connect(address: str) -> Any:
     try:
         import distributed
     except ImportError as error:
-        raise MissingExtraError("--cluster needs Dask: pip install 'divscore[dask]'") from error
+        raise MissingExtraError.of("--cluster needs Dask", "dask") from error
     dask: Any = distributed  # it has no types
     try:
         url = _read_address(address) if os.path.isfile(address) else address

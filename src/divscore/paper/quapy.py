@@ -1,7 +1,7 @@
 """QuaPy: divscore as one of its quantifiers, and its quantifiers on a control set.
 
 ``from divscore.paper.quapy import LikelihoodQuantifier`` gives a subclass of QuaPy's BaseQuantifier. It is created at
-this import, because QuaPy takes seconds to load and is an extra: ``pip install 'divscore[quapy]'``.
+this import, because QuaPy takes seconds to load and is an extra, ``quapy``.
 """
 
 from __future__ import annotations
@@ -177,9 +177,7 @@ def require_quapy() -> Any:
         import sklearn.model_selection  # noqa: F401
         from quapy.method.base import BaseQuantifier
     except ImportError as error:
-        raise MissingExtraError(
-            f"QuaPy cannot be imported ({error}); install it with: pip install 'divscore[quapy]'"
-        ) from error
+        raise MissingExtraError.of(f"QuaPy cannot be imported ({error})", "quapy") from error
     return BaseQuantifier
 
 

@@ -452,8 +452,13 @@ def test_folders_of_pictures_by_folder_with_a_cache(pictures: Path, tmp_path: Pa
     assert len(list((tmp_path / "cache").glob("onnx-*.sqlite"))) == 1
     assert "1 file was not read (.mov): extract frames as JPEG" in done.stderr
     assert "these files are no pictures and were not read: 1 .xmp" in done.stderr
-    again = json.loads(run(*asked, "--by", "folder", "--json", "-").stdout)
-    assert again["collections"] == json.loads(done.stdout)["collections"]
+    kept = [line for line in done.stderr.splitlines() if line.startswith("kept")]
+    assert kept == [
+        f"kept the vectors of 180 items in {tmp_path / 'cache'} for later runs; --no-cache keeps none"
+    ]
+    again = run(*asked, "--by", "folder", "--json", "-")
+    assert json.loads(again.stdout)["collections"] == json.loads(done.stdout)["collections"]
+    assert "kept" not in again.stderr + run(*asked, "--no-cache").stderr  # nothing was added
 
 
 def test_photos_without_a_decoder_are_counted(

@@ -68,7 +68,24 @@ def test_wrong_outputs_are_refused_before_anything_is_read(folder):
     assert "the folder no does not exist" in refused(*absent, "--report", "no/r.html")
     assert "--json no/x.json: the folder no does not exist" in refused(*absent, "--json", "no/x.json")
     assert "is a folder" in refused(*absent, "--json", ".")
-    assert "--report FILE.html" in refused(*absent, "--show-examples")
+    for words in (("--show-examples",), ("--title", "Feeds"), ("--note", "A trial.")):
+        assert f"{words[0]} needs a report; add --report FILE.html" in refused(*absent, *words)
+
+
+def test_title_and_note_reach_the_report(folder, monkeypatch):
+    contexts = []
+    monkeypatch.setattr("divscore.cli.audit_command.write_report", lambda *given: contexts.append(given[2]))
+    run_command(*AUDIT, "--report", "r.html", "--title", "Feeds, 2026", "--note", "A trial.")
+    assert [(context.title, context.note) for context in contexts] == [("Feeds, 2026", "A trial.")]
+
+
+def test_the_json_is_mentioned_like_the_report(folder):
+    done = run_command(*AUDIT, "--json", "x.json", "--report", "x.html")
+    assert [line for line in done.stderr.splitlines() if line.startswith("wrote")] == [
+        "wrote x.json",
+        "wrote x.html",
+    ]
+    assert "wrote" not in run_command(*AUDIT, "--json", "-").stderr
 
 
 def test_no_output_overwrites_another_file(folder):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from commands import on_terminal
 
-from divscore.cli.console import _pace
+from divscore.cli.console import _left, _pace
 
 
 def test_a_bar_tells_the_speed_since_the_start() -> None:
@@ -22,6 +22,12 @@ def test_a_bar_tells_the_speed_since_the_start() -> None:
     assert _pace(500, 1000, 2.0) == "500/1,000 250/s 0:00:02 elapsed, 0:00:02 left"
     assert _pace(3, 3600, 2.0) == "3/3,600 1.5/s 0:00:02 elapsed, 0:39:58 left"
     assert _pace(1001, 1000, 2.0).endswith(", 0:00:00 left")  # a total may be a guess
+
+
+def test_a_line_of_a_log_tells_the_time_that_is_left() -> None:
+    left = {-3.0: "less than a minute", 29.0: "less than a minute", 31.0: "1 min", 3000.0: "50 min"}
+    assert {seconds: _left(seconds) for seconds in left} == left
+    assert _left(7500.0) == "2 h 5 min"
 
 
 @pytest.mark.slow

@@ -10,8 +10,10 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -47,6 +49,73 @@ def test_every_command_has_help_with_an_example():
         result = run(*command, "--help")
         assert "Example" in result.stdout, command
         assert "divscore " in result.stdout
+
+
+HELP = """
+import sys
+from click import Context
+from divscore.cli import main
+
+def show(words, command):
+    try:
+        main([*words, "--help"], prog_name="divscore")
+    except SystemExit:
+        pass
+    for name, below in getattr(command, "commands", {}).items():
+        show([*words, name], below)
+
+for name in main.list_commands(Context(main)):
+    show([name], main.get_command(Context(main), name))
+print(*sys.modules, file=sys.stderr)
+"""
+
+
+def test_help_loads_nothing_that_takes_long():
+    done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, check=True)
+    assert done.stdout.count("Usage: divscore ") >= 16  # every command and sub-command
+    loaded = set(done.stderr.splitlines()[-1].split())
+    heavy = {"scipy", "pyarrow", "matplotlib", "pandas", "jinja2", "fsspec", "rich", "PIL", "distributed"}
+    assert not loaded & heavy
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("divscore ", ["plain,audit", "plain,compare", "plain,control", "plain,demo", "plain,diff"]),
+        ("divscore em", ["plain,embed"]),
+        ("divscore audit --est", ["plain,--estimator"]),
+        ("divscore audit --estimator rec", ["plain,rectified"]),
+        ("divscore audit pho", ["file,pho"]),
+        ("divscore audit photos --control ", ["file,"]),
+        ("divscore control s", ["plain,select", "plain,show"]),
+    ],
+)
+def test_a_shell_completes_commands_options_and_files(typed: str, offered: list[str]) -> None:
+    number = str(typed.count(" "))
+    shell = {"_DIVSCORE_COMPLETE": "bash_complete", "COMP_WORDS": typed, "COMP_CWORD": number}
+    told = CliRunner().invoke(main, [], prog_name="divscore", env=shell)
+    assert told.stdout.splitlines()[: len(offered)] == offered
+
+
+def test_the_help_says_how_to_turn_completion_on() -> None:
+    assert 'eval "$(_DIVSCORE_COMPLETE=bash_source divscore)"' in run("--help").stdout
+    shell = {"_DIVSCORE_COMPLETE": "zsh_source"}
+    assert "#compdef divscore" in CliRunner().invoke(main, [], prog_name="divscore", env=shell).stdout
+
+
+def test_every_option_has_a_help_text():
+    def commands(group: click.Group, context: click.Context) -> Iterator[click.Command]:
+        for name in group.list_commands(context):
+            command = group.get_command(context, name)
+            assert command is not None
+            yield command
+            if isinstance(command, click.Group):
+                yield from commands(command, context)
+
+    for command in commands(main, click.Context(main)):
+        for option in command.params:
+            if isinstance(option, click.Option):
+                assert option.help, f"{command.name} {option.opts[0]}"
 
 
 def test_a_misspelt_command_is_answered_with_the_likely_one():

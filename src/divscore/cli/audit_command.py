@@ -24,7 +24,7 @@ from divscore.report.examples import find_examples, open_again
 from divscore.report.listing import ALL, noise_note, table
 from divscore.report.page import check_target, write_report
 from divscore.report.summary import Context, Input, overview
-from divscore.text import listed, named, percent, printable, public
+from divscore.text import listed, named, percent, printable, public, signed
 
 MOST_BYTES = 256 << 20  # a file up to this size is read again for its digest, which takes a second at most
 CODES = {"pass": 0, "fail": 1, "inconclusive": 3}  # exit codes of a gate by verdict
@@ -62,18 +62,27 @@ def _read_target(
 
 
 @click.command("audit", epilog=EXAMPLES)
-@click.argument("collections", nargs=-1, required=True, metavar="COLLECTION...")
+@click.argument("collections", nargs=-1, required=True, metavar="COLLECTION...", type=opt.PATH)
 @opt.control
 @opt.attribute
 @opt.rename
 @opt.groups
 @opt.by
 @opt.column
-@click.option("--estimator", type=click.Choice(ESTIMATORS), default="likelihood", show_default=True)
+@click.option(
+    "--estimator",
+    type=click.Choice(ESTIMATORS),
+    default="likelihood",
+    show_default=True,
+    help="How shares are estimated. likelihood: from all labelled examples; it has the smallest error. divscore and "
+    "self-training: the paper's Algorithms 1 and 3. rectified and iid: from --labelled-sample, with and without the "
+    "control set.",
+)
 @click.option(
     "--labelled-sample",
     "sample",
     metavar="FILE",
+    type=opt.PATH,
     help="Labelled random items of the collection, for 'rectified' and 'iid'.",
 )
 @opt.confidence
@@ -103,8 +112,11 @@ def _read_target(
     "reports",
     metavar="FILE",
     multiple=True,
-    help="Write a report for people: FILE.html or FILE.md; repeatable.",
+    type=opt.PATH,
+    help="Write a report for people, here or in a store (s3://…): FILE.html or FILE.md; repeatable.",
 )
+@click.option("--title", metavar="TEXT", default="", help="Title of the report.")
+@click.option("--note", metavar="TEXT", default="", help="A remark of yours at the top of the report.")
 @click.option(
     "--show-examples",
     is_flag=True,
@@ -123,6 +135,8 @@ def audit(
     json_path: str | None,
     max_disparity: float | None,
     reports: tuple[str, ...],
+    title: str,
+    note: str,
     show_examples: bool,
     **options: Any,
 ) -> None:
@@ -138,8 +152,9 @@ def audit(
     if sample:
         read.append(("Labelled sample", sample))
     _check_outputs(json_path, reports, [path for _, path in read])
-    if show_examples and not reports:
-        raise InputError("--show-examples needs a report; add --report FILE.html")
+    for option, value in (("--show-examples", show_examples), ("--title", title), ("--note", note)):
+        if value and not reports:
+            raise InputError(f"{option} needs a report; add --report FILE.html")
     audits = audit_source(
         collections,
         control_path,
@@ -168,6 +183,8 @@ def audit(
             inputs=[Input(role, public(path), _digest(path)) for role, path in read],
             examples=examples,
             missing=audits.missing,
+            title=title,
+            note=note,
         )
         for path in reports:
             write_report(path, audits, context)
@@ -218,7 +235,7 @@ def _text(audits: Audits) -> str:
         for marginal in result.marginals:
             shares = ", ".join(f"{name} {percent(share, 1)}" for name, share in marginal.shares.items())
             low, high = marginal.interval.low, marginal.interval.high
-            spread = f"disparity {marginal.disparity:+.2f} ({low:+.2f} to {high:+.2f})"
+            spread = f"disparity {signed(marginal.disparity)} ({signed(low)} to {signed(high)})"
             lines.append(
                 f"  {named(result.name)}, {printable(marginal.attribute)}: {printable(shares)}; {spread}"
             )

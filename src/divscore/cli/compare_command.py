@@ -61,9 +61,11 @@ from divscore.text import printable
     help="Representatives of a selected control set.",
 )
 @opt.seed
-@click.option("--out", metavar="DIR", help="Also write the table (CSV, JSON) and a plot (SVG, PNG) here.")
+@click.option(
+    "--out", metavar="DIR", type=opt.PATH, help="Also write the table (CSV, JSON) and a plot (SVG, PNG) here."
+)
 @opt.json_flag
-@click.option("--quapy", is_flag=True, help="Also try EMQ, PACC and KDEyML of QuaPy (divscore[quapy]).")
+@click.option("--quapy", is_flag=True, help="Also try EMQ, PACC and KDEyML of QuaPy (extra 'quapy').")
 @opt.workers
 @opt.verbose
 @opt.encoding_options

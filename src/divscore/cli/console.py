@@ -106,9 +106,9 @@ def warn_of_gate(results: Sequence[tuple[str, int, str]], texts: Mapping[int, st
     for code in many:
         warn(f"{listed(names[code])}: {texts[code]}")
     if many and failed:
-        verb = "is" if len(names[1]) == 1 else "are"
-        failures = f"{len(names[1]):,} of {len(results):,} collections {verb} {failed}"
-        warn(f"{failures}; {len(names[3]):,} are inconclusive")
+        verbs = {code: "is" if len(names[code]) == 1 else "are" for code in texts}
+        failures = f"{len(names[1]):,} of {len(results):,} collections {verbs[1]} {failed}"
+        warn(f"{failures}; {len(names[3]):,} {verbs[3]} inconclusive")
 
 
 def write_json(path: str, text: str) -> None:
@@ -137,7 +137,7 @@ def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]
             of = left = ""
             if total is not None:
                 of = f" of {total:,}"
-                left = f", {(total - done) / rate / 60:.0f} min left" if rate else ""
+                left = f", {_left((total - done) / rate)} left" if rate else ""
             warn(f"{printable(what)}: {done:,}{of}, {_rate(rate)}{left}")
 
         yield advance
@@ -177,6 +177,13 @@ def _pace(done: float, total: float | None, seconds: float) -> str:
         of = f"/{total:,.0f}"
         left = f", {timedelta(seconds=int(max(0.0, total - done) / rate))} left" if rate else ""
     return f"{done:,.0f}{of} {_rate(rate)} {timedelta(seconds=int(seconds))} elapsed{left}"
+
+
+def _left(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return "less than a minute"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _rate(rate: float | None) -> str:

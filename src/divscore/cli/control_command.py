@@ -122,16 +122,17 @@ def select(
     labelled.hand_picked = labelled.hand_picked or hand_picked
     if size is None:
         size = min(USUAL_SIZE, len(labelled.groups) * min(labelled.counts.values()))
-    if method == "adaptive":
-        try:
-            weight: float | Literal["auto"] = "auto" if alpha == "auto" else float(alpha)
-        except ValueError:
-            raise InputError(f"--alpha takes a number or 'auto', got '{alpha}'") from None
-        chosen = select_adaptive(labelled, size, alpha=weight, seed=seed)
-    elif method == "dpp":
-        chosen = select_dpp(labelled, size, seed=seed)
-    else:
-        chosen = select_random(labelled, size, balanced=method == "random", seed=seed)
+    try:
+        weight: float | Literal["auto"] = "auto" if alpha == "auto" else float(alpha)
+    except ValueError:
+        raise InputError(f"--alpha takes a number or 'auto', got '{alpha}'") from None
+    with progress_bar("selecting", None):
+        if method == "adaptive":
+            chosen = select_adaptive(labelled, size, alpha=weight, seed=seed)
+        elif method == "dpp":
+            chosen = select_dpp(labelled, size, seed=seed)
+        else:
+            chosen = select_random(labelled, size, balanced=method == "random", seed=seed)
     save_control(chosen if origins else chosen.with_origins(None), out)
     if encoding.projection is not None:
         encoding.projection.save(Path(out) / PROJECTION)

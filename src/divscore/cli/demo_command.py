@@ -21,12 +21,15 @@ from divscore.report.listing import columns, noise_note, table
 from divscore.report.page import write_report
 from divscore.report.summary import Context, Example, Examples
 from divscore.sources.manifest import ENCODER_KEY
-from divscore.text import level
+from divscore.text import level, signed
 
 
 @click.command()
 @click.option(
-    "--out", metavar="DIR", help="Also write the lists, the control set, the result and its report here."
+    "--out",
+    metavar="DIR",
+    type=opt.PATH,
+    help="Also write the lists, the control set, the result and its report here.",
 )
 @opt.seed
 def demo(out: str | None, seed: int) -> None:
@@ -57,7 +60,7 @@ def demo(out: str | None, seed: int) -> None:
         say(f"{listing.name}: {result.headline}")
         hit = "inside" if listing.truth in result.interval else "outside"
         share = (1 + listing.truth) / 2
-        say(f"        True share: {share:.0%} women, disparity {listing.truth:+.2f}: {hit} the interval.")
+        say(f"        True share: {share:.0%} women, disparity {signed(listing.truth)}: {hit} the interval.")
     say("\nHow to read a row")
     low, high = audits[0].interval.low, audits[0].interval.high
     sure = level(audits[0].share_intervals["female"].level)
@@ -67,7 +70,7 @@ def demo(out: str | None, seed: int) -> None:
         ["disparity", "share of women − share of men: 0 is an even split, −1 means only men"],
         [
             "95% interval",
-            f"contains the true disparity 95 times in 100; for list A {low:+.2f} to {high:+.2f}",
+            f"contains the true disparity 95 times in 100; for list A {signed(low)} to {signed(high)}",
         ],
         [
             "DivScore",

@@ -30,8 +30,8 @@ Examples:
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("before", metavar="BEFORE.json")
-@click.argument("after", metavar="AFTER.json")
+@click.argument("before", metavar="BEFORE.json", type=opt.PATH)
+@click.argument("after", metavar="AFTER.json", type=opt.PATH)
 @opt.json
 @click.option(
     "--max-change",

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from divscore import __version__
 from divscore.text import printable
@@ -66,6 +67,12 @@ class LazyGroup(click.Group):
             ctx.fail(f"No such command '{printable(args[0])}'. Did you mean '{close[0]}'?")
         return super().resolve_command(ctx, args)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the names of commands without importing them, and options."""
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=COMMANDS[name][1]) for name in names]
+        return items + click.Command.shell_complete(self, ctx, incomplete)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List commands without importing them."""
         with formatter.section("Commands"):
@@ -83,6 +90,10 @@ def main() -> None:
     In a gate:   divscore audit photos.npy --control labelled.parquet --max-disparity 0.2
 
     Exit codes: 0 fine, 1 a limit is exceeded, 2 error, 3 inconclusive.
+
+    \b
+    To complete commands, options and files with the tab key in bash (zsh: zsh_source), run
+      eval "$(_DIVSCORE_COMPLETE=bash_source divscore)"
     """
     # Pillow warns about odd metadata in images, which does not concern the user.
     warnings.filterwarnings("ignore", module="PIL")

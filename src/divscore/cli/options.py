@@ -16,8 +16,10 @@ from divscore.errors import InputError
 from divscore.jobs.encode import Encoding
 from divscore.jobs.pool import read_control
 from divscore.sources.places import FORMS
+from divscore.text import count
 
 F = TypeVar("F", bound=Callable[..., Any])
+PATH = click.Path(readable=False)  # shells complete it; whether it can be read is not for click to say
 WORKERS = min(4, os.cpu_count() or 1)
 
 
@@ -45,6 +47,7 @@ control = click.option(
     "--control",
     "control_path",
     required=True,
+    type=PATH,
     metavar="C",
     help="Control set, or labelled examples: a table or a folder.",
 )
@@ -64,9 +67,16 @@ rename = click.option(
     callback=_read_names,
     help="Names for labels: 0=female,1=male. Labels with one name become one group.",
 )
-pool = click.argument("pool", metavar="POOL")
-control_set = click.argument("path", metavar="C")
-sketch_file = click.option("-o", "--out", required=True, metavar="FILE", help="Sketch file to write.")
+pool = click.argument("pool", metavar="POOL", type=PATH)
+control_set = click.argument("path", metavar="C", type=PATH)
+sketch_file = click.option(
+    "-o",
+    "--out",
+    required=True,
+    metavar="FILE",
+    type=PATH,
+    help="Sketch file to write, here or in a store (s3://…).",
+)
 confidence = click.option(
     "--confidence", type=float, default=0.95, show_default=True, help="Level of the interval."
 )
@@ -78,7 +88,13 @@ by = click.option(
     metavar="COLUMN",
     help="Treat every value of this column as its own collection ('folder' for images), in one pass.",
 )
-seed = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
+seed = click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Seed of all random choices: the same seed, input and version give the same result.",
+)
 strict = click.option("--strict", is_flag=True, help="Stop at the first item that would be skipped.")
 verbose = click.option("--verbose", is_flag=True, help="List the skipped items.")
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -86,7 +102,8 @@ json = click.option(
     "--json",
     "json_path",
     metavar="FILE|-",
-    help="Write the result as JSON; '-' prints it instead of the table.",
+    type=PATH,
+    help="Write the result as JSON, here or in a store (s3://…); '-' prints it instead of the table.",
 )
 workers = click.option(
     "--workers",
@@ -107,7 +124,9 @@ ENCODING = (
         type=click.Choice(list(ENCODERS)),
         help="What turns items into vectors. By default the control set's encoder, faces for images, ngrams for texts.",
     ),
-    click.option("--model", metavar="PATH", help="Weights of the encoder; see 'divscore encoders'."),
+    click.option(
+        "--model", metavar="PATH", type=PATH, help="Weights of the encoder; see 'divscore encoders'."
+    ),
     click.option(
         "--encoder-option",
         "-E",
@@ -123,9 +142,15 @@ ENCODING = (
     click.option(
         "--pca",
         metavar="N|FILE",
+        type=PATH,
         help="Shorten vectors to N numbers, or with a projection that was saved earlier.",
     ),
-    click.option("--cache", metavar="DIR", help="Where the vectors of encoded items are kept."),
+    click.option(
+        "--cache",
+        metavar="DIR",
+        type=PATH,
+        help="Where the vectors of encoded items are kept, for later runs.",
+    ),
     click.option("--no-cache", is_flag=True, help="Do not keep vectors of encoded items."),
     click.option(
         "--format",
@@ -166,7 +191,13 @@ def encoding_options(command: F) -> F:
         with Encoding(
             encoder, model=model, options=options, pca=size, cache=folder, workers=workers
         ) as encoding:
-            return command(*args, encoding=encoding, form=FORMS.get(form or "", ""), **kwargs)
+            try:
+                return command(*args, encoding=encoding, form=FORMS.get(form or "", ""), **kwargs)
+            finally:
+                # Vectors of faces are personal: whoever gets a copy on disk should know.
+                if encoding.stored:
+                    kept = f"kept the vectors of {count(encoding.stored, 'items')} in {encoding.cache} for later runs"
+                    warn(f"{kept}; --no-cache keeps none")
 
     for option in reversed(
         ENCODING

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from divscore.audit.planning import FRACTIONS, ROUNDS
 from divscore.audit.planning import plan as make_plan
 from divscore.cli import options as opt
 from divscore.cli.console import progress_bar, say
@@ -52,7 +53,7 @@ def plan(
     if (width is None) == (labels is None):
         raise InputError("give either --width W or --labels N")
     labelled = opt.read_pool(pool, encoding, **reading)
-    with progress_bar("measuring", None) as advance:
+    with progress_bar("measuring", len(FRACTIONS) * ROUNDS) as advance:
         pilot = make_plan(
             labelled,
             confidence=confidence,

@@ -26,9 +26,13 @@ NOT_REPEATED = {"data", "out", "workers", "cache", "no_cache"}
 @click.command()
 @click.argument("experiment", type=click.Choice(["ppb", "celeba", "twitteraae"]))
 @click.option(
-    "--data", required=True, metavar="PATH", help="Your copy of the data set, or vectors made from it."
+    "--data",
+    required=True,
+    metavar="PATH",
+    type=opt.PATH,
+    help="Your copy of the data set, or vectors made from it.",
 )
-@click.option("--out", metavar="DIR", help="Where to write.  [default: results/EXPERIMENT]")
+@click.option("--out", metavar="DIR", type=opt.PATH, help="Where to write.  [default: results/EXPERIMENT]")
 @click.option(
     "--repetitions",
     type=click.IntRange(1),
@@ -59,7 +63,12 @@ NOT_REPEATED = {"data", "out", "workers", "cache", "no_cache"}
     show_default="1000 for twitteraae, else 500",
     help="Items of a drawn collection, |S|, or as many as the groups allow.",
 )
-@click.option("--vectors", metavar="FILE", help="celeba: vectors of its images, made with 'divscore embed'.")
+@click.option(
+    "--vectors",
+    metavar="FILE",
+    type=opt.PATH,
+    help="celeba: vectors of its images, made with 'divscore embed'.",
+)
 @click.option(
     "--each", type=click.IntRange(1), help=f"twitteraae: tweets of each dialect to read.  [default: {EACH}]"
 )

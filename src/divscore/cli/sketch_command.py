@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from divscore.sketch.sketchfile import merge_sketches, subtract_sketches, write_
 from divscore.sources.places import Location
 from divscore.text import FEW, brief, count, listed
 
+LARGE = 100 << 20  # bytes of sketches: from there on, merging takes seconds
+
 
 @click.command()
-@click.argument("collection", metavar="COLLECTION")
+@click.argument("collection", metavar="COLLECTION", type=opt.PATH)
 @opt.control
 @opt.sketch_file
 @opt.attribute
@@ -56,12 +59,13 @@ def sketch(collection: str, control_path: str, encoding: Encoding, out: str, **o
 
 
 @click.command()
-@click.argument("sketches", nargs=-1, required=True, metavar="SKETCH...")
+@click.argument("sketches", nargs=-1, required=True, metavar="SKETCH...", type=opt.PATH)
 @opt.sketch_file
 @click.option(
     "--without",
     multiple=True,
     metavar="SKETCH",
+    type=opt.PATH,
     help="Remove the items of this sketch, or of a folder of sketches; repeatable.",
 )
 def merge(sketches: tuple[str, ...], out: str, without: tuple[str, ...]) -> None:
@@ -79,15 +83,18 @@ def merge(sketches: tuple[str, ...], out: str, without: tuple[str, ...]) -> None
     """
     check_writable(out, "--out")
     files, removed = _distinct_files(sketches, out), _distinct_files(without, out)
-    if not removed:
-        counts = merge_sketches(files, out)
-    elif len(files) == 1:
-        counts = subtract_sketches(files[0], removed, out)
-    else:
-        with tempfile.TemporaryDirectory(dir=None if is_url(out) else Path(out).resolve().parent) as folder:
-            merged = Path(folder) / Path(out).name
-            merge_sketches(files, merged)
-            counts = subtract_sketches(merged, removed, out)
+    large = sum(os.path.getsize(path) for path in (*files, *removed) if os.path.isfile(path)) > LARGE
+    with progress_bar("merging", None) if large else nullcontext():
+        if not removed:
+            counts = merge_sketches(files, out)
+        elif len(files) == 1:
+            counts = subtract_sketches(files[0], removed, out)
+        else:
+            beside = None if is_url(out) else Path(out).resolve().parent
+            with tempfile.TemporaryDirectory(dir=beside) as folder:
+                merged = Path(folder) / Path(out).name
+                merge_sketches(files, merged)
+                counts = subtract_sketches(merged, removed, out)
     many = f"{sum(counts.values()):,} items in {len(counts):,} collections: " if len(counts) > FEW else ""
     names = listed([f"{brief(name)} with {count(items, 'items')}" for name, items in counts.items()])
     warn(f"wrote {out}: {many}{names}")

@@ -74,6 +74,7 @@ class Cache:
         self.path = Path(folder) / f"{name}-{digest}.sqlite"
         self.dimension = dimension
         self.trouble = ""  # why it is no longer used: a cache must not stop the work
+        self.stored = 0  # items that this run added
         self._thread = threading.local()
         try:
             # Descriptors of faces are private.
@@ -115,6 +116,7 @@ class Cache:
         try:
             with self._connection() as connection:
                 connection.executemany("INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?)", rows)
+            self.stored += len(rows)
         except sqlite3.Error as error:
             self.trouble = str(error)
 

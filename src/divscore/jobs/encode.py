@@ -32,6 +32,7 @@ from divscore.sources.manifest import ENCODER_KEY
 from divscore.sources.pictures import UNSUPPORTED, decode, not_read, read_picture, suffix_of
 from divscore.sources.places import Location, UnseenError, anywhere, unseen
 from divscore.sources.table import PROBLEMS_KEPT, Block, Request, Table
+from divscore.text import count
 
 FETCHES = 8  # remote pictures that are fetched at the same time
 # Items that a worker takes at a time. Fixed, because the batch size can change the last bits of a vector.
@@ -184,6 +185,11 @@ class Encoding:
         return [f"the cache {cache.path} is no longer used ({cache.trouble})" for cache in caches]
 
     @property
+    def stored(self) -> int:
+        """Items that this run added to caches."""
+        return sum(cache.stored for cache in self._caches.values() if cache)
+
+    @property
     def forced(self) -> bool:
         """Whether the user chose an encoder by name."""
         return self.name is not None
@@ -314,10 +320,10 @@ class Encoding:
         self.projection = Projection.fit(vectors[usable], self.pca, self.encoder(sources[0].kind).identity)
 
     def _sample(self, source: Items, rng: np.random.Generator) -> NDArray[np.float32]:
-        count = sum(len(batch) for batch in source)
-        if not count:
+        total = sum(len(batch) for batch in source)
+        if not total:
             raise FileError(f"{source.path} has no items")
-        chosen = set(rng.choice(count, min(count, FITTED_ON), replace=False).tolist())
+        chosen = set(rng.choice(total, min(total, FITTED_ON), replace=False).tolist())
 
         def sample() -> Iterator[ItemBatch]:
             position = 0
@@ -398,7 +404,7 @@ class EncodedSource(Table):
         self.tally: Counter[str] = Counter()
         self.skips: Counter[tuple[str, tuple[str, ...]]] = Counter()
         self.unsupported: Counter[tuple[str, str]] = Counter()
-        self._advance: Callable[[int], None] = lambda count: None
+        self._advance: Callable[[int], None] = lambda items: None
 
     @property
     def table(self) -> Table | None:
@@ -498,11 +504,15 @@ class EncodedSource(Table):
         if kinds:
             hint = "" if verbose else " (--verbose lists them)"
             encoded = total - skipped.total()
-            texts.append(f"{self.path}: {encoded:,} of {total:,} items encoded; {', '.join(kinds)}{hint}")
+            all_items = count(total, "items")
+            texts.append(f"{self.path}: {encoded:,} of {all_items} encoded; {', '.join(kinds)}{hint}")
         texts += self.not_read()
         if self.tally["several"]:
             kept = "all are counted" if SEVERAL in self.encoding.options else "the largest is counted"
-            texts.append(f"{self.path}: {self.tally['several']:,} images show more than one face; {kept}")
+            shown = (
+                "1 image shows" if self.tally["several"] == 1 else f"{self.tally['several']:,} images show"
+            )
+            texts.append(f"{self.path}: {shown} more than one face; {kept}")
         texts += [f"{problem}; its images are missing from the result" for problem in self.items.unlisted]
         if self.items.other:
             most = self.items.other.most_common(5)

@@ -89,6 +89,8 @@ class Context:
         The missing parts of the source; by default those that the audits list.
     created : datetime
         When the report was made.
+    title, note : str
+        The user's own title of the report, and a remark at its top.
     """
 
     command: str = ""
@@ -97,6 +99,8 @@ class Context:
     examples: Examples | None = None
     missing: Missing | None = None
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
+    title: str = ""
+    note: str = ""
 
 
 # The first sentences

@@ -131,6 +131,7 @@ def atomic_folder(path: PathLike, replaces: set[str]) -> Iterator[Path]:
 
     Other entries of an earlier folder, such as notes that somebody added, are kept; those in `replaces` go.
     """
+    refuse_url(path, "this folder")
     target = Path(path)
     with write_errors(path):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -202,8 +203,8 @@ def _check_store(url: PathLike, what: str) -> None:
 
 
 def refuse_url(path: PathLike, what: str) -> None:
-    """Refuse a URL where a local path is needed."""
-    if is_url(path):
+    """Refuse a URL where a local path is needed, also one that became a Path, which has lost a slash."""
+    if re.match(r"[A-Za-z][\w+.-]+:/", os.fspath(path)):
         raise FileError(
             f"{public(os.fspath(path))} is a URL; {what} can only be written to a local or mounted folder: give a "
             "path, then copy the result there"

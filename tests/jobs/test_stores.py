@@ -18,6 +18,9 @@ from buckets import Counting, pointed_to
 from click.testing import Result
 from commands import invoke, run
 
+from divscore.control.controlfile import save_control
+from divscore.control.controlset import ControlSet
+from divscore.errors import FileError
 from divscore.files import atomic_file, check_writable, write_file
 from divscore.jobs import parts
 from divscore.jobs.cache import default_cache
@@ -217,7 +220,9 @@ def test_sketches_reports_and_documents(server: Counting, folder: Path) -> None:
         f"wrote {BUCKET}/{name}" for name in ("a.json", "r.html", "r.md")
     ]
     run(*audit, "--json", "a.json")
-    run("diff", "a.json", "a.json", "--json", f"{BUCKET}/d.json")
+    run("diff", f"{BUCKET}/a.json", "a.json", "--json", f"{BUCKET}/d.json")
+    said = told(invoke("diff", f"{BUCKET}/none.json", "a.json"))
+    assert f"{BUCKET}/none.json cannot be fetched" in said
     sketch = ("sketch", "posts.parquet", "--control", "c.csv", "-o")
     run(*sketch, "here.sketch")
     assert " bytes" in run(*sketch, f"{BUCKET}/s.sketch").stderr
@@ -267,7 +272,12 @@ def test_a_folder_of_results_is_local(folder: Path) -> None:
         ("compare", "c.npz", "--out", "s3://me:secret@bucket/x"),
         ("demo", "--out", "s3://me:secret@bucket/x"),
         ("reproduce", "ppb", "--data", "c.npz", "--out", "s3://me:secret@bucket/x"),
+        ("control", "select", "c.npz", "-o", "s3://me:secret@bucket/x"),
+        ("control", "publish", "c.npz", "-o", "s3://me:secret@bucket/x"),
     ):
         said = told(invoke(*command))
-        assert "s3://…bucket/x is a URL; a folder of results can only be written to a local" in said
+        what = "a control set" if command[0] == "control" else "a folder of results"
+        assert f"s3://…bucket/x is a URL; {what} can only be written to a local" in said
+    with pytest.raises(FileError, match="x is a URL"):
+        save_control(ControlSet.read("c.npz"), "s3://bucket/x")
     assert not Path("s3:").exists()

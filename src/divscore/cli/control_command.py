@@ -19,7 +19,7 @@ from divscore.control.selection import select_adaptive, select_dpp, select_rando
 from divscore.control.theory import control_size, gamma_control, theorem
 from divscore.errors import FileError, InputError
 from divscore.estimators.checks import separation
-from divscore.files import write_file
+from divscore.files import refuse_url, write_file
 from divscore.jobs.encode import Encoding
 from divscore.jobs.pool import PROJECTION
 from divscore.publishing.about import About, read_about, write_about
@@ -114,6 +114,7 @@ def select(
       divscore control select labelled/ --attribute gender -o gender-control
       divscore control select labelled.parquet --attribute gender -o gender-control
     """
+    refuse_url(out, "a control set")
     if is_published(out):
         raise InputError(
             f"{out} is a published control set; write to another folder, then run 'divscore control publish' again"
@@ -382,6 +383,7 @@ def publish(
         return
     if out is None:
         raise InputError("pass -o FOLDER to publish, or --template FILE.toml to write the questions")
+    refuse_url(out, "a control set")
     projection = Path(path) / PROJECTION
     published = write_folder(
         control,

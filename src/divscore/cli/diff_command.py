@@ -11,9 +11,10 @@ from divscore.audit.document import AuditDocument, parse_document, read_document
 from divscore.cli import options as opt
 from divscore.cli.console import say, warn, warn_of_gate, write_json
 from divscore.errors import InputError
-from divscore.files import check_writable
+from divscore.files import check_writable, is_url
 from divscore.report.changes import change_document, change_headline, change_overview, change_table
 from divscore.report.listing import ALL
+from divscore.sources.places import Location
 from divscore.text import as_json, brief, listed
 
 CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
@@ -49,9 +50,9 @@ def diff(
 ) -> None:
     """Show what changed between two audits of a data set, and how certain it is.
 
-    BEFORE and AFTER are files written by 'divscore audit --json FILE'; '-' is standard input. Collections are matched
-    by name. With the same control set, seed and version of divscore, both audits share the control set's error, and
-    the interval of the change is much narrower than those of the two values.
+    BEFORE and AFTER are files written by 'divscore audit --json FILE', here or in a store (s3://…); '-' is standard
+    input. Collections are matched by name. With the same control set, seed and version of divscore, both audits share
+    the control set's error, and the interval of the change is much narrower than those of the two values.
 
     --max-change limits the increase of |disparity|, or of the disparity for more than two groups: a change towards an
     even split passes. A collection that is only in BEFORE is inconclusive (exit code 3) unless --allow-vanished is
@@ -88,6 +89,10 @@ def diff(
 
 
 def _read(path: str) -> AuditDocument:
+    if is_url(path):
+        place = Location(path, path)
+        with place.reading("the JSON of an audit"), place.open() as stream:
+            return parse_document(stream.read(), place.label)
     if path != "-":
         return read_document(path)
     text = sys.stdin.buffer.read().decode("utf-8-sig", errors="replace")

@@ -85,3 +85,9 @@ def test_standard_input_serves_every_command(people: Path, tmp_path: Path) -> No
         "audit", people / "list.txt", "--control", "-", "--attribute", "sex", "--json", "-", input=pool
     )
     assert json.loads(done.stdout)["control"]["labelled"] == 200
+
+
+def test_one_item_is_not_called_items(tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("Anna\n")
+    said = run("embed", tmp_path / "one.txt", "-o", tmp_path / "x.arrow").stderr
+    assert said == f"wrote {tmp_path / 'x.arrow'}: 1 vector of 1 item\n"

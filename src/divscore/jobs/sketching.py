@@ -31,7 +31,7 @@ from divscore.sources.cuts import divisible
 from divscore.sources.manifest import ENCODER_KEY
 from divscore.sources.places import WHOLE, Location, UnseenError
 from divscore.sources.table import PROBLEMS_KEPT, Table, Texts
-from divscore.text import named
+from divscore.text import count, named
 
 PATH = (str, os.PathLike)
 LARGE_BLOCK = 80 << 20  # with many collections: a block should have several rows of each
@@ -360,9 +360,10 @@ class Run:
                 for kind, number in kinds.items():
                     done.sketches[name].skip(kind, number)
             elif number := sum(kinds.values()):
-                self.warn(f"{named(name)}: skipped, as none of its {number:,} items has a vector")
+                self.warn(f"{named(name)}: skipped, as none of its {count(number, 'items')} has a vector")
         if unknown:
-            self.warn(f"{source.path}: {unknown:,} items have no vector and were skipped")
+            verbs = "has no vector and was" if unknown == 1 else "have no vector and were"
+            self.warn(f"{source.path}: {count(unknown, 'items')} {verbs} skipped")
         for problem in done.problems if self.verbose else ():
             self.warn(problem)
         return done
@@ -413,5 +414,5 @@ class Run:
             self.warn(text)
 
     def _warn_of_missing(self, part: MissingPart) -> None:
-        rows = f" ({part.rows:,} rows)" if part.rows else ""
+        rows = f" ({count(part.rows, 'rows')})" if part.rows else ""
         self.warn(f"missing{rows}: {part.reason}")

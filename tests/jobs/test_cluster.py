@@ -437,7 +437,7 @@ def test_a_cluster_that_does_not_answer_is_told_of_meanwhile(monkeypatch: pytest
 
 def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(MissingExtraError, match=r"divscore\[dask\]"):
+    with pytest.raises(MissingExtraError, match="--cluster needs Dask: pip install distributed"):
         ClusterEngine("tcp://127.0.0.1:1")
 
 

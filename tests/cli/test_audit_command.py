@@ -477,13 +477,13 @@ def test_photos_without_a_decoder_are_counted(
     assert (entry["count"], entry["skipped"]["unreadable"]) == (40, 20)
     assert entry["diagnostics"]["skipped_shift"] > 0.3
     assert entry["trust"] != "good"
-    advice = "20 files were not read (.heic): install pillow-heif (pip install 'divscore[heif]'), or convert to JPEG"
+    advice = "20 files were not read (.heic): run pip install pillow-heif, or convert to JPEG"
     assert advice in done.stderr
     assert "40 of 60 items encoded; 20 could not be read (--verbose lists them)" in done.stderr
     done = run("audit", photos, *asked, "--verbose")
-    assert f"{photos}, 0.heic: is not supported; install pillow-heif" in done.stderr
+    assert f"{photos}, 0.heic: is not supported; run pip install pillow-heif" in done.stderr
     done = run("audit", photos, *asked, "--strict", code=2)
-    assert "0.heic: is not supported; install pillow-heif" in done.stderr
+    assert "0.heic: is not supported; run pip install pillow-heif" in done.stderr
     for path in photos.glob("*.png"):
         path.unlink()
     done = run("audit", photos, *asked, code=2)

@@ -30,7 +30,7 @@ IMAGE_SUFFIXES = frozenset(
 # with a thumbnail, and a video is too large to look into.
 CONVERT = "convert to JPEG"
 FRAMES = "extract frames as JPEG"
-PILLOW_HEIF = "install pillow-heif (pip install 'divscore[heif]'), or convert to JPEG"
+PILLOW_HEIF = "run pip install pillow-heif, or convert to JPEG"
 NEW_PILLOW = "install Pillow 11.3 or later, or convert to JPEG"
 NOT_READ = {
     **dict.fromkeys((".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg"), FRAMES),

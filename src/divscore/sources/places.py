@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, cast
 from urllib.parse import unquote, urlsplit
 
 from divscore.errors import DivscoreError, FileError
-from divscore.files import COPY, filesystem_of, reason, sha256, write_errors
+from divscore.files import COPY, filesystem_of, reason, sha256
 from divscore.text import public
 
 WILDCARDS = frozenset("*?[")

@@ -162,8 +162,12 @@ def signed(value: float) -> str:
 
 
 def unsigned(value: float, digits: int = 2) -> str:
-    """Any other number, or a question mark."""
-    return f"{value:.{digits}f}" if math.isfinite(value) else "?"
+    """Any other number, or a question mark; zero has no sign.
+
+    >>> [unsigned(value) for value in (0.184, -0.001, math.nan)]
+    ['0.18', '0.00', '?']
+    """
+    return f"{value:z.{digits}f}" if math.isfinite(value) else "?"
 
 
 def level(probability: float) -> str:

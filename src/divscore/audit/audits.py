@@ -124,7 +124,7 @@ class Audits(Sequence[Audit]):
         return render_html(self._some(), Context(missing=self.missing))
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw all disparities with their intervals on matplotlib axes, new ones by default."""
+        """Draw the shares of all collections with their intervals on matplotlib axes, new ones by default."""
         from divscore.report.picture import forest
 
         return forest(self._some(), ax)

@@ -101,10 +101,15 @@ class Audit:
         return min(self.shares, key=lambda name: self.shares[name])
 
     @property
+    def wanted(self) -> dict[str, float]:
+        """The shares it is held to: the target, or an even split."""
+        even = dict.fromkeys(self.shares, 1 / len(self.shares))
+        return even if self.target is None else self.target.shares
+
+    @property
     def scarcest(self) -> str:
         """The group with the smallest share, or farthest below its target."""
-        wanted = {} if self.target is None else self.target.shares
-        return min(self.shares, key=lambda name: self.shares[name] - wanted.get(name, 0.0))
+        return min(self.shares, key=lambda name: self.shares[name] - self.wanted[name])
 
     @property
     def has_shares(self) -> bool:
@@ -130,11 +135,10 @@ class Audit:
         first = self.control.groups[0] if len(self.shares) == 2 else self.scarcest
         low, high = percent_ends(self.share_intervals[first].low, self.share_intervals[first].high)
         are = "are" if self.noun == "items" else "belong to the group"
-        if self.target is None:
-            wanted = f"an even split is {1 / len(self.shares):.0%}"
-        else:
+        wanted = f"an even split is {percent(self.wanted[first])}"
+        if self.target is not None:
             source = f", {printable(self.target.source)}" if self.target.source else ""
-            wanted = f"the target is {percent(self.target.shares[first])}{source}"
+            wanted = f"the target is {percent(self.wanted[first])}{source}"
         rest = f"of {these} {are} {printable(first)} ({wanted})."
         if self.interval.is_none:
             return f"About {percent(self.shares[first])} {rest} The method gives no interval."
@@ -153,7 +157,7 @@ class Audit:
         return render_html([self])
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the disparity with its interval and the DivScore on matplotlib axes, new ones by default."""
+        """Draw the shares with their intervals on matplotlib axes, new ones by default."""
         from divscore.report.picture import forest
 
         return forest([self], ax)
@@ -221,36 +225,37 @@ def headline(audits: Sequence[Audit]) -> str:
     unclear = len(audits) - len(known)
     if any(audit.interval.is_none for audit in known):
         return f"{len(known):,} of {total} have an estimate, by a method without intervals."
-    more = sum(audit.distance_interval.low > 0 for audit in known)
-    less = sum(audit.distance_interval.high < 0 for audit in known)
-    group = first.control.groups[0]
     if len(first.shares) == 2:
-        other = printable(first.control.groups[1])
+        more = sum(audit.distance_interval.low > 0 for audit in known)
+        less = sum(audit.distance_interval.high < 0 for audit in known)
+        group, other = map(printable, first.control.groups)
         if first.target is not None:
-            other = f"the target of {percent(first.target.shares[group])}"
-        parts = [
-            (less, f"fewer {printable(group)} than {other}"),
-            (more, f"more {printable(group)} than {other}"),
-        ]
+            other = f"the target of {percent(first.target.shares[first.control.groups[0]])}"
+        parts = [(less, f"fewer {group} than {other}"), (more, f"more {group} than {other}")]
+        for number, what in parts:
+            if number == len(audits):
+                return f"{'Both' if number == 2 else f'All {number:,}'} collections have {what}."
         said = [f"{number:,} {'has' if number == 1 else 'have'} {what}" for number, what in parts if number]
-        even = len(known) - more - less
-        if even:
-            said.append(f"{even:,} may be {'even' if first.target is None else 'on target'}")
+        start, clear = f"Of {total}, ", more + less
     else:
         scarce = Counter(
             audit.scarcest for audit in known if audit.has_shares and audit.distance_interval.low > 0
         )
-        where = "fewest" if first.target is None else "farthest below the target"
-        if len(scarce) == 1 and scarce.total() == len(audits) and len(audits) > 1:
+        where = "The smallest group" if first.target is None else "The group farthest below its target"
+        names = [(printable(name), number) for name, number in scarce.most_common()]
+        if len(names) == 1 and names[0][1] == len(audits):
             all_ = "both" if len(audits) == 2 else f"all {len(audits):,}"
-            return f"{printable(next(iter(scarce)))} are {where} in {all_} collections."
-        said = [f"{printable(name)} are {where} in {number:,}" for name, number in scarce.most_common()]
-        even = len(known) - scarce.total()
-        if even:
-            said.append(f"{even:,} may be {'even' if first.target is None else 'on target'}")
+            return f"{where} is {names[0][0]} in {all_} collections."
+        said, start, clear = [], f"Of {total}, ", scarce.total()
+        if names:
+            counted = [f"{name} in {number:,}" for name, number in names]
+            counted[0] += f" of {total}"
+            start = f"{where} is {joined(counted)}; "
+    if clear < len(known):
+        said.append(f"{len(known) - clear:,} may be {'even' if first.target is None else 'on target'}")
     if unclear:
         said.append(f"{unclear:,} {'is' if unclear == 1 else 'are'} inconclusive")
-    return f"Of {total}, {joined(said)}."
+    return f"{start}{joined(said)}".removesuffix("; ") + "."
 
 
 def marginals(control: ControlSet, estimate: Estimate, confidence: float) -> tuple[Marginal, ...]:

@@ -243,7 +243,8 @@ def warnings_for(sketch: Sketch, checks: Diagnostics, copies: Copies, about_item
             "examples"
         )
     if sketch.count < FEW_ITEMS:
-        warnings.append(f"cannot tell: {sketch.count} items are too few; at least {FEW_ITEMS} are needed")
+        items = f"{sketch.count:,} items are" if sketch.count > 1 else "1 item is"
+        warnings.append(f"cannot tell: {items} too few; at least {FEW_ITEMS} are needed")
     if sketch.thinned:
         warnings.append(
             f"cannot tell: many items were removed from this sketch, and of the {sketch.count:,} that remain only "

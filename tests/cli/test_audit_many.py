@@ -36,7 +36,7 @@ def test_a_pipe_gets_every_collection(whole: Whole) -> None:
 @pytest.mark.slow
 def test_a_terminal_gets_the_ends_of_a_long_table(whole: Whole, posts: None) -> None:
     lines = on_terminal(["-m", "divscore", *AUDIT], "stdout").splitlines()
-    counted = r"Of 60 collections, \d+ have more a than b, \d+ have more b than a, .* inconclusive\."
+    counted = r"Of 60 collections, \d+ have fewer a than b, \d+ have more a than b, .* inconclusive\."
     assert re.fullmatch(counted, lines[0])
     assert lines[1] == ""
     assert lines[2].split() == whole.table[0].split()

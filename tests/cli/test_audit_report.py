@@ -57,7 +57,7 @@ def test_the_command_writes_html_and_markdown(folder):
     assert "divscore audit mostly_a.npy --control labelled.npz --attribute letter" in words
     assert "The representatives cannot be shown: the control set has vectors" in words
     assert str(folder) not in text
-    assert "limit ±0.2" in words
+    assert "limit: 40% to 60%" in words
     assert Path("r.md").read_text(encoding="utf-8").startswith("# Between ")
     assert sorted(os.listdir()) == ["labelled.npz", "mostly_a.npy", "r.html", "r.md"]
 

@@ -9,28 +9,29 @@ import pytest
 from divscore import ControlSet
 from divscore.audit.audit import audit
 from divscore.audit.document import document
-from divscore.audit.trust import DIFFERS, NO_MIXTURE, NOT_QUITE
+from divscore.audit.trust import DIFFERS, NO_MIXTURE, NOT_QUITE, Copies
 from divscore.report.caveats import checks, notices
 from divscore.report.listing import uninformative
 from divscore.report.summary import Context, summarise
 from divscore.sketch.missing import Missing, MissingPart
 
 
-def test_every_check_has_a_state_a_sentence_and_a_number(audits):
+def test_every_check_asks_and_answers_a_question(audits):
     for made in (audits[:1], audits):
         found = checks(made)
         assert [check.name for check in found] == [
-            "Group separability",
-            "Domain relevance",
-            "Score fit",
-            "Control set coverage",
-            "Skipped items",
+            "Do these items look like the labelled examples?",
+            "Can the groups be told apart?",
+            "Do the scores fit a mixture of the groups?",
+            "Are all kinds of labelled examples represented?",
+            "Were items skipped?",
+            "Are there copies?",
+            "Are labelled examples inside the collection?",
         ]
         for check in found:
             assert check.state in {"good", "caution", "poor", "info"}
             assert check.sentence.endswith(".")
-            assert "{" not in check.sentence
-            assert re.search(r"\d", check.figure)
+            assert not re.search(r"[{}?]|p [<=] ", check.sentence)
 
 
 def test_checks_follow_the_diagnostics(audits):
@@ -41,9 +42,9 @@ def test_checks_follow_the_diagnostics(audits):
         return checks([changed])[at].state, checks([changed, first])[at].state
 
     assert {check.state for check in checks([first])[:3]} == {"good"}
-    assert state(0, separability_p=0.5, auc=0.5) == ("poor", "poor")
-    assert state(0, auc=0.7) == ("caution", "caution")
-    assert state(1, relevance=9.0, relevance_p=0.001) == ("caution", "caution")
+    assert state(1, separability_p=0.5, auc=0.5) == ("poor", "poor")
+    assert state(1, auc=0.7) == ("caution", "caution")
+    assert state(0, relevance=9.0, relevance_p=0.001) == ("caution", "caution")
     assert state(2, score_fit=1.2, score_fit_p=0.001) == ("caution", "caution")
     assert state(2, score_fit=2.2, score_fit_p=0.001) == ("poor", "caution")
     direct = checks([replace(first, estimator="rectified")])
@@ -56,13 +57,45 @@ def test_skipped_items_are_compared_with_the_interval_if_there_is_one(audits, tr
         return checks([replace(found, skipped={"zero": number}, diagnostics=diagnostics)])[4]
 
     assert check(audits[0], 300, 0.9).state == "caution"
-    assert "300 of 700 items; shift at most 0.90" in check(audits[0], 300, 0.9).figure
-    assert "less than the interval allows" in check(audits[0], 3, 0.01).sentence
+    # A disparity of two groups changes by twice as much as a share.
+    assert check(audits[0], 300, 0.9).sentence.startswith(
+        "300 of 700 items were skipped. If all of them were in one group, the result would change by up to 45 points"
+    )
+    few = check(audits[0], 1, 0.004).sentence
+    assert few.startswith("1 of 401 items was skipped.")
+    assert few.endswith("would change by less than 1 point, less than the interval allows.")
     for bare in (trained[0], scored[0]):
         assert uninformative(bare)
         assert check(bare, 250, 0.4).state == "caution"
         assert "interval allows" not in check(bare, 250, 0.4).sentence
-        assert check(bare, 1, 0.004).sentence.endswith("would hardly change.")
+        assert "would hardly change" in check(bare, 1, 0.004).sentence
+
+
+def test_the_pair_that_is_hardest_to_tell_apart_is_named(audits, three):
+    assert "Labelled examples of a and b are told apart in" in checks(audits)[1].sentence
+    found = checks([replace(three[0], hardest_pair=("a", "c"))])[1].sentence
+    assert "Labelled examples of a and c are told apart in" in found
+    assert found.endswith("Of all pairs of groups, this is the hardest.")
+
+
+def test_copies_and_labelled_examples_in_the_collection_are_counted(audits):
+    def states(largest, items=60, inside=0):
+        copies = Copies(items, largest)
+        found = checks([replace(audits[0], copies=copies, labelled_inside=inside)])[5:]
+        return [check.state for check in found], [check.sentence for check in found]
+
+    assert states(0, items=0)[0] == ["good", "good"]
+    assert [states(number)[0][0] for number in (4, 44, 90)] == ["good", "caution", "poor"]
+    state, (copies, inside) = states(4, inside=3)
+    assert state == ["good", "caution"]
+    assert copies.startswith(
+        "60 of 400 items are copies of another item; the most frequent one occurs 4 times."
+    )
+    assert inside.startswith("3 of 120 labelled examples are also in the collection.")
+    several = checks([audits[0], replace(audits[1], copies=Copies(60, 44))])[5]
+    assert several.sentence.startswith("In place 1, 60 of 400 items")
+    direct = replace(audits[0], estimator="iid", labelled_inside=3)
+    assert checks([direct])[6].state == "info"
 
 
 def test_coverage_warns_of_representatives_of_one_kind():
@@ -82,7 +115,7 @@ def test_missing_parts_are_listed_once_for_all_collections(several):
     found = document(made)
     assert found["missing"] == missing.to_dict()
     assert {each["missing_parts"] for each in found["collections"]} == {120}
-    assert "and 120 parts of the source" in checks(made)[4].figure
+    assert "and 120 parts of the source could not be read" in checks(made)[4].sentence
     more = missing + Missing.of([MissingPart("part of none.npy", "damaged")])
     assert document(made, missing=more)["missing"] == more.to_dict()
 
@@ -127,6 +160,9 @@ def test_warnings_of_real_audits_start_as_expected(draw, make_control):
     control = make_control(1, (60, 60), gap=2.5)
     shifted = audit(draw(2, (100, 200), gap=2.5)[0] + 0.4 * np.eye(8)[7], control)
     assert shifted.warnings[0].startswith(DIFFERS)
+    assert "p < 0.001" in shifted.warnings[0]
+    sentence = notices([shifted])[0].sentence
+    assert re.search(r"\(\d+\.\d times the expected distance\)", sentence)  # p-values are technical
     odd = audit(draw(2, (100, 200), gap=2.5)[0] + 4 * np.random.default_rng(1).normal(size=(300, 8)), control)
     assert odd.warnings[0].startswith(NO_MIXTURE)
 

@@ -27,14 +27,21 @@ def test_several_collections_are_counted_by_their_intervals(audits, three):
         lead(audits),
     )
     assert headline(audits[3:] * 2) == "Cannot tell how letter is distributed in any of 2 collections."
-    assert headline(three) == "Of 4 collections, 2 are uneven, 1 may be even and 1 is inconclusive."
+    assert headline(three) == (
+        "The smallest group is c in 1 of 4 collections and a in 1; 1 may be even and 1 is inconclusive."
+    )
+    same = [replace(three[0], name=name) for name in "xyz"]
+    assert headline(same) == "The smallest group is c in all 3 collections."
+    assert headline([*same, three[3]]) == "The smallest group is c in 3 of 4 collections; 1 is inconclusive."
+    assert headline(audits[:1] * 3) == "All 3 collections have more a than b."
     wide = [replace(a, interval=Interval(0.0, 0.9, 0.95, "bootstrap")) for a in three[:2]]
     assert headline(wide) == "Of 2 collections, 2 may be even."
     assert re.match(
-        r"The gap between the largest and the smallest group ranges from \d+ percentage points in place 2 "
-        r"\(\d+ to \d+\) to \d+ percentage points in place [01] \(\d+ to \d+\)\. 1,119 items in total\.",
+        r"The share of a ranges from \d+% in place 1 \(\d+%–\d+%\) to \d+% in place 2 \(\d+%–\d+%\); an even split "
+        r"is 33%\. 1,119 items in total\.",
         lead(three),
     )
+    assert lead([audits[0], audits[3]]).startswith("The share of a is 7")
 
 
 @pytest.mark.slow
@@ -48,20 +55,18 @@ def test_even_groups_are_seldom_called_uneven(draw, make_control):
 
 def test_one_collection_has_its_numbers_in_the_lead(audits, three):
     assert re.fullmatch(
-        r"Best estimate: 7\d% a\. Disparity \(share of a − share of b\): \+0\.\d\d, 95% interval \+0.* to \+0.*\.",
+        r"Best estimate: 7\d% a and 2\d% b\.",
         lead(audits[:1]),
     )
-    assert re.match(
-        r"Largest group: b, smallest: c\. Disparity \(largest share − smallest\): 0", lead(three[:1])
-    )
-    assert lead(audits[3:]).startswith("The checks below explain why.")
+    assert re.fullmatch(r"Best estimate: from 1\d% c to 6\d% b\.", lead(three[:1]))
+    assert lead(audits[3:]) == "The warnings and checks below say why. So there are no numbers."
 
 
 def test_a_score_without_shares_mentions_none(scored):
     words = re.sub(r"<[^>]*>|\s+", " ", render_html(scored[:1]))
     for untrue in ("Largest group", "largest share", "percentage point", "Shares by", "? (0%"):
         assert untrue not in words
-    assert [picture.title for picture in summarise(scored[:1], Context()).pictures] == ["Disparity of letter"]
+    assert summarise(scored[:1], Context()).picture is None
     assert re.fullmatch(rf"\d+% interval {FULL}\. This is the whole range: .* nothing\.", lead(scored[:1]))
     assert headline(scored) == "Of 3 collections, 3 may be even."
     assert re.match(rf"The difference in DivScore .* from \d\.\d\d in place \d \({FULL}\) to", lead(scored))
@@ -95,14 +100,13 @@ def test_high_levels_stay_as_they_are(audits):
 
 def test_the_method_is_explained(audits, three):
     summary = summarise(audits, Context())
-    assert "+1 means only a, −1 means only b" in summary.method[1]
-    assert "hollow mark" in summary.method[2]
-    assert "hollow" not in summarise(audits[3:], Context()).method[2]
+    assert "+1 means only a, −1 means only b" in summary.technical.paragraphs[0]
+    assert "the paper's own score" in summary.technical.paragraphs[1]
     titles = [title for title, _ in summary.assumptions]
     assert len(titles) == 7
     direct = summarise([replace(audits[0], estimator="rectified")], Context())
     assert [title for title, _ in direct.assumptions] == titles[2:]
-    assert "largest share minus the smallest" in summarise(three, Context()).method[1]
+    assert "largest share minus the smallest" in summarise(three, Context()).technical.paragraphs[0]
 
 
 def test_everything_to_reproduce_it_is_there(audits):
@@ -112,7 +116,7 @@ def test_everything_to_reproduce_it_is_there(audits):
         inputs=[Input("Collection", "a b.npy", "0" * 64), Input("Control set", "c")],
         created=datetime(2030, 1, 2, 3, 4, tzinfo=UTC),
     )
-    facts = dict(summarise(audits, context).reproduce)
+    facts = dict(summarise(audits, context).technical.facts)
     assert facts["Command"] == context.command
     assert facts["Created"] == "2030-01-02 03:04 UTC"
     assert facts["Seed"] == "0"
@@ -152,7 +156,7 @@ def test_a_long_table_of_three_groups_shows_the_most_uneven(three):
     assert [each.disparity for each in found.shown] == [at / 60 for at in range(59, 35, -1)]
     assert found.table == table(found.shown)
     assert (
-        found.headline == "Of 63 collections, c are fewest in 30, a are fewest in 30 and 3 are inconclusive."
+        found.headline == "The smallest group is c in 30 of 63 collections and a in 30; 3 are inconclusive."
     )
     assert found.notes[0].startswith("39 of 63 collections are not in this table.")
     assert found.notes[1].startswith("Trust: ")

@@ -17,7 +17,9 @@ from divscore.audit.result import Audit
 from divscore.audit.trust import (
     ALARM,
     DIFFERS,
-    MISFIT,
+    DOMINANT,
+    FEW_COPIES,
+    FREQUENT,
     NO_MIXTURE,
     NOT_QUITE,
     coverage,
@@ -27,7 +29,7 @@ from divscore.control.controlset import ControlSet
 from divscore.estimators.checks import SEPARABLE_P
 from divscore.report.listing import uninformative
 from divscore.sketch.missing import Missing
-from divscore.text import brief, count, finite, listed, p_value, percent, printable, unsigned
+from divscore.text import brief, count, finite, joined, listed, percent, printable, unsigned
 
 VISIBLE = 0.005  # a shift that two decimals show
 CHANCE = 0.1  # chosen representatives may cover so much less than random ones
@@ -50,98 +52,124 @@ def noun_of(audits: Sequence[Audit]) -> str:
 
 @dataclass(frozen=True)
 class Check:
-    """One check: `state` is good, caution, poor or info; `figure` the number, `sentence` what it means."""
+    """One check: the question it answers; `state` is good, caution, poor or info; `sentence` is the answer."""
 
     name: str
     state: str
-    figure: str
     sentence: str
 
 
 def checks(audits: Sequence[Audit], missing: Missing | None = None) -> tuple[Check, ...]:
     """Every check of a report, in the order of the page; `missing` parts as in a document."""
-    assumed = [_separability(audits), _relevance(audits), _score_fit(audits)]
-    if audits[0].estimator in ("iid", "rectified"):
-        direct = sentences()["note"]["direct"]
-        assumed = [replace(check, state="info", sentence=f"{check.sentence} {direct}") for check in assumed]
-    return (*assumed, _coverage(audits[0].control), _skipped(audits, missing_from(audits, missing).count))
+    direct = audits[0].estimator in ("iid", "rectified")
+    assumed = [_relevance(audits), _separability(audits[0]), _score_fit(audits)]
+    inside = _inside(audits)
+    if direct:  # the labels come from the collection itself
+        note = sentences()["note"]["direct"]
+        assumed = [replace(check, state="info", sentence=f"{check.sentence} {note}") for check in assumed]
+        inside = replace(inside, state="info")
+    skipped = _skipped(audits, missing_from(audits, missing).count)
+    return (*assumed, _coverage(audits[0].control), skipped, _copies(audits), inside)
 
 
-def _check(section: str, key: str, figure: str, *values: object, state: str = "") -> Check:
+def _check(section: str, key: str, *values: object, state: str = "") -> Check:
     """The check of a section; the state is the first word of the sentence's key unless given."""
     words = sentences()[section]
-    return Check(words["title"], state or key.partition("_")[0], figure, words[key].format(*values))
-
-
-def _separability(audits: Sequence[Audit]) -> Check:
-    numbers = audits[0].diagnostics
-    figure = f"{numbers.auc:.0%} of pairs ranked correctly, {p_value(numbers.separability_p)}"
-    if numbers.separability_p > SEPARABLE_P:
-        return _check("separability", "poor", figure)
-    if numbers.auc < 0.75:
-        return _check("separability", "caution", figure)
-    return _check("separability", "good" if numbers.auc >= 0.95 else "mostly", figure, state="good")
+    return Check(words["title"], state or key.partition("_")[0], words[key].format(*values))
 
 
 def _relevance(audits: Sequence[Audit]) -> Check:
-    off = [a for a in audits if a.diagnostics.relevance_p < ALARM]
-    state = "caution" if off else "good"
+    off = sum(a.diagnostics.relevance_p < ALARM for a in audits)
+    key = "caution" if off else "good"
     worst = _largest(audits, "relevance")
-    figure = f"{unsigned(worst.diagnostics.relevance, 1)} × the expected distance"
+    times = unsigned(worst.diagnostics.relevance, 1)
     if len(audits) == 1:
-        return _check("relevance", state, f"{figure}, {p_value(worst.diagnostics.relevance_p)}")
-    figure = f"{len(off):,} of {len(audits):,} differ; at most {figure} ({brief(worst.name, 30)})"
-    return _check("relevance", f"{state}_many", figure)
+        return _check("relevance", key, times)
+    return _check("relevance", f"{key}_many", f"{off:,} of {len(audits):,}", times, brief(worst.name, 30))
+
+
+def _separability(audit: Audit) -> Check:
+    """The pair of groups that is hardest to tell apart decides; with two groups there is only one."""
+    numbers = audit.diagnostics
+    pair = joined([brief(name, 30) for name in audit.hardest_pair if name])
+    who = f"examples of {pair}" if pair else "examples of different groups"
+    key = "good" if numbers.auc >= 0.95 else "mostly" if numbers.auc >= 0.75 else "caution"
+    if numbers.separability_p > SEPARABLE_P:
+        key = "poor"
+    hardest = sentences()["separability"]["hardest"] if pair and len(audit.shares) > 2 else ""
+    check = _check("separability", key, who, f"{numbers.auc:.0%}", state="good" if key == "mostly" else "")
+    return replace(check, sentence=f"{check.sentence} {hardest}".rstrip())
 
 
 def _score_fit(audits: Sequence[Audit]) -> Check:
-    bad = [a for a in audits if a.diagnostics.misfit]
-    odd = [a for a in audits if a.diagnostics.score_fit_p < ALARM and not a.diagnostics.misfit]
-    worst = _largest(audits, "score_fit")
-    misfit = f"misfit {unsigned(worst.diagnostics.score_fit)}"
-    figure = f"{misfit}, {p_value(worst.diagnostics.score_fit_p)}"
-    if len(audits) > 1:
-        number = f"{len(bad) + len(odd):,} of {len(audits):,}"
-        figure = f"{number} do not fit; largest {misfit} ({brief(worst.name, 30)})"
-    if not bad:
-        return _check("score_fit", "caution" if odd else "good", figure, MISFIT)
-    key = "poor" if len(audits) == 1 else "poor_many"
-    state = "poor" if len(bad) == len(audits) else "caution"
-    return _check("score_fit", key, figure, MISFIT, count(len(bad), "collections"), state=state)
+    bad = sum(a.diagnostics.misfit for a in audits)
+    odd = sum(a.diagnostics.score_fit_p < ALARM and not a.diagnostics.misfit for a in audits)
+    key = "poor" if bad else "caution" if odd else "good"
+    if len(audits) == 1:
+        return _check("score_fit", key)
+    state = "caution" if 0 < bad < len(audits) else ""
+    return _check("score_fit", f"{key}_many", f"{bad or odd:,} of {len(audits):,}", state=state)
 
 
 def _coverage(control: ControlSet) -> Check:
     if control.representative.all():
-        return _check("coverage", "all", "0% not covered", state="good")
+        return _check("coverage", "all", state="good")
     if max(control.counts.values()) > LARGEST:
-        return _check("coverage", "large", "not computed", f"{LARGEST:,}", state="info")
+        return _check("coverage", "large", f"{LARGEST:,}", state="info")
     usual = uncovered_by_chance(control)
     worst = max(coverage(control), key=lambda part: part.uncovered - usual[part.group])
-    figure = (
-        f"{percent(worst.uncovered)} of {brief(worst.group, 30)} not covered, {percent(usual[worst.group])} with "
-        "random representatives"
-    )
-    return _check("coverage", "caution" if worst.uncovered > usual[worst.group] + CHANCE else "good", figure)
+    state = "caution" if worst.uncovered > usual[worst.group] + CHANCE else "good"
+    shares = percent(worst.uncovered), percent(usual[worst.group])
+    return _check("coverage", state, brief(worst.group, 30), *shares)
 
 
 def _skipped(audits: Sequence[Audit], parts: int) -> Check:
     skipped = sum(sum(a.skipped.values()) for a in audits)
-    figure = f"{skipped:,} of {count(skipped + sum(a.count for a in audits), noun_of(audits))}"
+    were = "was" if skipped == 1 else "were"
+    number = f"{skipped:,} of {count(skipped + sum(a.count for a in audits), noun_of(audits))} {were} skipped"
     if parts:
-        figure += f", and {count(parts, 'parts')} of the source"
-        return _check("skipped", "missing", figure, state="caution")
+        return _check("skipped", "missing", number, count(parts, "parts"), state="caution")
     if not skipped:
-        return _check("skipped", "none", figure, state="good")
+        return _check("skipped", "none", state="good")
 
     def allowed(audit: Audit) -> float:
         return VISIBLE if uninformative(audit) else audit.interval.width / 2
 
     most = max(audits, key=lambda a: a.diagnostics.skipped_shift)
-    where = f" ({brief(most.name, 30)})" if len(audits) > 1 else ""
-    figure += f"; shift at most {unsigned(most.diagnostics.skipped_shift)}{where}"
+    where = f" in {brief(most.name, 30)}" if len(audits) > 1 else ""
+    # A disparity of two groups changes by twice as much as a share.
+    points = most.diagnostics.skipped_shift * (50 if len(most.shares) == 2 else 100)
+    shift = f"up to {points:.0f} points{where}" if points >= 1.5 else f"about 1 point{where}"
+    shift = shift if points >= 0.5 else f"less than 1 point{where}"
     far = [a for a in audits if a.diagnostics.skipped_shift > allowed(a)]
     suffix = "_bare" if all(map(uninformative, far or audits)) else ""
-    return _check("skipped", ("caution" if far else "good") + suffix, figure)
+    return _check("skipped", ("caution" if far else "good") + suffix, number, shift)
+
+
+def _copies(audits: Sequence[Audit]) -> Check:
+    def often(audit: Audit) -> float:
+        return audit.copies.largest / audit.count if audit.copies.largest >= FEW_COPIES else 0.0
+
+    having = [a for a in audits if a.copies.items]
+    if not having:
+        return _check("copies", "none", state="good")
+    worst = max(having, key=lambda a: (often(a), a.copies.items / a.count))
+    key = "poor" if often(worst) >= DOMINANT else "caution" if often(worst) >= FREQUENT else "good"
+    sentence = worst.copies.sentence(worst.count)
+    where = (
+        f"In {brief(worst.name, 30)}, {sentence}" if len(audits) > 1 else sentence[:1].upper() + sentence[1:]
+    )
+    state = "caution" if key == "poor" and len(audits) > 1 else ""
+    return _check("copies", key, where, state=state)
+
+
+def _inside(audits: Sequence[Audit]) -> Check:
+    worst = max(audits, key=lambda a: a.labelled_inside)
+    if not worst.labelled_inside:
+        return _check("inside", "none", state="good")
+    number = f"{worst.labelled_inside:,} of {count(len(worst.control), 'labelled examples')}"
+    where = brief(worst.name, 30) if len(audits) > 1 else "the collection"
+    return _check("inside", "caution", number, "is" if worst.labelled_inside == 1 else "are", where)
 
 
 def _largest(audits: Sequence[Audit], name: str) -> Audit:
@@ -167,8 +195,8 @@ class Notice:
 
     @property
     def sentence(self) -> str:
-        """The warning with a capital letter and a full stop."""
-        text = printable(self.text)
+        """The warning with a capital letter and a full stop; p-values are in the technical details."""
+        text = re.sub(r" \(p [<=] [\d.]+\)|, p [<=] [\d.]+", "", printable(self.text))
         return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
     def about(self, total: int) -> str:

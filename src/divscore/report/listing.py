@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
+import shutil
+import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from divscore.audit.result import Audit
 from divscore.audit.target import judge
 from divscore.estimators.interval import Interval, bounds
-from divscore.text import brief, level, named, percent, percent_ends, signed, unsigned
+from divscore.text import brief, level, named, p_value, percent, percent_ends, signed, unsigned
 
 ALL = 50  # a terminal shows up to so many collections
-MARGINALS = 60  # the page lists single attributes for up to so many collections
+FEW = 60  # the page lists single attributes and technical numbers of up to so many collections
 NAME, TOOLTIP = 60, 300  # characters of a name in a table, and in its tooltip
+NARROWEST = 12  # characters of a name that a narrow terminal keeps
 MINUS = "−"
-WITHIN = {"pass": "yes", "fail": "no", "inconclusive": "inconclusive"}
+INCONCLUSIVE = "inconclusive"
 
 
 def interval_title(interval: Interval, none: str = "interval") -> str:
@@ -46,6 +50,41 @@ def uninformative(audit: Audit) -> bool:
     return audit.interval.is_none or (audit.interval.low <= low and audit.interval.high >= high)
 
 
+def has_numbers(audit: Audit) -> bool:
+    """Whether there is any number to show; one that cannot be trusted has none, unless somebody asked for them."""
+    return math.isfinite(audit.disparity)
+
+
+def share_limits(audit: Audit, group: str, limit: float) -> tuple[float, float]:
+    """The shares of one group that a limit for the disparity allows: outside them, this group alone exceeds it.
+
+    The differences e from the shares wanted add up to 0, so max e − min e ≤ L needs every |e| ≤ L (k − 1) / k. For two
+    groups this is the limit itself.
+    """
+    reach, wanted = limit * (1 - 1 / len(audit.shares)), audit.wanted[group]
+    return max(0.0, wanted - reach), min(1.0, wanted + reach)
+
+
+def scarcest_of(audits: Sequence[Audit]) -> str:
+    """The group that is smallest, or farthest below its target, over all collections; the first of two groups."""
+    known = [audit for audit in audits if audit.conclusive and audit.has_shares]
+    groups = audits[0].control.groups
+    if len(groups) == 2 or not known:
+        return groups[0]
+    return min(groups, key=lambda name: sum(audit.shares[name] - audit.wanted[name] for audit in known))
+
+
+def in_order(audits: Sequence[Audit]) -> list[Audit]:
+    """Collections by the share of the group that is smallest over all, inconclusive ones last."""
+    group = scarcest_of(audits)
+
+    def key(audit: Audit) -> tuple[bool, float, str]:
+        share = audit.shares[group] if audit.has_shares else audit.disparity
+        return (False, share, audit.name) if audit.conclusive else (True, 0.0, audit.name)
+
+    return sorted(audits, key=key)
+
+
 def shortened(name: str) -> str:
     """A name as long as a table shows it."""
     return brief(name, NAME)
@@ -72,92 +111,139 @@ def noise_note(audit: Audit) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """A heading, and the kind of cells below it: text, number or trust."""
+    """A heading, and the kind of cells below it: text, number, verdict or trust."""
 
     label: str
-    kind: str
+    kind: str = "number"
 
 
 @dataclass(frozen=True)
 class Line:
-    """A collection: its name, a tooltip where the name is cut, its cells, and shares to draw (low, high, value)."""
+    """A row: its name, a tooltip where the name is cut, its cells, and the verdict of a gate, if there is one."""
 
     name: str
     title: str
     cells: tuple[str, ...]
-    bars: tuple[tuple[float, float, float] | None, ...] = ()
+    verdict: str = ""
 
 
 @dataclass(frozen=True)
 class Listing:
-    """Headings and lines; `sorted_by` is the index of the column that the lines are sorted by."""
+    """Headings and lines; `sorted_by` is the index of the column that the lines are sorted by, if they are."""
 
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
-    sorted_by: int = 0
-    even: float = 0.5
+    sorted_by: int | None = None
 
 
-def listing(audits: Sequence[Audit], limit: float | None = None) -> Listing:
-    """All collections sorted by disparity, inconclusive ones last."""
+def listing(audits: Sequence[Audit], limit: float | None = None) -> Listing | None:
+    """The groups of one collection, or all collections; None where there is nothing to list."""
     first = audits[0]
-    ordered = sorted(audits, key=lambda a: (not a.conclusive, a.disparity if a.conclusive else 0.0, a.name))
-    groups = [brief(name, 40) for name in first.control.groups]
-    shares = [groups[0], "between"] if len(groups) == 2 else groups
-    numbers = ["items", *shares, "disparity", interval_title(first.interval), "DivScore"]
-    heads = [Column("collection", "text"), *(Column(label, "number") for label in numbers)]
+    if len(audits) == 1 and first.has_shares:
+        return _groups_of(first)
+    if len(audits) == 1 and not has_numbers(first):
+        return None
+    groups, range_title = first.control.groups, interval_title(first.interval)
+    heads = [Column("collection", "text"), Column("items")]
+    if len(groups) == 2:
+        heads += [Column(brief(groups[0], 40)), Column(range_title)]
+        heads += [Column("target")] * (first.target is not None)
+    else:
+        if any(audit.has_shares for audit in audits):
+            wanted = {} if first.target is None else first.target.shares
+            targets = {name: f" (target {percent(share)})" for name, share in wanted.items()}
+            heads += [Column(brief(name, 40) + targets.get(name, "")) for name in groups]
+        heads.append(Column("largest − smallest" if first.target is None else "distance from target"))
     if limit is not None:
-        heads.append(Column(f"within {limit:g}", "text"))
-    return Listing(
-        (*heads, Column("trust", "trust")),
-        tuple(_line(audit, limit) for audit in ordered),
-        2 + len(shares),
-        1 / len(groups),
-    )
+        low, high = map(percent, share_limits(first, groups[0], limit))
+        heads.append(Column(f"limit {low}–{high}" if len(groups) == 2 else "limit", "verdict"))
+    heads.append(Column("trust", "trust"))
+    at = 2 + groups.index(scarcest_of(audits)) if any(audit.has_shares for audit in audits) else 2
+    lines = [_line(audit, limit, len(heads) - 1) for audit in in_order(audits)]
+    return Listing(tuple(heads), tuple(lines), at)
+
+
+def _groups_of(audit: Audit) -> Listing:
+    heads = [Column("group", "text"), Column("share"), Column(interval_title(audit.interval))]
+    heads.append(Column("even split" if audit.target is None else "target"))
+    lines = []
+    for name, share in audit.shares.items():
+        figures = [percent(share), share_range(audit.share_intervals[name])]
+        if audit.trust == "poor":
+            figures = list(map(_bracketed, figures))
+        lines.append(Line(shortened(name), tooltip(name), (*figures, percent(audit.wanted[name]))))
+    return Listing(tuple(heads), tuple(lines))
+
+
+def _line(audit: Audit, limit: float | None, width: int) -> Line:
+    groups, cells = audit.control.groups, [f"{audit.count:,}"]
+    if not has_numbers(audit):
+        cells.append(INCONCLUSIVE)
+    elif len(groups) == 2:
+        cells += [percent(audit.shares[groups[0]]), share_range(audit.share_intervals[groups[0]])]
+    else:
+        for name in groups if audit.has_shares else ():
+            between = share_range(audit.share_intervals[name])
+            cells.append(percent(audit.shares[name]) + (f" ({between})" if between != "none" else ""))
+        cells.append(gap_text(audit))
+    if audit.trust == "poor":  # the answer is "cannot tell", so no number stands alone
+        cells[1:] = [text if text == INCONCLUSIVE else _bracketed(text) for text in cells[1:]]
+    if len(groups) == 2 and audit.target is not None and has_numbers(audit):
+        cells.append(percent(audit.wanted[groups[0]]))
+    verdict = "" if limit is None else judge(audit, limit).word
+    end = [verdict, audit.trust] if verdict else [audit.trust]
+    cells += [""] * (width - len(cells) - len(end)) + end
+    return Line(shortened(audit.name), tooltip(audit.name), tuple(cells), verdict)
+
+
+def gap_text(audit: Audit) -> str:
+    """The distance of three groups or more: in percentage points, or as a score where there are no shares."""
+    ends = audit.distance_interval
+    if not audit.has_shares:
+        return f"{unsigned(audit.disparity)} ({disparity_range(ends, len(audit.shares))})"
+    points = f"{100 * audit.distance:.0f} points"
+    return points if ends.is_none else f"{points} ({100 * ends.low:.0f}–{100 * ends.high:.0f})"
 
 
 def marginal_listing(audits: Sequence[Audit]) -> Listing | None:
-    """The single attributes of intersections, unless there are too many collections."""
-    if len(audits) > MARGINALS or not any(audit.marginals for audit in audits):
+    """The single attributes of intersections, unless there are too many collections or no numbers."""
+    if len(audits) > FEW:
         return None
     lines = []
-    for audit in audits:
+    for audit in filter(has_numbers, audits):
         for part in audit.marginals:
-            shares = ", ".join(f"{brief(name, 40)} {percent(share)}" for name, share in part.shares.items())
-            k = len(part.shares)
-            figures = [shares, disparity_text(part.disparity, k), disparity_range(part.interval, k)]
-            if audit.trust == "poor":
-                figures = [_bracketed(text) for text in figures]
-            cells = (brief(part.attribute, 40), *figures)
+            between, shares = part.interval, [f"{brief(g, 40)} {percent(s)}" for g, s in part.shares.items()]
+            if len(shares) == 2:  # a share is (1 + d) / 2
+                ends = percent_ends((1 + between.low) / 2, (1 + between.high) / 2)
+                shares[0] += f" ({'–'.join(ends)})"
+            text = ", ".join(shares)
+            cells = (brief(part.attribute, 40), f"({text})" if audit.trust == "poor" else text)
             lines.append(Line(shortened(audit.name), tooltip(audit.name), cells))
-    labels = ["collection", "attribute", "shares", "disparity", interval_title(audits[0].interval)]
-    kinds = ["text"] * 3 + ["number"] * 2
-    return Listing(tuple(map(Column, labels, kinds)), tuple(lines))
+    heads = [Column(label, "text") for label in ("collection", "attribute", "shares")]
+    return Listing(tuple(heads), tuple(lines)) if lines else None
 
 
-def _line(audit: Audit, limit: float | None) -> Line:
-    groups = audit.control.groups
-    bars: list[tuple[float, float, float] | None] = []
-    if len(groups) == 2:
-        shares = [percent(audit.shares[groups[0]]), share_range(audit.share_intervals[groups[0]])]
-    else:
-        shares = []
-        for name in groups:
-            share, interval = audit.shares[name], audit.share_intervals[name]
-            drawn = math.isfinite(share) and not interval.is_none
-            bars.append((interval.low, interval.high, float(share)) if drawn else None)
-            shares.append(percent(share) + (f" ({share_range(interval)})" if drawn else ""))
-    disparity = disparity_text(audit.disparity, len(groups))
-    divscore = signed(audit.divscore).replace("-", MINUS)
-    if audit.noisy_groups:
-        divscore = _bracketed(divscore)
-    figures = [*shares, disparity, disparity_range(audit.interval, len(groups)), divscore]
-    if audit.trust == "poor":  # the answer is "cannot tell", so no number stands alone
-        figures, bars = [_bracketed(text) for text in figures], []
-    within = [] if limit is None else [WITHIN[judge(audit, limit).word]]
-    cells = (f"{audit.count:,}", *figures, *within, audit.trust)
-    padded = (None, *bars, *[None] * (len(cells) - len(bars) - 1))
-    return Line(shortened(audit.name), tooltip(audit.name), cells, padded if any(bars) else ())
+def technical_listing(audits: Sequence[Audit]) -> Listing | None:
+    """Disparity, DivScore and the statistics of the checks, unless there are too many collections."""
+    if len(audits) > FEW:
+        return None
+    lines = []
+    for audit in in_order(audits):
+        checks, k = audit.diagnostics, len(audit.shares)
+        divscore = signed(audit.divscore).replace("-", MINUS)
+        figures = [disparity_text(audit.disparity, k), disparity_range(audit.interval, k)]
+        figures += [_bracketed(divscore) if audit.noisy_groups else divscore]
+        if audit.trust == "poor":
+            figures = list(map(_bracketed, figures)) if has_numbers(audit) else [INCONCLUSIVE, "", ""]
+        figures += [
+            f"{unsigned(checks.relevance, 1)}, {p_value(checks.relevance_p)}",
+            f"{unsigned(checks.score_fit)}, {p_value(checks.score_fit_p)}",
+            unsigned(checks.theorem_error, 1).replace("?", "none"),
+        ]
+        lines.append(Line(shortened(audit.name), tooltip(audit.name), tuple(figures)))
+    labels = ["disparity", interval_title(audits[0].interval), "DivScore", "relevance", "misfit"]
+    heads = map(Column, [*labels, "Theorem 3.3 error"])
+    return Listing((Column("collection", "text"), *heads), tuple(lines))
 
 
 def _bracketed(text: str) -> str:
@@ -171,9 +257,20 @@ def _bracketed(text: str) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]], *, prose: bool = False) -> str:
-    """Align rows of text; numbers to the right, the first and last column (`prose`: all) to the left."""
+    """Align rows of text; numbers to the right, the first and last column (`prose`: all) to the left.
+
+    No line is longer than the terminal: names are cut, and if that is not enough, each row becomes a block of lines. A
+    script, whose output is no terminal, gets the full table.
+    """
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     last = len(widths) - 1
+    over = sum(widths) + 2 * last - (room or math.inf)
+    if over > 0 and room:
+        if prose or widths[0] - over < NARROWEST:
+            return _stacked(rows, room)
+        widths[0] -= int(over)
+        rows = [[brief(row[0], widths[0]), *row[1:]] for row in rows]
     lines = [
         "  ".join(
             text.ljust(width) if prose or i in (0, last) else text.rjust(width)
@@ -184,25 +281,48 @@ def columns(rows: Sequence[Sequence[str]], *, prose: bool = False) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def table(audits: Sequence[Audit]) -> str:
-    """Collections as aligned rows, in their order; shares with one decimal."""
-    rows = [_row(audit) for audit in audits]
-    return columns([list(rows[0]), *(list(row.values()) for row in rows)])
+def _stacked(rows: Sequence[Sequence[str]], room: int) -> str:
+    """A block of lines for each row: its name, then heading and text of every cell that is not empty."""
+    (_, *heads), lines = rows[0], []
+    left = min(max(map(len, heads)), room // 2)
+    for name, *cells in rows[1:]:
+        lines.append(brief(name, room))
+        for head, text in zip(heads, cells, strict=True):
+            start = f"  {brief(head or ' ', left).ljust(left)}  "
+            lines += textwrap.wrap(text, room, initial_indent=start, subsequent_indent=" " * len(start))
+    return "\n".join(lines)
+
+
+def table(audits: Sequence[Audit], gap: int | None = None) -> str:
+    """Collections as aligned rows, in their order; shares with one decimal; `gap` rows are above an ellipsis."""
+    found = list(map(_row, audits))
+    full = max(found, key=len)
+    rows = [list(full)]
+    for row in found:
+        *cells, trust = row.values()  # those of an inconclusive result are fewer
+        rows.append([*cells, *["–"] * (len(full) - len(row)), trust])
+    if gap is not None:
+        rows.insert(1 + gap, ["…", *[""] * (len(full) - 1)])
+    return columns(rows)
 
 
 def _row(audit: Audit) -> dict[str, str]:
-    first, interval = audit.control.groups[0], audit.interval
+    first, interval = audit.control.groups[0], audit.distance_interval
     two = len(audit.shares) == 2
-    limits = "none" if interval.is_none else f"{signed(interval.low)} to {signed(interval.high)}"
-    divscore = signed(audit.divscore)
-    figures = {
-        named(name): percent(audit.shares[name], 1) for name in ([first] if two else audit.control.groups)
-    }
+    groups = [first] if two else audit.control.groups if audit.has_shares else ()
+    figures = {named(name): percent(audit.shares[name], 1) for name in groups}
     if two:
         figures["between"] = share_range(audit.share_intervals[first])
-    figures |= {"disparity": signed(audit.disparity), interval_title(interval): limits}
-    if two:
+    if two and audit.target is not None:
+        figures["target"] = percent(audit.wanted[first], 1)
+    limits = "none" if interval.is_none else f"{signed(interval.low)} to {signed(interval.high)}"
+    figures["disparity" if audit.target is None else "distance"] = signed(audit.distance)
+    figures[interval_title(interval)] = limits
+    if two and audit.target is None:
+        divscore = signed(audit.divscore)
         figures["DivScore"] = _bracketed(divscore) if audit.noisy_groups else divscore
-    if audit.trust == "poor":
+    if not has_numbers(audit):
+        figures = {"result": INCONCLUSIVE}
+    elif audit.trust == "poor":
         figures = {key: _bracketed(text) for key, text in figures.items()}
     return {"collection": named(audit.name), "items": f"{audit.count:,}", **figures, "trust": audit.trust}

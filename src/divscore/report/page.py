@@ -21,16 +21,15 @@ from divscore.errors import FileError, InputError
 from divscore.files import check_writable, write_file
 from divscore.report.caveats import notices, noun_of, sentences
 from divscore.report.listing import ALL, listing
-from divscore.report.picture import Mark, Picture, pictures
+from divscore.report.picture import Picture, picture
 from divscore.report.summary import Context, overview, summarise
 from divscore.sketch.missing import Missing
-from divscore.text import count, escape_markdown
+from divscore.text import count, escape_markdown, percent
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-BARS = 60  # up to so many collections have bars in the table
 LARGEST = 64_000  # characters of JSON that a page has in full
 SHORT = "divscore.audit-short/1"  # has less than divscore.audit/1 requires, so it needs another name
 KEPT = ("name", "count", "shares", "disparity", "interval", "divscore", "trust")
@@ -80,18 +79,14 @@ def render_html(audits: Sequence[Audit], context: Context | None = None) -> str:
     """The page."""
     context = context or Context()
     summary = summarise(audits, context)
-    plots = [
-        (picture, _draw(picture, f"plot{at}"), _draw(picture, f"plot{at}", narrow=True))
-        for at, picture in enumerate(summary.pictures)
-    ]
     return render_page(
         "report.html.j2",
         ("report.css",),
         "report.js",
-        title=summary.title,
+        title=summary.page_title,
         s=summary,
-        plots=plots,
-        bars=len(audits) <= BARS,
+        wide=_draw(summary.picture, "plot"),
+        narrow=_draw(summary.picture, "plot", narrow=True),
         data=_embedded(audits, context.missing),
     )
 
@@ -119,7 +114,7 @@ def fragment(audits: Sequence[Audit]) -> str:
     from markupsafe import Markup
 
     first = audits[0]
-    picture = pictures(audits, None)[0]
+    drawn = picture(audits)
     # Two results on one page must not share ids.
     key = hashlib.sha256(repr([(a.name, a.shares, a.interval) for a in audits]).encode()).hexdigest()[:8]
     return _template(
@@ -128,15 +123,15 @@ def fragment(audits: Sequence[Audit]) -> str:
         trust=", ".join(dict.fromkeys(a.trust for a in audits)),
         estimator=first.estimator,
         items=count(sum(a.count for a in audits), noun_of(audits)),
-        divscore=picture.has_divscores,
+        zoom=drawn.zoom if drawn else "",
         listing=listing(overview(audits).shown if len(audits) > ALL else audits),
         warnings=[(notice.sentence, notice.about(len(audits))) for notice in notices(audits)],
-        plot=_draw(picture, f"divscore-{key}"),
+        plot=_draw(drawn, f"divscore-{key}"),
         style=Markup(_read("fragment.css")),
     )
 
 
-def _draw(picture: Picture, key: str, *, narrow: bool = False) -> Markup:
+def _draw(picture: Picture | None, key: str, *, narrow: bool = False) -> Markup:
     """The plot as SVG; `key` makes its ids unique.
 
     The page draws its own SVG: it takes the page's colours, so light, dark and print need no second drawing, and its
@@ -144,42 +139,38 @@ def _draw(picture: Picture, key: str, *, narrow: bool = False) -> Markup:
     """
     from markupsafe import Markup
 
-    head, edge = 44, 20  # above the rows; room for arrows and round ends next to the axis
-    width, height, drop = (340, 46, 32) if narrow else (880, 32, 16)  # drop: from a row's top to its line
-    marks = [(head + at * height, row) for at, row in enumerate(picture.rows) if isinstance(row, Mark)]
+    if picture is None:
+        return Markup("")
+    head, edge = 24, 18  # above the rows; room for round ends next to the axis
+    width, height, drop = (320, 46, 32) if narrow else (880, 32, 16)  # drop: from a row's top to its line
     # The font is unknown: 8.5 units a letter are enough for most, and longer names are cut.
-    longest = round(8.5 * max((len(row.label) for _, row in marks), default=0)) + 10
-    left, right = (0, 0) if narrow else (min(236, max(60, longest)), 200)
+    longest = round(8.5 * max(len(row.label) for row in picture.marks)) + 10
+    tail = (18 if narrow else 84) if any(row.verdict for row in picture.marks) else 0  # a column of verdicts
+    left, right = (0, 0) if narrow else (min(236, max(60, longest)), 130 + tail)
     start, stop = left + edge, width - right - edge
-    foot = head + height * len(picture.rows)
-    # Vertical lines never cross words: those of a break, or those above a line of the narrow plot.
-    spans = [(top + drop - 11, top + drop + 11) if narrow else (top, top + height) for top, _ in marks]
-    bands = [] if narrow else [(head - 6, head)]
-    for low, high in [*spans, (foot, foot + 4)]:
-        if bands and bands[-1][1] == low:
-            bands[-1] = bands[-1][0], high
-        else:
-            bands.append((low, high))
 
     def x(value: float) -> float:
         inside = min(max(value, picture.low), picture.high)
         return round(start + (inside - picture.low) / (picture.high - picture.low) * (stop - start), 1)
 
+    reach = 11 if narrow else 16  # of vertical lines; in the narrow plot they do not cross the words above
     drawn = _template(
         "plot.svg.j2",
         p=picture,
         kind="narrow" if narrow else "wide",
         id=f"{key}-{'narrow' if narrow else 'wide'}",
         x=x,
-        upright=lambda value: "".join(f"M{x(value)} {low}V{high}" for low, high in bands),
+        upright=lambda value, y: f"M{x(value)} {y - reach}V{y + reach}",
+        percent=percent,
         head=head,
-        foot=foot,
+        foot=head + height * len(picture.rows),
         width=width,
         height=height,
         drop=drop,
         start=start,
         stop=stop,
-        room=width - 170 if narrow else left - 6,
+        tail=tail,
+        room=width - tail - 130 if narrow else left - 6,
         base=16 if narrow else drop + 5,
     )
     return Markup(drawn)
@@ -243,6 +234,7 @@ def render_markdown(audits: Sequence[Audit], context: Context | None = None) -> 
     return _template(
         "report.md.j2",
         s=summarise(audits, context),
+        raw=Raw,
         data=Raw(data if len(text) <= LARGEST else note["markdown"]),
     )
 

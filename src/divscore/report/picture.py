@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from divscore.audit.result import Audit
+from divscore.audit.target import judge
 from divscore.report.listing import (
-    disparity_range,
-    disparity_text,
+    INCONCLUSIVE,
+    in_order,
     interval_title,
+    scarcest_of,
+    share_limits,
     share_range,
     tooltip,
 )
@@ -22,169 +25,186 @@ if TYPE_CHECKING:
 
 ALL = 30  # up to so many collections are all drawn
 END = 12  # of more, so many at either end
+GROUPED = 48  # lines; up to so many, every collection shows all of its groups
 NAME = 30  # characters of a name
-INCONCLUSIVE = "inconclusive"
+STEPS = (0.01, 0.02, 0.05, 0.1, 0.2)  # between ticks
+MOST_STEPS = 8
+SHORTEST = 0.3  # of an axis that does not start at 0
 BAR, MARK, QUIET, LIMIT = "#5c92c7", "#0b3f75", "#59616b", "#a8261d"
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A line of a plot: interval and estimate where there are any, the DivScore, and both as text."""
+    """A line of a plot: a share and its interval where there are any, the share wanted, limits, and words.
+
+    `verdict` is "fail" or "outside" for what exceeds a limit, else empty.
+    """
 
     label: str
     title: str
-    ends: tuple[float, float] | None
     value: float | None
-    divscore: float | None
+    ends: tuple[float, float] | None
+    wanted: float
+    limits: tuple[float, ...]
     figure: str
     range: str
+    verdict: str
 
     @property
     def text(self) -> str:
-        """Estimate and interval."""
-        return f"{self.figure} ({self.range})" if self.range else self.figure
+        """Estimate, interval and verdict."""
+        return (
+            f"{self.figure}{f' ({self.range})' if self.range else ''}{self.verdict and f', {self.verdict}'}"
+        )
 
 
 @dataclass(frozen=True)
-class Break:
-    """Stands for collections that are in the table only."""
+class Words:
+    """A line of words: the name of a collection above its groups, or a `gap`: collections in the table only."""
 
     text: str
+    verdict: str = ""
+    gap: bool = False
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A forest plot: lines on an axis from `low` to `high`; `even` is where an even split is."""
+    """A plot of shares: lines on an axis from `low` to `high`, which may be a part of 0 to 100%."""
 
     title: str
     description: str
     low: float
     high: float
-    ticks: tuple[tuple[float, str], ...]
-    left: str
-    right: str
-    even: float
-    limits: tuple[float, ...]
+    ticks: tuple[float, ...]
+    wanted_label: str
     limit_label: str
-    rows: tuple[Mark | Break, ...]
+    rows: tuple[Mark | Words, ...]
     level: str
 
     @property
-    def estimates(self) -> list[Mark]:
-        """The lines that have an estimate."""
-        return [row for row in self.rows if isinstance(row, Mark) and row.value is not None]
+    def marks(self) -> list[Mark]:
+        """The lines that are not words."""
+        return [row for row in self.rows if isinstance(row, Mark)]
 
     @property
     def has_intervals(self) -> bool:
         """Whether any estimate has an interval."""
-        return any(row.ends for row in self.estimates)
+        return any(row.ends for row in self.marks)
 
     @property
-    def has_divscores(self) -> bool:
-        """Whether any line shows a DivScore."""
-        return any(row.divscore is not None for row in self.estimates)
+    def same_wanted(self) -> float | None:
+        """The share wanted, where it is the same in all lines."""
+        values = {row.wanted for row in self.marks}
+        return values.pop() if len(values) == 1 else None
 
     @property
-    def has_inconclusive(self) -> bool:
-        """Whether a line has no estimate."""
-        return any(isinstance(row, Mark) and row.value is None for row in self.rows)
+    def zoom(self) -> str:
+        """A remark on an axis that does not show all shares."""
+        ends = f"{percent(self.low)} to {percent(self.high)}"
+        return "" if ends == "0% to 100%" else f"The axis shows {ends} only."
 
 
-def pictures(audits: Sequence[Audit], limit: float | None) -> tuple[Picture, ...]:
-    """The plots of a report, the most important first: shares of one collection with many groups, and disparities."""
-    first = audits[0]
-    by_group = len(audits) == 1 and len(first.shares) > 2 and first.has_shares
-    return (*([shares(first)] if by_group else []), disparities(audits, limit))
+def picture(audits: Sequence[Audit], limit: float | None = None) -> Picture | None:
+    """The plot of a report, or None where no share is known.
 
-
-def disparities(audits: Sequence[Audit], limit: float | None) -> Picture:
-    """Collections sorted by disparity, inconclusive ones last; of many, those at both ends."""
-    first = audits[0]
-    two = len(first.shares) == 2
-    known = sorted((a for a in audits if a.conclusive), key=lambda a: (a.disparity, a.name))
-    unknown = sorted((a for a in audits if not a.conclusive), key=lambda a: a.name)
-    rows: list[Mark | Break] = [_mark(a) for a in known]
-    if len(audits) > ALL and len(known) > ALL:
-        rows[END:-END] = [Break(f"{len(known) - 2 * END:,} collections in between: see the table")]
-    room = len(unknown) if len(audits) <= ALL else max(ALL - len(known), 0)
-    rows += [_mark(a) for a in unknown[:room]]
-    if len(unknown) > room:
-        more = "more " if room else ""
-        rows.append(Break(f"{len(unknown) - room:,} {more}{INCONCLUSIVE} collections: see the table"))
-    spoken = [f"{brief(a.name, 40)} {_mark(a).text}" for a in known[:1] + known[1:][-1:]]
-    described = [f"Disparity: {' to '.join(spoken)}."] if known else []
-    if unknown:
-        described.append(f"{len(unknown):,} {INCONCLUSIVE}.")
-    names = [brief(name, 24) for name in first.control.groups]
+    One collection: its groups (of two, the first). Several collections: the first of two groups; every group of every
+    collection; or, of many collections, the group that is smallest over all.
+    """
+    first, known = audits[0], [audit for audit in audits if audit.conclusive and audit.has_shares]
+    if not known:
+        return None
+    groups, wanted = first.control.groups, "even split" if first.target is None else "target"
+    group, rows = scarcest_of(audits), list[Mark | Words]()
+    title = f"Share of {brief(group, 60)}"
+    if len(audits) == 1:
+        shown = groups[:1] if len(groups) == 2 else groups
+        rows += [_mark(first, name, limit, by_group=True) for name in shown]
+        title = title if len(groups) == 2 else "Share of each group"
+    elif len(groups) > 2 and len(audits) * (1 + len(groups)) <= GROUPED:
+        for audit in in_order(audits):
+            verdict = "fail" if limit is not None and judge(audit, limit).word == "fail" else ""
+            rows.append(Words(brief(audit.name, 2 * NAME), verdict if audit.conclusive else INCONCLUSIVE))
+            rows += [_mark(audit, name, limit, by_group=True) for name in groups if audit.conclusive]
+        title = "Share of each group in every collection"
+    else:
+        rows += [_mark(audit, group, limit) for audit in in_order(audits)]
+        unknown = rows[len(known) :]
+        if len(rows) > ALL:
+            room = max(ALL - len(known), 0)
+            rows = [*rows[: len(known)], *unknown[:room]]
+            if len(known) > ALL:
+                between = f"{len(known) - 2 * END:,} collections in between: see the table"
+                rows[END:-END] = [Words(between, gap=True)]
+            if unknown[room:]:
+                more = f"{len(unknown) - room:,} {'more ' if room else ''}{INCONCLUSIVE} collections"
+                rows.append(Words(f"{more}: see the table", gap=True))
+        if len(groups) > 2:
+            where = "smallest" if first.target is None else "farthest below its target"
+            title += f", the group that is {where} overall"
+    low, high, ticks = _axis([row for row in rows if isinstance(row, Mark)])
+    spoken = [row for row in rows if isinstance(row, Mark) and row.value is not None]
+    if len(spoken) > 12:
+        spoken = [spoken[0], spoken[-1]]
+    described = "; ".join(f"{row.label} {row.text}" for row in spoken)
+    missing = f" {len(audits) - len(known):,} {INCONCLUSIVE}." if len(known) < len(audits) else ""
+    limits = "limit for a single group"
+    if limit is not None and len(groups) == 2:
+        limits = "limit: {} to {}".format(*map(percent, share_limits(first, groups[0], limit)))
     return Picture(
-        title=f"Disparity of {brief(first.control.attribute, 60)}",
-        description=" ".join([*described, "The table below the plot has all numbers."]),
-        low=-1.0 if two else 0.0,
-        high=1.0,
-        ticks=_ticks(-1.0 if two else 0.0, lambda value: disparity_text(value, len(first.shares))),
-        left=f"more {names[1]}" if two else "all groups equal",
-        right=f"more {names[0]}" if two else "only one group",
-        even=0.0,
-        limits=() if limit is None else (-limit, limit) if two else (limit,),
-        limit_label="" if limit is None else f"limit {'±' if two else ''}{limit:g}",
+        title=title,
+        description=f"{title}: {described}.{missing} The table below the plot has all numbers.",
+        low=low,
+        high=high,
+        ticks=ticks,
+        wanted_label=wanted,
+        limit_label="" if limit is None else limits,
         rows=tuple(rows),
         level=interval_title(first.interval, none="no interval"),
     )
 
 
-def shares(audit: Audit) -> Picture:
-    """The groups of one collection, each with its share; for three groups or more."""
-    rows = []
-    for name, share in audit.shares.items():
-        interval = audit.share_intervals[name]
-        rows.append(
-            Mark(
-                label=brief(name, NAME),
-                title=tooltip(name),
-                ends=None if interval.is_none else (interval.low, interval.high),
-                value=share if audit.conclusive and math.isfinite(share) else None,
-                divscore=None,
-                figure=percent(share) if audit.conclusive else INCONCLUSIVE,
-                range=share_range(interval) if audit.conclusive and not interval.is_none else "",
-            )
-        )
-    return Picture(
-        title=f"Shares by {brief(audit.control.attribute, 60)}",
-        description=f"Estimated share of each group: {'; '.join(f'{row.label} {row.text}' for row in rows)}.",
-        low=0.0,
-        high=1.0,
-        ticks=_ticks(0.0, percent),
-        left="none",
-        right="all",
-        even=1 / len(audit.shares),
-        limits=(),
-        limit_label="",
-        rows=tuple(rows),
-        level=interval_title(audit.interval, none="no interval"),
-    )
-
-
-def _mark(audit: Audit) -> Mark:
-    known, groups, interval = audit.conclusive, len(audit.shares), audit.interval
-    scored = math.isfinite(audit.divscore) and audit.estimator != "divscore" and not audit.noisy_groups
+def _mark(audit: Audit, group: str, limit: float | None, *, by_group: bool = False) -> Mark:
+    """One group of one collection; `by_group`: the label is the group, and the limits are those of this group alone."""
+    interval, known = audit.share_intervals[group], audit.conclusive
+    limits = (0.0, 1.0) if limit is None else share_limits(audit, group, limit)
+    ends = (interval.low, interval.high) if known and not interval.is_none else None
+    verdict = ""
+    if by_group and ends and (ends[0] > limits[1] or ends[1] < limits[0]):
+        verdict = "outside"
+    elif limit is not None and not by_group and judge(audit, limit).word == "fail":
+        verdict = "fail"
     return Mark(
-        label=brief(audit.name, NAME),
-        title=tooltip(audit.name),
-        ends=None if known and interval.is_none else (interval.low, interval.high),
-        value=audit.disparity if known else None,
-        divscore=audit.divscore if known and scored else None,
-        figure=disparity_text(audit.disparity, groups) if known else INCONCLUSIVE,
-        range=disparity_range(interval, groups) if known and not interval.is_none else "",
+        label=brief(group if by_group else audit.name, NAME),
+        title=tooltip(group if by_group else audit.name),
+        value=audit.shares[group] if known else None,
+        ends=ends,
+        wanted=audit.wanted[group],
+        limits=tuple(value for value in limits if 0 < value < 1),
+        figure=percent(audit.shares[group]) if known else INCONCLUSIVE,
+        range=share_range(interval) if ends else "",
+        verdict=verdict,
     )
 
 
-def _ticks(start: float, text: Callable[[float], str]) -> tuple[tuple[float, str], ...]:
-    step = (1 - start) / 4
-    return tuple((start + i * step, text(start + i * step)) for i in range(5))
+def _axis(marks: Sequence[Mark]) -> tuple[float, float, tuple[float, ...]]:
+    """Round ends that include every value, interval, target and limit; and the ticks between them."""
+    values = [mark.wanted for mark in marks]
+    for mark in marks:
+        values += [*(mark.ends or ()), *mark.limits, *(() if mark.value is None else (mark.value,))]
+    least, most = max(min(values), 0.0), min(max(values), 1.0)
+    # An axis that nearly reaches 0 or 100% starts or ends there; any other is not too short.
+    least = 0.0 if least < (most - least) / 2 else min(least, max((least + most - SHORTEST) / 2, 0.0))
+    most = 1.0 if 1 - most < (most - least) / 4 else max(most, least + SHORTEST * (least > 0))
+    for step in STEPS:
+        low, high = math.floor(round(least / step, 6)), math.ceil(round(most / step, 6))
+        if high - low <= MOST_STEPS:
+            break
+    low, high = (low - 1, high) if low == high else (low, high)
+    return low * step, high * step, tuple(round(at * step, 4) for at in range(low, high + 1))
 
 
 def forest(audits: Sequence[Audit], ax: Axes | None = None, *, limit: float | None = None) -> Axes:
-    """Draw disparities with intervals on matplotlib axes; of many collections, those at both ends.
+    """Draw shares with intervals on matplotlib axes: the plot of a report.
 
     Parameters
     ----------
@@ -193,41 +213,46 @@ def forest(audits: Sequence[Audit], ax: Axes | None = None, *, limit: float | No
     ax : Axes, optional
         Where to draw; a new figure by default.
     limit : float, optional
-        Mark the largest disparity that is acceptable.
+        Mark what the largest acceptable disparity allows.
     """
-    picture = disparities(audits, limit)
+    drawn = picture(audits, limit)
+    rows = drawn.rows if drawn else ()
     if ax is None:
         from matplotlib import pyplot
 
-        _, ax = pyplot.subplots(figsize=(7, 1.3 + 0.32 * len(picture.rows)), layout="constrained")
-    names = []
-    for at, row in enumerate(picture.rows):
-        if isinstance(row, Break):
-            names.append(f"⋯ {row.text} ⋯")
-            continue
-        names.append(brief(row.label, 24))  # the axes get the space that the names leave
-        if row.ends is not None:
-            color, width, dash = (QUIET, 1.5, ":") if row.value is None else (BAR, 4.0, "-")
-            ax.plot(row.ends, [at, at], color=color, lw=width, ls=dash, solid_capstyle="round", zorder=2)
-        if row.divscore is not None:
-            place = min(max(row.divscore, picture.low), picture.high)
-            shape = "D" if place == row.divscore else ">" if row.divscore > place else "<"
-            ax.plot(place, at, shape, ms=6, mfc="white", mec=QUIET, zorder=3, clip_on=False)
-        if row.value is not None:
-            ax.plot(row.value, at, "o", ms=7, color=MARK, zorder=4)
-        else:
-            middle = (picture.low + picture.high) / 2
-            ax.text(middle, at - 0.12, row.figure, ha="center", va="bottom", color=QUIET, fontsize="small")
-    ax.axvline(picture.even, color=QUIET, lw=1, zorder=1)
-    for value in picture.limits:
-        ax.axvline(value, color=LIMIT, lw=1, ls="--", zorder=1)
-    ax.set_yticks(range(len(names)), names, parse_math=False)  # a dollar sign in a name starts no formula
-    ax.set_ylim(len(names) - 0.5, -0.5)
-    ax.set_xlim(picture.low - 0.04, picture.high + 0.04)
-    ax.set_xticks([value for value, _ in picture.ticks], [text for _, text in picture.ticks])
-    ax.set_xlabel(f"disparity, {picture.level}")
-    ax.set_title(f"← {picture.left}", loc="left", fontsize="medium", parse_math=False)
-    ax.set_title(f"{picture.right} →", loc="right", fontsize="medium", parse_math=False)
+        _, ax = pyplot.subplots(figsize=(7, 1.3 + 0.32 * max(len(rows), 1)), layout="constrained")
     ax.tick_params(length=0)
     ax.spines[["top", "left", "right"]].set_visible(False)
+    if drawn is None:
+        ax.set_xticks([])
+        ax.set_yticks([])
+        ax.text(0.5, 0.5, INCONCLUSIVE, ha="center", va="center", color=QUIET, transform=ax.transAxes)
+        return ax
+    names = []
+    for at, row in enumerate(rows):
+        if isinstance(row, Words):
+            names.append(f"⋯ {row.text} ⋯" if row.gap else f"{row.text}{row.verdict and f' ({row.verdict})'}")
+            continue
+        names.append(brief(row.label, 24))  # the axes get the space that the names leave
+        above, below = at - 0.5, at + 0.5
+        ax.plot([row.wanted] * 2, [above, below], color=QUIET, lw=1, zorder=1)
+        for value in row.limits:
+            ax.plot([value] * 2, [above, below], color=LIMIT, lw=1, ls="--", zorder=1)
+        bar, mark, shape = (LIMIT, LIMIT, "D") if row.verdict else (BAR, MARK, "o")
+        if row.ends is not None:
+            ax.plot(row.ends, [at, at], color=bar, lw=4, alpha=0.7, solid_capstyle="round", zorder=2)
+        if row.value is not None:
+            ax.plot(row.value, at, shape, ms=7, color=mark, zorder=4, clip_on=False)
+        else:
+            middle = (drawn.low + drawn.high) / 2
+            ax.text(middle, at, row.figure, ha="center", va="center", color=QUIET, fontsize="small")
+    ax.set_yticks(range(len(names)), names, parse_math=False)  # a dollar sign in a name starts no formula
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.set_xlim(drawn.low, drawn.high)
+    ax.set_xticks(drawn.ticks, list(map(percent, drawn.ticks)))
+    lines = f"solid line: {drawn.wanted_label}" + (
+        f", dashed: {drawn.limit_label}" if limit is not None else ""
+    )
+    ax.set_xlabel(f"{drawn.level}; {lines}")
+    ax.set_title(drawn.title, loc="left", fontsize="medium", parse_math=False)
     return ax

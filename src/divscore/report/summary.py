@@ -3,43 +3,49 @@
 from __future__ import annotations
 
 import base64
-import math
 import platform
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import numpy as np
 
 from divscore import __version__
+from divscore.audit.document import missing_from
 from divscore.audit.result import Audit, headline
-from divscore.audit.trust import control_facts
+from divscore.audit.target import Gate
+from divscore.audit.trust import MISFIT, control_facts
 from divscore.control.controlset import ControlSet
 from divscore.errors import InputError, MismatchError
 from divscore.report.caveats import Check, checks, notices, noun_of, sentences
 from divscore.report.listing import (
-    MARGINALS,
+    FEW,
     MINUS,
     Listing,
     disparity_range,
-    disparity_text,
+    has_numbers,
+    in_order,
     interval_title,
     listing,
     marginal_listing,
     noise_note,
+    scarcest_of,
+    share_limits,
     share_range,
     shortened,
     table,
+    technical_listing,
     uninformative,
 )
-from divscore.report.picture import Picture, pictures
+from divscore.report.picture import Picture, picture
 from divscore.sketch.missing import Missing
-from divscore.text import brief, count, level, percent, printable, unsigned
+from divscore.text import brief, count, joined, level, p_value, percent, printable, unsigned
 
-FEW = 5  # collections; so few need no remark on chance
-TEXT = 280  # characters of an example text
+SOME = 5  # collections; fewer need no remark on chance
+TEXT, NOTE = 280, 200  # characters of an example text, and of a title
 END = 12  # collections at either end of a long table
+TRUST = ("good", "caution", "poor")
 
 
 # What the caller adds to the audits
@@ -77,6 +83,8 @@ class Context:
 
     Parameters
     ----------
+    title, note : str
+        Shown at the top: what this is about, and paragraphs of plain text, separated by blank lines.
     command : str
         The command line that made the audits, as typed.
     limit : float, optional
@@ -98,6 +106,8 @@ class Context:
     inputs: Sequence[Input] = ()
     examples: Examples | None = None
     missing: Missing | None = None
+    title: str = ""
+    note: str = ""
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
     title: str = ""
     note: str = ""
@@ -110,52 +120,42 @@ def lead(audits: Sequence[Audit]) -> str:
     """The numbers behind the headline."""
     if len(audits) == 1:
         return _lead_of_one(audits[0])
-    total = f"{count(sum(a.count for a in audits), noun_of(audits))} in total."
-    known = [a for a in audits if a.conclusive]
+    first, total = audits[0], f"{count(sum(a.count for a in audits), noun_of(audits))} in total."
+    known = [a for a in in_order(audits) if a.conclusive]
     if not known:
         return total
-    ends = [min(known, key=lambda a: a.disparity), max(known, key=lambda a: a.disparity)]
-    first, group = ends[0], ends[0].control.groups[0]
-    parts = []
-    for a in ends:
-        if not first.has_shares:
-            what, after = "The difference in DivScore between the largest and the smallest group", ""
-            value, between = unsigned(a.disparity), disparity_range(a.interval, len(a.shares))
-        elif len(first.shares) > 2:
-            what, after = "The gap between the largest and the smallest group", ""
-            value = f"{100 * a.disparity:.0f} percentage points"
-            between = f"{100 * a.interval.low:.0f} to {100 * a.interval.high:.0f}"
-        else:
-            what, after = f"The share of {shortened(group)}", "; an even split is 50%"
+    group, parts = scarcest_of(audits), []
+    for at in dict.fromkeys([0, len(known) - 1]):
+        a = known[at]
+        if a.has_shares:
             value, between = percent(a.shares[group]), share_range(a.share_intervals[group])
+        else:
+            value, between = unsigned(a.disparity), disparity_range(a.interval, len(a.shares))
         parts.append(f"{value} in {brief(a.name, 40)}" + ("" if a.interval.is_none else f" ({between})"))
-    return f"{what} ranges from {parts[0]} to {parts[1]}{after}. {total}"
+    if not known[0].has_shares:
+        what, after = "The difference in DivScore between the largest and the smallest group", ""
+    else:
+        kind = "an even split" if first.target is None else "the target"
+        what, after = f"The share of {shortened(group)}", f"; {kind} is {percent(first.wanted[group])}"
+    ranges = f"ranges from {parts[0]} to {parts[1]}" if len(parts) > 1 else f"is {parts[0]}"
+    return f"{what} {ranges}{after}. {total}"
 
 
 def _lead_of_one(audit: Audit) -> str:
     if audit.trust == "poor":
-        return "The checks below explain why. Numbers in brackets are shown for completeness only."
-    if not math.isfinite(audit.disparity):
-        return ""
-    groups = len(audit.shares)
-    spread = f"{interval_title(audit.interval)} {disparity_range(audit.interval, groups)}"
-    if audit.interval.is_none:
-        spread = "no interval"
+        shown = sentences()["note"]["untrusted"] if has_numbers(audit) else "So there are no numbers."
+        return f"The warnings and checks below say why. {shown}"
     if not audit.has_shares:
+        spread = f"{interval_title(audit.interval)} {disparity_range(audit.interval, len(audit.shares))}"
         nothing = " This is the whole range: the bound excludes nothing." if uninformative(audit) else ""
         return f"{spread[0].upper()}{spread[1:]}.{nothing}"
-    value = disparity_text(audit.disparity, groups)
-    if groups == 2:
-        first, second = map(shortened, audit.control.groups)
-        share = percent(audit.shares[audit.control.groups[0]])
-        return (
-            f"Best estimate: {share} {first}. Disparity (share of {first} {MINUS} share of {second}): "
-            f"{value}, {spread}."
-        )
-    return (
-        f"Largest group: {shortened(audit.most)}, smallest: {shortened(audit.least)}. "
-        f"Disparity (largest share {MINUS} smallest): {value}, {spread}."
-    )
+    shares = {name: f"{percent(share)} {shortened(name)}" for name, share in audit.shares.items()}
+    first, second = audit.control.groups[:2]
+    if len(shares) > 2:
+        return f"Best estimate: from {shares[audit.least]} to {shares[audit.most]}."
+    if audit.target is not None:
+        return f"Best estimate: {shares[first]}, where the target is {percent(audit.wanted[first])}."
+    return f"Best estimate: {shares[first]} and {shares[second]}."
 
 
 @dataclass(frozen=True)
@@ -173,21 +173,18 @@ def overview(audits: Sequence[Audit]) -> Overview:
 
     Inconclusive collections have no place in that order and fill up what the others leave.
     """
-    ordered = sorted(audits, key=lambda a: (not a.conclusive, -a.disparity if a.conclusive else 0.0, a.name))
+    ordered = sorted(audits, key=lambda a: (not a.conclusive, -a.distance if a.conclusive else 0.0, a.name))
     known = sum(audit.conclusive for audit in audits)
     split = len(audits[0].shares) == 2 and known > 2 * END
     shown = [*ordered[:END], *ordered[known - END : known]] if split else ordered[: 2 * END]
-    lines = table(shown).split("\n")
-    if split:
-        lines.insert(1 + END, "…")
     trust = Counter(audit.trust for audit in audits)
-    counts = ", ".join(f"{trust[word]:,} {word}" for word in ("good", "caution", "poor") if trust[word])
+    counts = ", ".join(f"{trust[word]:,} {word}" for word in TRUST if trust[word])
     notes = (
         f"{len(audits) - len(shown):,} of {len(audits):,} collections are not in this table. To get all of them, add "
         "--json FILE or --report FILE.html, or redirect the output.",
         f"Trust: {counts}.",
     )
-    return Overview(headline(audits), tuple(shown), "\n".join(lines), notes)
+    return Overview(headline(audits), tuple(shown), table(shown, END if split else None), notes)
 
 
 # The whole report
@@ -204,34 +201,53 @@ class GroupExamples:
 
 @dataclass(frozen=True)
 class ControlPart:
-    """The control set: a row a group (name, labelled, representatives, not encoded), facts and examples."""
+    """The labelled examples: a row a group (name, labelled, representatives, not encoded), and examples to show."""
 
     groups: tuple[tuple[str, int, int, int], ...]
-    facts: tuple[tuple[str, str], ...]
     examples: tuple[GroupExamples, ...]
     remark: str
+
+
+@dataclass(frozen=True)
+class Badge:
+    """A word at the top of the page: trust, or the verdict of a gate; `state` is its colour and shape."""
+
+    label: str
+    word: str
+    state: str
+
+
+@dataclass(frozen=True)
+class Technical:
+    """What most readers do not need: statistics of every collection, definitions, and how to reproduce them."""
+
+    listing: Listing | None
+    paragraphs: tuple[str, ...]
+    facts: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Summary:
     """A report, in reading order; warnings are pairs of text and collections, facts pairs of term and text."""
 
+    page_title: str
     title: str
     kicker: str
     headline: str
     lead: str
-    trust: str
-    pictures: tuple[Picture, ...]
+    badges: tuple[Badge, ...]
+    standards: tuple[str, ...]
+    note: tuple[str, ...]
+    picture: Picture | None
     remark: str
-    listing: Listing
+    listing: Listing | None
     marginals: Listing | None
-    marginals_note: str
     checks: tuple[Check, ...]
     warnings: tuple[tuple[str, str], ...]
     control: ControlPart
-    method: tuple[str, ...]
+    method: str
     assumptions: tuple[tuple[str, str], ...]
-    reproduce: tuple[tuple[str, str], ...]
+    technical: Technical
 
 
 def summarise(audits: Sequence[Audit], context: Context) -> Summary:
@@ -239,43 +255,71 @@ def summarise(audits: Sequence[Audit], context: Context) -> Summary:
     if not audits:
         raise InputError("a report needs at least one audit")
     _check_alike(audits)
-    first, note = audits[0], sentences()["note"]
-    alone = len(audits) == 1
-    plots = pictures(audits, context.limit)
-    too_many = len(audits) > MARGINALS and any(a.marginals for a in audits)
-    two, measure = len(first.shares) == 2, sentences()["measure"]
-    method = [measure["two" if two else "more"].format(*map(shortened, first.control.groups))]
-    if first.estimator != "divscore":
-        drawn = any(plot.has_divscores for plot in plots)
-        method.append(measure["divscore"].format(", the hollow mark," if drawn else ""))
-    elif not two:
-        method = [measure["scores"]]
+    first, alone = audits[0], len(audits) == 1
     attribute = shortened(first.control.attribute)
     what = shortened(first.name) if alone else count(len(audits), "collections")
+    gate = None
+    if context.limit is not None:
+        gate = Gate.of(audits, context.limit, missing_from(audits, context.missing).count)
+    paragraphs = [" ".join(text.split()) for text in context.note.split("\n\n")]
     return Summary(
-        title=f"{attribute} in {what}: divscore report",
-        kicker=f"Audit of {what} by {attribute}",
+        page_title=brief(context.title, NOTE) if context.title else f"{attribute} in {what}: divscore report",
+        title=brief(context.title, NOTE) if context.title else "",
+        kicker=f"Audit of {what} by {attribute}, {context.created.strftime('%-d %B %Y')}",
         headline=headline(audits),
         lead=lead(audits),
-        trust=first.trust if alone else "",
-        pictures=plots,
-        remark=" ".join(filter(None, [noise_note(first), _remark(audits)])),
+        badges=tuple(_badges(audits, gate)),
+        standards=tuple(_standards(audits, gate)),
+        note=tuple(printable(text) for text in paragraphs if text),
+        picture=picture(audits, context.limit),
+        remark=_remark(audits),
         listing=listing(audits, context.limit),
         marginals=marginal_listing(audits),
-        marginals_note=note["marginals"] if too_many else "",
         checks=checks(audits, context.missing),
         warnings=tuple(
             (notice.sentence, notice.about(len(audits))) for notice in notices(audits, context.missing)
         ),
         control=_control(first.control, context.examples),
-        method=(sentences()["method"][first.estimator], *method),
+        method=sentences()["method"][first.estimator],
         assumptions=tuple(
             (assumption["title"], assumption["text"])
             for assumption in sentences()["assumptions"]
             if not (assumption.get("control") and first.estimator in ("iid", "rectified"))
         ),
-        reproduce=_reproduce(first, context),
+        technical=_technical(audits, context),
     )
+
+
+def _badges(audits: Sequence[Audit], gate: Gate | None) -> Iterator[Badge]:
+    trust = Counter(audit.trust for audit in audits)
+    worst = max(trust, key=TRUST.index)
+    words = [f"{word} in {trust[word]:,}" for word in TRUST if trust[word]]
+    if len(trust) == 1:
+        words = [worst if len(audits) == 1 else f"{worst} in all {len(audits):,}"]
+    yield Badge("Trust", joined(words), worst)
+    if gate is not None:
+        yield Badge("Limit", gate.verdict, {"pass": "good", "fail": "poor"}.get(gate.verdict, "caution"))
+
+
+def _standards(audits: Sequence[Audit], gate: Gate | None) -> Iterator[str]:
+    """What the collections are held to: the target with its source, and the limit with the verdict."""
+    first, groups = audits[0], audits[0].control.groups
+    if first.target is not None:
+        shares = joined(
+            [f"{percent(share)} {shortened(name)}" for name, share in first.target.shares.items()]
+        )
+        source = f" Source: {printable(first.target.source)}." if first.target.source else ""
+        yield f"Target: {shares}.{source}"
+    if gate is not None:
+        if len(groups) == 2:
+            low, high = map(percent, share_limits(first, groups[0], gate.limit))
+            allowed = f"{low} to {high} {shortened(groups[0])} (±{gate.limit:g} in disparity)"
+        elif first.target is None:
+            allowed = f"the largest and the smallest share may differ by {100 * gate.limit:.0f} points"
+        else:
+            allowed = f"the groups farthest above and below their targets may differ by {100 * gate.limit:.0f} points"
+        reason = gate.reason if len(audits) > 1 else gate.verdicts[first.name].reason
+        yield f"Limit: {allowed}. {reason[:1].upper()}{reason[1:]}."
 
 
 def _check_alike(audits: Sequence[Audit]) -> None:
@@ -291,44 +335,36 @@ def _check_alike(audits: Sequence[Audit]) -> None:
 
 
 def _remark(audits: Sequence[Audit]) -> str:
-    """What to keep in mind when comparing many collections."""
-    known = [a for a in audits if a.trust != "poor"]
-    if len(known) < FEW:
-        return ""
-    note = sentences()["note"]
-    limited = [a for a in known if not uninformative(a)]  # the whole range misses nothing
-    if not limited:
-        return str(note["chance"])
-    miss = 1 - limited[0].interval.level
-    missed = len(limited) * miss
-    expected = (
-        f"about {missed:.0f} of these {len(limited):,} to miss" if missed >= 1 else "an occasional miss"
-    )
-    return f"{note['misses'].format(level(miss), expected)} {note['chance']}"
+    """What to keep in mind when reading the table."""
+    note, known = sentences()["note"], [a for a in audits if a.trust != "poor"]
+    said = []
+    if len(audits) > 1 and any(a.trust == "poor" and has_numbers(a) for a in audits):
+        said.append(note["untrusted"])
+    if len(audits) > FEW and any(a.marginals for a in audits):
+        said.append(note["many"].format("single attributes"))
+    if len(known) >= SOME:
+        limited = [a for a in known if not uninformative(a)]  # the whole range misses nothing
+        if limited:
+            miss = 1 - limited[0].interval.level
+            missed = len(limited) * miss
+            about = (
+                f"about {missed:.0f} of these {len(limited):,} to miss"
+                if missed >= 1
+                else "an occasional miss"
+            )
+            said.append(note["misses"].format(level(miss), about))
+        said.append(note["chance"])
+    return " ".join(said)
 
 
 def _control(control: ControlSet, examples: Examples | None) -> ControlPart:
-    facts = control_facts(control)
     chosen = np.bincount(control.labels[control.representative]).tolist()
     groups = tuple(
         (shortened(name), control.counts[name], number, control.skipped.get(name, 0))
         for name, number in zip(control.groups, chosen, strict=True)
     )
-    by_hand = "; the whole pool was picked by hand" if control.hand_picked else ""
-    gamma = unsigned(facts.separability.gamma, 3).replace("-", MINUS)
-    table = (
-        ("Labelled examples", f"{len(control):,}{by_hand}"),
-        ("Representatives", f"{sum(chosen):,} ({printable(control.method)})"),
-        (
-            "γ of all labelled examples",
-            f"{gamma} (how much more similar two examples of one group are than two of different groups)",
-        ),
-        ("γ of the representatives", unsigned(facts.reference.gamma, 3).replace("-", MINUS)),
-        ("Encoder", printable(control.encoder or "not recorded: the input was vectors")),
-        ("Similarity", f"{printable(control.similarity.name)}, vectors of {control.dimension:,} numbers"),
-    )
     if examples is None:
-        return ControlPart(groups, table, (), sentences()["note"]["examples"])
+        return ControlPart(groups, (), sentences()["note"]["examples"])
     shown = []
     for name in control.groups if examples.shown else ():
         own = [example for example in examples.shown if example.group == name]
@@ -336,23 +372,55 @@ def _control(control: ControlSet, examples: Examples | None) -> ControlPart:
         thumbnails = [base64.b64encode(example.picture).decode() for example in own if example.picture]
         addresses = tuple(f"data:image/jpeg;base64,{thumbnail}" for thumbnail in thumbnails)
         shown.append(GroupExamples(shortened(name), texts, addresses))
-    return ControlPart(groups, table, tuple(shown), printable(examples.remark))
+    return ControlPart(groups, tuple(shown), printable(examples.remark))
 
 
-def _reproduce(audit: Audit, context: Context) -> tuple[tuple[str, str], ...]:
-    interval = f"confidence {audit.confidence:g}, interval by {audit.interval.method}"
-    versions = f"divscore {__version__}, Python {platform.python_version()}, numpy {np.__version__}"
-    facts = [
+def _technical(audits: Sequence[Audit], context: Context) -> Technical:
+    first, measure = audits[0], sentences()["measure"]
+    control, k = first.control, len(first.shares)
+    words = [measure["two" if k == 2 else "more"].format(*map(shortened, control.groups))]
+    if first.estimator == "divscore":
+        words = words if k == 2 else [measure["scores"]]
+    else:
+        words += [measure["divscore"], noise_note(first)]
+    if first.target is not None:
+        words.append(measure["target"])
+    words.append(measure["checks"].format(MISFIT))
+    if len(audits) > FEW:
+        words.append(sentences()["note"]["many"].format("these numbers"))
+    facts, checked = control_facts(control), first.diagnostics
+    gammas = [unsigned(part.gamma, 3).replace("-", MINUS) for part in (facts.separability, facts.reference)]
+    by_hand = "; the whole pool was picked by hand" if control.hand_picked else ""
+    chosen = int(control.representative.sum())
+    pair = f" ({' and '.join(map(shortened, first.hardest_pair))})" if all(first.hardest_pair) else ""
+    interval = f"confidence {first.confidence:g}, interval by {first.interval.method}"
+    reproduce = [
         ("Created", context.created.strftime("%Y-%m-%d %H:%M %Z").strip()),
         ("Command", printable(context.command) or "made from Python"),
-        ("Estimator", f"{audit.estimator}, {'no interval' if audit.interval.is_none else interval}"),
-        ("Seed", str(audit.seed)),
-        ("Versions", versions),
-        ("Control set digest", audit.control.digest),
+        ("Estimator", f"{first.estimator}, {'no interval' if first.interval.is_none else interval}"),
+        ("Seed", str(first.seed)),
+        ("Versions", f"divscore {__version__}, Python {platform.python_version()}, numpy {np.__version__}"),
+        (
+            "Labelled examples",
+            f"{len(control):,}{by_hand}; {chosen:,} representatives ({printable(control.method)})",
+        ),
+        (
+            "Separability",
+            f"{checked.auc:.0%} of pairs ranked correctly{pair}, {p_value(checked.separability_p)}",
+        ),
+        (
+            "γ",
+            f"{gammas[0]} of all labelled examples, {gammas[1]} of the representatives (how much more similar two "
+            "examples of one group are than two of different groups)",
+        ),
+        ("Encoder", printable(control.encoder or "not recorded: the input was vectors")),
+        ("Similarity", f"{printable(control.similarity.name)}, vectors of {control.dimension:,} numbers"),
+        ("Control set digest", control.digest),
     ]
     if context.limit is not None:
-        facts.append(("Limit", f"disparity of at most {context.limit:g}"))
+        of = "disparity" if first.target is None else "distance from the target"
+        reproduce.append(("Limit", f"{of} of at most {context.limit:g}"))
     for source in context.inputs:
         digest = source.digest or "no digest: a folder, a stream, a remote or a large file"
-        facts.append((f"{source.role} {brief(source.path, 80)}", digest))
-    return tuple(facts)
+        reproduce.append((f"{source.role} {brief(source.path, 80)}", digest))
+    return Technical(technical_listing(audits), tuple(filter(None, words)), tuple(reproduce))

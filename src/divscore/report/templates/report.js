@@ -1,9 +1,15 @@
 "use strict";
 (() => {
+  // Browsers that do not know ::details-content print an open element only.
+  const details = document.querySelector("details");
+  let opened = false;
+  addEventListener("beforeprint", () => { opened = !details.open; details.open = true; });
+  addEventListener("afterprint", () => { if (opened) details.open = false; });
+
   const table = document.getElementById("collections");
+  if (!table || table.dataset.sorted === undefined) return;
   const body = table.tBodies[0];
   const rows = Array.from(body.rows);
-  if (rows.length < 2) return;
   const heads = Array.from(table.tHead.rows[0].cells);
   const ranks = { good: 0, caution: 1, poor: 2 };
   const order = new Intl.Collator(undefined, { numeric: true });
@@ -12,7 +18,7 @@
     const text = row.cells[at].textContent;
     const kind = heads[at].dataset.kind;
     if (kind === "trust") return ranks[text];
-    if (kind === "text") return text;
+    if (kind !== "number") return text;
     const number = parseFloat(text.replace(/[(,<>]/g, "").replace("\u2212", "-"));
     return Number.isNaN(number) ? null : number;
   };
@@ -41,9 +47,10 @@
   const tools = document.querySelector(".tools");
   const status = tools.querySelector("[role=status]");
   const input = document.getElementById("filter");
+  const words = (row) => Array.from(row.cells).filter((_, at) => /trust|verdict/.test(heads[at].dataset.kind));
   const texts = new Map(rows.map((row) => [
     row,
-    [row.cells[0].textContent, row.cells[0].title, row.cells[row.cells.length - 1].textContent].join(" ").toLowerCase(),
+    [row.cells[0].textContent, row.cells[0].title, ...words(row).map((cell) => cell.textContent)].join(" ").toLowerCase(),
   ]));
   input.addEventListener("input", () => {
     const wanted = input.value.trim().toLowerCase();

@@ -28,7 +28,7 @@ from divscore.sketch.missing import Missing, MissingPart
 def test_an_inconclusive_result_has_no_numbers(audits, three):
     line = listing(audits).lines[-1]
     assert line.cells == ("12", "inconclusive", "", "poor")
-    assert table(audits).splitlines()[4].split() == ["place", "3", "12", "inconclusive", *"––––", "poor"]
+    assert table(audits).splitlines()[4].split() == ["place", "3", "12", *"–––", "inconclusive", "–", "poor"]
     assert table(audits[3:]).splitlines()[1].split() == ["place", "3", "12", "inconclusive", "poor"]
     assert listing(three, 0.2).lines[-1].cells == ("9", "inconclusive", "", "", "", "inconclusive", "poor")
     assert listing(audits[3:]) is None

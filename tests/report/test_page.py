@@ -107,7 +107,9 @@ def test_failing_rows_have_a_word_and_a_shape(audits):
         len(re.findall(r'<tr class="fail">.*?<td class="fail" data-label="limit 40%–60%">fail</td>', text))
         == 2
     )
-    assert len(re.findall(r'<path class="mark" d="M[\d.]+ \d+l7 7l-7 7l-7-7z"/>', text)) == 5  # and the legend
+    assert (
+        len(re.findall(r'<path class="mark" d="M[\d.]+ \d+l7 7l-7 7l-7-7z"/>', text)) == 5
+    )  # and the legend
     assert re.search(r'<li class="badge poor">.*?Limit: <strong>fail</strong>', text, re.S)
     assert re.search(r'<li class="badge poor">.*?Trust: <strong>good in \d', text, re.S)
     assert "✕ fail" in Outline(text).words

@@ -52,8 +52,8 @@ def change_headline(diff: AuditDiff) -> str:
     return f"Of {len(diff.changes):,} collections in both audits: {', '.join(counted)}.{after}"
 
 
-def change_table(diff: AuditDiff) -> str:
-    """Collections as aligned rows; those in one audit only come last."""
+def change_table(diff: AuditDiff, gap: int | None = None) -> str:
+    """Collections as aligned rows; those in one audit only come last; `gap` rows are above an ellipsis."""
     level = min(change.interval.level for change in diff.changes)
     rows = [["collection", "before", "after", "change", f"{level:.0%} interval", "verdict"]]
     rows += [_row(change) for change in diff.changes]
@@ -61,6 +61,8 @@ def change_table(diff: AuditDiff) -> str:
     before = {entry.name: entry for entry in diff.before.collections}
     rows += [[brief(name), "", _value(after[name]), "", "", "new"] for name in diff.new]
     rows += [[brief(name), _value(before[name]), "", "", "", "vanished"] for name in diff.vanished]
+    if gap is not None:
+        rows.insert(1 + gap, ["…", *[""] * 5])
     return columns(rows)
 
 
@@ -84,15 +86,13 @@ def change_overview(diff: AuditDiff) -> tuple[str, str]:
     up = rises[: 2 * END - len(down)]
     shown = [*up, *reversed(down), *others[: 2 * END - len(up) - len(down)]]
     part = replace(diff, changes=tuple(shown), new=diff.new[:LONE], vanished=diff.vanished[:LONE])
-    lines = change_table(part).split("\n")
-    if len(up) + len(down) < len(clear):
-        lines.insert(1 + len(up), "…")
+    table = change_table(part, len(up) if len(up) + len(down) < len(clear) else None)
     total, kept = (len(d.changes) + len(d.new) + len(d.vanished) for d in (diff, part))
     note = (
         f"{total - kept:,} of {total:,} collections are not in this table. To get all of them, add --json FILE, or "
         "redirect the output."
     )
-    return "\n".join(lines), note
+    return table, note
 
 
 def change_document(

@@ -17,7 +17,10 @@ from divscore.text import brief, level, named, p_value, percent, percent_ends, s
 ALL = 50  # a terminal shows up to so many collections
 FEW = 60  # the page lists single attributes and technical numbers of up to so many collections
 NAME, TOOLTIP = 60, 300  # characters of a name in a table, and in its tooltip
-NARROWEST = 12  # characters of a name that a narrow terminal keeps
+NARROWEST, WRAPPED = (
+    8,
+    24,
+)  # characters that a narrow terminal leaves of a name, and of a last column of prose
 MINUS = "−"
 INCONCLUSIVE = "inconclusive"
 
@@ -259,36 +262,41 @@ def _bracketed(text: str) -> str:
 def columns(rows: Sequence[Sequence[str]], *, prose: bool = False) -> str:
     """Align rows of text; numbers to the right, the first and last column (`prose`: all) to the left.
 
-    No line is longer than the terminal: names are cut, and if that is not enough, each row becomes a block of lines. A
-    script, whose output is no terminal, gets the full table.
+    No line is longer than the terminal: a long last column is wrapped, or names are cut; if that is not enough, each
+    row becomes a block of lines. A script, whose output is no terminal, gets the full table.
     """
-    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    last = len(widths) - 1
-    over = sum(widths) + 2 * last - (room or math.inf)
-    if over > 0 and room:
-        if prose or widths[0] - over < NARROWEST:
-            return _stacked(rows, room)
-        widths[0] -= int(over)
-        rows = [[brief(row[0], widths[0]), *row[1:]] for row in rows]
-    lines = [
-        "  ".join(
-            text.ljust(width) if prose or i in (0, last) else text.rjust(width)
-            for i, (text, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
+    last, total = len(widths) - 1, sum(widths) + 2 * (len(widths) - 1)
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else total
+    over = max(total - room, 0)
+    if widths[last] - over >= WRAPPED:
+        widths[last] -= over
+    elif widths[0] - over >= NARROWEST:
+        widths[0] -= over
+    elif over:
+        return _stacked(rows, room)
+    lines = []
+    for row in rows:
+        cells = [brief(row[0], widths[0]) if over and row[0] else row[0], *row[1:last]]
+        aligned = [
+            text.ljust(width) if prose or i == 0 else text.rjust(width)
+            for i, (text, width) in enumerate(zip(cells, widths, strict=False))
+        ]
+        start, *more = (textwrap.wrap(row[last], widths[last]) if over else [row[last]]) or [""]
+        lines.append("  ".join([*aligned, start]))
+        lines += [" " * (total - over - widths[last]) + text for text in more]
     return "\n".join(line.rstrip() for line in lines)
 
 
 def _stacked(rows: Sequence[Sequence[str]], room: int) -> str:
-    """A block of lines for each row: its name, then heading and text of every cell that is not empty."""
+    """A block of lines for each row: its name, then heading and text of every cell that has any."""
     (_, *heads), lines = rows[0], []
     left = min(max(map(len, heads)), room // 2)
     for name, *cells in rows[1:]:
         lines.append(brief(name, room))
         for head, text in zip(heads, cells, strict=True):
             start = f"  {brief(head or ' ', left).ljust(left)}  "
+            text = "" if text == "–" else text
             lines += textwrap.wrap(text, room, initial_indent=start, subsequent_indent=" " * len(start))
     return "\n".join(lines)
 
@@ -298,9 +306,10 @@ def table(audits: Sequence[Audit], gap: int | None = None) -> str:
     found = list(map(_row, audits))
     full = max(found, key=len)
     rows = [list(full)]
+    # An inconclusive result has fewer cells; the word fits into the column of the intervals.
+    word = next((head for head in reversed(full) if head.endswith("interval")), "result")
     for row in found:
-        *cells, trust = row.values()  # those of an inconclusive result are fewer
-        rows.append([*cells, *["–"] * (len(full) - len(row)), trust])
+        rows.append([row.get(head, INCONCLUSIVE if head == word else "–") for head in full])
     if gap is not None:
         rows.insert(1 + gap, ["…", *[""] * (len(full) - 1)])
     return columns(rows)

@@ -458,12 +458,12 @@ def test_photos_without_a_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Any
     photos = {"HEIF": heic(halves()), "AVIF": avif(halves())}
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     monkeypatch.setitem(sys.modules, "PIL.AvifImagePlugin", None)
-    for form, advice in {"HEIF": r"pip install 'divscore\[heif\]'", "AVIF": "Pillow 11.3"}.items():
+    for form, advice in {"HEIF": r"pip install pillow-heif", "AVIF": "Pillow 11.3"}.items():
         path = tmp_path / "photo.jpg"
         path.write_bytes(photos[form])
-        with pytest.raises(UnreadablePicture, match=f"is not supported; install .*{advice}"):
+        with pytest.raises(UnreadablePicture, match=f"is not supported; .*{advice}"):
             decode(photos[form])
-        with pytest.raises(UnreadablePicture, match=f"is not supported; install .*{advice}"):
+        with pytest.raises(UnreadablePicture, match=f"is not supported; .*{advice}"):
             read_picture(str(path))
     path.write_bytes(stored(halves(), "PNG"))  # whatever it is called
     assert decode(read_picture(str(path.rename(tmp_path / "photo.heic")))).shape == (64, 128, 3)

@@ -97,8 +97,6 @@ class Context:
         The missing parts of the source; by default those that the audits list.
     created : datetime
         When the report was made.
-    title, note : str
-        The user's own title of the report, and a remark at its top.
     """
 
     command: str = ""
@@ -109,8 +107,6 @@ class Context:
     title: str = ""
     note: str = ""
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
-    title: str = ""
-    note: str = ""
 
 
 # The first sentences

@@ -107,7 +107,8 @@ def load_control(
             f"{Path(path)} is not a control set: {file} does not exist; make one with 'divscore control select'"
         )
     try:
-        table = pq.read_table(file)
+        with pq.ParquetFile(file) as parquet:  # read_table would import pandas, where there is one
+            table = parquet.read()
     except (pa.ArrowException, OSError) as error:
         raise FileError(f"{file} is damaged or not a Parquet file ({error}); get it again") from error
     if KEY not in (table.schema.metadata or {}):

@@ -100,13 +100,13 @@ def test_high_levels_stay_as_they_are(audits):
 
 def test_the_method_is_explained(audits, three):
     summary = summarise(audits, Context())
-    assert "+1 means only a, −1 means only b" in summary.technical.paragraphs[0]
-    assert "the paper's own score" in summary.technical.paragraphs[1]
+    assert "+1 means only a, −1 means only b" in summary.definitions[0]
+    assert "the paper's own score" in summary.definitions[1]
     titles = [title for title, _ in summary.assumptions]
     assert len(titles) == 7
     direct = summarise([replace(audits[0], estimator="rectified")], Context())
     assert [title for title, _ in direct.assumptions] == titles[2:]
-    assert "largest share minus the smallest" in summarise(three, Context()).technical.paragraphs[0]
+    assert "largest share minus the smallest" in summarise(three, Context()).definitions[0]
 
 
 def test_everything_to_reproduce_it_is_there(audits):
@@ -116,7 +116,7 @@ def test_everything_to_reproduce_it_is_there(audits):
         inputs=[Input("Collection", "a b.npy", "0" * 64), Input("Control set", "c")],
         created=datetime(2030, 1, 2, 3, 4, tzinfo=UTC),
     )
-    facts = dict(summarise(audits, context).technical.facts)
+    facts = dict(summarise(audits, context).facts)
     assert facts["Command"] == context.command
     assert facts["Created"] == "2030-01-02 03:04 UTC"
     assert facts["Seed"] == "0"

@@ -53,9 +53,8 @@ class Mark:
     @property
     def text(self) -> str:
         """Estimate, interval and verdict."""
-        return (
-            f"{self.figure}{f' ({self.range})' if self.range else ''}{self.verdict and f', {self.verdict}'}"
-        )
+        between = f" ({self.range})" if self.range else ""
+        return f"{self.figure}{between}{self.verdict and f', {self.verdict}'}"
 
 
 @dataclass(frozen=True)
@@ -128,16 +127,14 @@ def picture(audits: Sequence[Audit], limit: float | None = None) -> Picture | No
         title = "Share of each group in every collection"
     else:
         rows += [_mark(audit, group, limit) for audit in in_order(audits)]
-        unknown = rows[len(known) :]
-        if len(rows) > ALL:
-            room = max(ALL - len(known), 0)
-            rows = [*rows[: len(known)], *unknown[:room]]
-            if len(known) > ALL:
-                between = f"{len(known) - 2 * END:,} collections in between: see the table"
-                rows[END:-END] = [Words(between, gap=True)]
-            if unknown[room:]:
-                more = f"{len(unknown) - room:,} {'more ' if room else ''}{INCONCLUSIVE} collections"
-                rows.append(Words(f"{more}: see the table", gap=True))
+        drawn = max(ALL, len(known))
+        if unknown := rows[drawn:]:
+            more = "more " if drawn > len(known) else ""
+            text = f"{len(unknown):,} {more}{INCONCLUSIVE} collections: see the table"
+            rows[drawn:] = [Words(text, gap=True)]
+        if len(known) > ALL:
+            text = f"{len(known) - 2 * END:,} collections in between: see the table"
+            rows[END : len(known) - END] = [Words(text, gap=True)]
         if len(groups) > 2:
             where = "smallest" if first.target is None else "farthest below its target"
             title += f", the group that is {where} overall"

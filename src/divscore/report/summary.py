@@ -205,33 +205,18 @@ class ControlPart:
 
 
 @dataclass(frozen=True)
-class Badge:
-    """A word at the top of the page: trust, or the verdict of a gate; `state` is its colour and shape."""
-
-    label: str
-    word: str
-    state: str
-
-
-@dataclass(frozen=True)
-class Technical:
-    """What most readers do not need: statistics of every collection, definitions, and how to reproduce them."""
-
-    listing: Listing | None
-    paragraphs: tuple[str, ...]
-    facts: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
 class Summary:
-    """A report, in reading order; warnings are pairs of text and collections, facts pairs of term and text."""
+    """A report, in reading order: badges are label, word and state; warnings are text and collections.
+
+    From `statistics` on it is what most readers do not need; facts are term and text.
+    """
 
     page_title: str
     title: str
     kicker: str
     headline: str
     lead: str
-    badges: tuple[Badge, ...]
+    badges: tuple[tuple[str, str, str], ...]
     standards: tuple[str, ...]
     note: tuple[str, ...]
     picture: Picture | None
@@ -243,7 +228,9 @@ class Summary:
     control: ControlPart
     method: str
     assumptions: tuple[tuple[str, str], ...]
-    technical: Technical
+    statistics: Listing | None
+    definitions: tuple[str, ...]
+    facts: tuple[tuple[str, str], ...]
 
 
 def summarise(audits: Sequence[Audit], context: Context) -> Summary:
@@ -261,7 +248,7 @@ def summarise(audits: Sequence[Audit], context: Context) -> Summary:
     return Summary(
         page_title=brief(context.title, NOTE) if context.title else f"{attribute} in {what}: divscore report",
         title=brief(context.title, NOTE) if context.title else "",
-        kicker=f"Audit of {what} by {attribute}, {context.created.strftime('%-d %B %Y')}",
+        kicker=f"Audit of {what} by {attribute}, {context.created.day} {context.created:%B %Y}",
         headline=headline(audits),
         lead=lead(audits),
         badges=tuple(_badges(audits, gate)),
@@ -282,38 +269,38 @@ def summarise(audits: Sequence[Audit], context: Context) -> Summary:
             for assumption in sentences()["assumptions"]
             if not (assumption.get("control") and first.estimator in ("iid", "rectified"))
         ),
-        technical=_technical(audits, context),
+        statistics=technical_listing(audits),
+        definitions=tuple(_definitions(audits)),
+        facts=tuple(_facts(first, context)),
     )
 
 
-def _badges(audits: Sequence[Audit], gate: Gate | None) -> Iterator[Badge]:
+def _badges(audits: Sequence[Audit], gate: Gate | None) -> Iterator[tuple[str, str, str]]:
     trust = Counter(audit.trust for audit in audits)
     worst = max(trust, key=TRUST.index)
     words = [f"{word} in {trust[word]:,}" for word in TRUST if trust[word]]
     if len(trust) == 1:
         words = [worst if len(audits) == 1 else f"{worst} in all {len(audits):,}"]
-    yield Badge("Trust", joined(words), worst)
+    yield "Trust", joined(words), worst
     if gate is not None:
-        yield Badge("Limit", gate.verdict, {"pass": "good", "fail": "poor"}.get(gate.verdict, "caution"))
+        yield "Limit", gate.verdict, {"pass": "good", "fail": "poor"}.get(gate.verdict, "caution")
 
 
 def _standards(audits: Sequence[Audit], gate: Gate | None) -> Iterator[str]:
     """What the collections are held to: the target with its source, and the limit with the verdict."""
     first, groups = audits[0], audits[0].control.groups
     if first.target is not None:
-        shares = joined(
-            [f"{percent(share)} {shortened(name)}" for name, share in first.target.shares.items()]
-        )
+        shares = [f"{percent(share)} {shortened(name)}" for name, share in first.target.shares.items()]
         source = f" Source: {printable(first.target.source)}." if first.target.source else ""
-        yield f"Target: {shares}.{source}"
+        yield f"Target: {joined(shares)}.{source}"
     if gate is not None:
         if len(groups) == 2:
             low, high = map(percent, share_limits(first, groups[0], gate.limit))
             allowed = f"{low} to {high} {shortened(groups[0])} (±{gate.limit:g} in disparity)"
-        elif first.target is None:
-            allowed = f"the largest and the smallest share may differ by {100 * gate.limit:.0f} points"
         else:
-            allowed = f"the groups farthest above and below their targets may differ by {100 * gate.limit:.0f} points"
+            pair = "the groups farthest above and below their targets"
+            pair = "the largest and the smallest share" if first.target is None else pair
+            allowed = f"{pair} may differ by {100 * gate.limit:.0f} points"
         reason = gate.reason if len(audits) > 1 else gate.verdicts[first.name].reason
         yield f"Limit: {allowed}. {reason[:1].upper()}{reason[1:]}."
 
@@ -343,12 +330,8 @@ def _remark(audits: Sequence[Audit]) -> str:
         if limited:
             miss = 1 - limited[0].interval.level
             missed = len(limited) * miss
-            about = (
-                f"about {missed:.0f} of these {len(limited):,} to miss"
-                if missed >= 1
-                else "an occasional miss"
-            )
-            said.append(note["misses"].format(level(miss), about))
+            expected = f"about {missed:.0f} of these {len(limited):,} to miss"
+            said.append(note["misses"].format(level(miss), expected if missed >= 1 else "an occasional miss"))
         said.append(note["chance"])
     return " ".join(said)
 
@@ -371,52 +354,47 @@ def _control(control: ControlSet, examples: Examples | None) -> ControlPart:
     return ControlPart(groups, tuple(shown), printable(examples.remark))
 
 
-def _technical(audits: Sequence[Audit], context: Context) -> Technical:
+def _definitions(audits: Sequence[Audit]) -> Iterator[str]:
     first, measure = audits[0], sentences()["measure"]
-    control, k = first.control, len(first.shares)
-    words = [measure["two" if k == 2 else "more"].format(*map(shortened, control.groups))]
-    if first.estimator == "divscore":
-        words = words if k == 2 else [measure["scores"]]
-    else:
-        words += [measure["divscore"], noise_note(first)]
-    if first.target is not None:
-        words.append(measure["target"])
-    words.append(measure["checks"].format(MISFIT))
+    two, scored = len(first.shares) == 2, first.estimator == "divscore"
+    yield measure["two" if two else "scores" if scored else "more"].format(
+        *map(shortened, first.control.groups)
+    )
+    if not scored:
+        yield f"{measure['divscore']} {noise_note(first)}".strip()
+    if first.target is not None and not two:
+        yield measure["target"]
+    yield measure["checks"].format(MISFIT)
     if len(audits) > FEW:
-        words.append(sentences()["note"]["many"].format("these numbers"))
-    facts, checked = control_facts(control), first.diagnostics
-    gammas = [unsigned(part.gamma, 3).replace("-", MINUS) for part in (facts.separability, facts.reference)]
+        yield sentences()["note"]["many"].format("these numbers")
+
+
+def _facts(audit: Audit, context: Context) -> Iterator[tuple[str, str]]:
+    """How to reproduce the numbers, and what is known of the control set."""
+    control, checked, facts = audit.control, audit.diagnostics, control_facts(audit.control)
+    interval = f"confidence {audit.confidence:g}, interval by {audit.interval.method}"
     by_hand = "; the whole pool was picked by hand" if control.hand_picked else ""
-    chosen = int(control.representative.sum())
-    pair = f" ({' and '.join(map(shortened, first.hardest_pair))})" if all(first.hardest_pair) else ""
-    interval = f"confidence {first.confidence:g}, interval by {first.interval.method}"
-    reproduce = [
-        ("Created", context.created.strftime("%Y-%m-%d %H:%M %Z").strip()),
-        ("Command", printable(context.command) or "made from Python"),
-        ("Estimator", f"{first.estimator}, {'no interval' if first.interval.is_none else interval}"),
-        ("Seed", str(first.seed)),
-        ("Versions", f"divscore {__version__}, Python {platform.python_version()}, numpy {np.__version__}"),
-        (
-            "Labelled examples",
-            f"{len(control):,}{by_hand}; {chosen:,} representatives ({printable(control.method)})",
-        ),
-        (
-            "Separability",
-            f"{checked.auc:.0%} of pairs ranked correctly{pair}, {p_value(checked.separability_p)}",
-        ),
-        (
-            "γ",
-            f"{gammas[0]} of all labelled examples, {gammas[1]} of the representatives (how much more similar two "
-            "examples of one group are than two of different groups)",
-        ),
-        ("Encoder", printable(control.encoder or "not recorded: the input was vectors")),
-        ("Similarity", f"{printable(control.similarity.name)}, vectors of {control.dimension:,} numbers"),
-        ("Control set digest", control.digest),
-    ]
+    chosen = f"{int(control.representative.sum()):,} representatives ({printable(control.method)})"
+    pair = joined([shortened(name) for name in audit.hardest_pair if name])
+    apart = f"{checked.auc:.0%} of pairs ranked correctly, {p_value(checked.separability_p)}"
+    pool, own = (unsigned(f.gamma, 3).replace("-", MINUS) for f in (facts.separability, facts.reference))
+    yield "Created", context.created.strftime("%Y-%m-%d %H:%M %Z").strip()
+    yield "Command", printable(context.command) or "made from Python"
+    yield "Estimator", f"{audit.estimator}, {'no interval' if audit.interval.is_none else interval}"
+    yield "Seed", str(audit.seed)
+    yield "Versions", f"divscore {__version__}, Python {platform.python_version()}, numpy {np.__version__}"
+    yield "Labelled examples", f"{len(control):,}{by_hand}; {chosen}"
+    yield "Separability", f"{apart} ({pair})" if pair else apart
+    yield (
+        "γ",
+        f"{pool} of all labelled examples, {own} of the representatives ({sentences()['measure']['gamma']})",
+    )
+    yield "Encoder", printable(control.encoder or "not recorded: the input was vectors")
+    yield "Similarity", f"{printable(control.similarity.name)}, vectors of {control.dimension:,} numbers"
+    yield "Control set digest", control.digest
     if context.limit is not None:
-        of = "disparity" if first.target is None else "distance from the target"
-        reproduce.append(("Limit", f"{of} of at most {context.limit:g}"))
+        of = "disparity" if audit.target is None else "distance from the target"
+        yield "Limit", f"{of} of at most {context.limit:g}"
     for source in context.inputs:
         digest = source.digest or "no digest: a folder, a stream, a remote or a large file"
-        reproduce.append((f"{source.role} {brief(source.path, 80)}", digest))
-    return Technical(technical_listing(audits), tuple(filter(None, words)), tuple(reproduce))
+        yield f"{source.role} {brief(source.path, 80)}", digest

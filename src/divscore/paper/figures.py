@@ -1,10 +1,11 @@
-"""The figures of experiments and comparisons: six inches wide, one marker a method, legends below the panels."""
+"""The figures of experiments and comparisons: six inches wide, small panels, at most four lines in each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +17,11 @@ from divscore.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
 WIDTH = 6.0
+ACROSS = 4  # small panels side by side
+MOST = 4  # lines in a panel
 # M. Okabe and K. Ito, "Color Universal Design" (2008), without yellow, which is faint on white.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, RED, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#777777"
@@ -36,6 +39,7 @@ STYLE: Any = {
     "legend.columnspacing": 1.2,
     "legend.handlelength": 2.2,
     "svg.hashsalt": "divscore",  # the same figure gives the same bytes
+    "svg.fonttype": "none",  # text stays text
 }
 TRUTH = "true disparity"
 FARTHEST_ERROR = 0.6  # where panels of errors are cut
@@ -44,23 +48,15 @@ WORST = 1.0  # where comparisons are cut: as wrong as always saying "all of one 
 ERROR = "mean absolute error of the disparity"
 
 
-LOOKS = {  # colour, marker and line of every method
-    "random-balanced": (SKY, "o", "-"),
-    "random-proportional": (ORANGE, "s", "-"),
-    "iid": (PURPLE, "D", "-"),
-    "ss-st": (GREY, "v", "-"),
-    "adaptive": (RED, "^", "-"),
-    "likelihood-few": (GREEN, "P", "-"),
-    "likelihood": (BLUE, "*", "-"),
-    "rectified": (BLACK, "x", ":"),
-    "adaptive-0.1": (RED, "<", "--"),
-    "adaptive-auto": (RED, ">", ":"),
-    "proportional": (ORANGE, "s", "--"),
-    "all-balanced": (SKY, "D", ":"),
-    "dpp": (PURPLE, "h", "--"),
-    "EMQ": (PURPLE, "X", "-."),
-    "PACC": (GREEN, "d", "-."),
-    "KDEyML": (BLACK, "p", "-."),
+LOOKS = {  # colour and marker of every method
+    "random-balanced": (SKY, "o"),
+    "random-proportional": (ORANGE, "s"),
+    "iid": (PURPLE, "D"),
+    "ss-st": (GREY, "v"),
+    "adaptive": (RED, "^"),
+    "likelihood-few": (GREEN, "P"),
+    "likelihood": (BLUE, "*"),
+    "rectified": (BLACK, "x"),
 }
 
 
@@ -92,50 +88,53 @@ def sweep_figure(
     x_labels: Mapping[str, str],
     limit: float | None = None,
 ) -> Figure:
-    """Mean estimate ± standard error by composition, with the true disparity: the paper's Figure 1.
+    """Mean estimate ± standard deviation by composition, with the true disparity: the paper's Figure 1.
 
-    One panel for every attribute of `x_labels`.
+    One panel a method, in a block for every attribute of `x_labels`.
     """
-    figure, axes = _panels(len(x_labels), 3.0)
-    for axis, (attribute, x_label) in zip(axes, x_labels.items(), strict=True):
-        here = [p for p in points if p.attribute == attribute]
-        x = sorted({float(p.at) for p in here})
-        truth = [float(np.mean([p.truth for p in here if p.at == at])) for at in x]
-        axis.plot(x, truth, color=BLACK, linestyle="--", linewidth=1.0, label=TRUTH)
-        _estimates(axis, here, methods, 0.3 * min(np.diff(x), default=1.0))
-        if limit is not None:
-            axis.set_ylim(-limit, limit)
-        _label(axis, attribute, x_label, "disparity")
-    return _with_legend(figure)
+    figure, blocks = _blocks([0.5 + 1.35 * -(-len(methods) // ACROSS)] * len(x_labels))
+    for block, (attribute, x_label) in zip(blocks, x_labels.items(), strict=True):
+        _estimates(block, attribute, points, methods, x_label, (-limit, limit) if limit else None)
+    return _with_legend(figure, axes=figure.axes)
 
 
 @_styled()
 def error_figure(
     points: Sequence[Accuracy], methods: Sequence[Method], x_labels: Mapping[str, str]
 ) -> Figure:
-    """Mean absolute error by composition: how wrong a single audit is, on average."""
-    figure, axes = _panels(len(x_labels), 2.3)
-    for axis, (attribute, x_label) in zip(axes, x_labels.items(), strict=True):
-        _errors(axis, [p for p in points if p.attribute == attribute], methods)
-        _label(axis, attribute, x_label, "mean absolute error")
-    return _with_legend(figure)
+    """Mean absolute error by composition: how wrong a single audit is, on average.
+
+    One row of panels for methods that need as many labels, one panel an attribute.
+    """
+    by_cost: dict[str, list[Method]] = {}
+    for method in methods:
+        once = f"{method.labels} labels, for all collections together"
+        cost = f"{method.sampled} new labels in every collection" if method.sampled else once
+        by_cost.setdefault(cost, []).append(method)
+    rows = [(cost, some[i : i + MOST]) for cost, some in by_cost.items() for i in range(0, len(some), MOST)]
+    # The first row has the names of the attributes, the last what x is.
+    heights = [1.75 + 0.2 * (row is rows[0]) + 0.35 * (row is rows[-1]) for row in rows]
+    figure, blocks = _blocks(heights, legend=0)
+    for block, row in zip(blocks, rows, strict=True):
+        x = {
+            name: fill(text, 84 // len(x_labels)) if row is rows[-1] else ""
+            for name, text in x_labels.items()
+        }
+        _errors(block, points, row[1], x, row[0], titles=row is rows[0])
+    return figure
 
 
 @_styled()
 def size_figure(points: Sequence[Accuracy], methods: Sequence[Method], attributes: Sequence[str]) -> Figure:
-    """Mean estimate ± standard error, and mean absolute error, by the size of the control set."""
-    figure, axes = _panels(len(attributes), 2.3, across=2, legend=2)
-    for attribute, left, right in zip(attributes, axes[::2], axes[1::2], strict=True):
-        here = [p for p in points if p.attribute == attribute]
-        truth = float(np.mean([p.truth for p in here])) if here else 0.0
-        left.axhline(truth, color=BLACK, linestyle="--", linewidth=1.0, label=TRUTH)
-        mostly = [p for p in here if p.mostly_answers]
-        _estimates(left, mostly, methods, 2.4)
-        _errors(right, mostly, methods)
-        left.set_ylim(truth - FARTHEST_ERROR, truth + FARTHEST_ERROR)
-        _label(left, attribute, "size of the control set", "disparity")
-        _label(right, attribute, "size of the control set", "mean absolute error")
-    return _with_legend(figure, 2)
+    """Mean estimate ± standard deviation, and mean absolute error, by the size of the control set."""
+    figure, blocks = _blocks([1.9] * len(attributes) + [2.1])
+    mostly = [p for p in points if p.mostly_answers]
+    for block, attribute in zip(blocks, attributes, strict=False):
+        truth = float(np.mean([p.truth for p in points if p.attribute == attribute] or [0.0]))
+        ends = truth - FARTHEST_ERROR, truth + FARTHEST_ERROR
+        _estimates(block, attribute, mostly, methods, "size of the control set", ends)
+    _errors(blocks[-1], mostly, methods, dict.fromkeys(attributes, "size of the control set"))
+    return _with_legend(figure, axes=blocks[0].axes)
 
 
 @_styled()
@@ -208,69 +207,90 @@ def collection_figure(
 
 @_styled()
 def comparison_figure(rows: Sequence[tuple[Method, Accuracy]], title: str) -> Figure:
-    """Mean absolute error by number of labels; sorted bars if there is only one number.
+    """Mean absolute error ± standard error: a bar a number of labels, methods sorted by that with most labels.
 
-    Errors are cut at 1, and the title says so.
+    Errors are cut at 1; the title says so, and a cut bar ends in its number.
     """
+    from matplotlib import colormaps
+
     numbers = sorted({method.labels for method, _ in rows})
     title += f", cut at {WORST:g}" if any(accuracy.mae > WORST for _, accuracy in rows) else ""
-    alone = len(numbers) == 1
-    ends = [accuracy.mae + (accuracy.mae_se or 0.0) * alone for _, accuracy in rows]
-    limit = min(WORST, 1.05 * max(0.05, *ends))
-    if alone:
-        figure, (axis,) = _panels(1, 0.6 + 0.22 * len(rows), legend=0)
-        methods, bars = zip(*sorted(rows, key=lambda row: row[1].mae), strict=True)
+    limit = min(WORST, 1.05 * max(0.05, *(accuracy.mae + (accuracy.mae_se or 0.0) for _, accuracy in rows)))
+    ranked = sorted(rows, key=lambda row: (-row[0].labels, row[1].mae))
+    names = list(dict.fromkeys(method.title for method, _ in ranked))
+    height = 0.8 / len(numbers)
+    figure, (axis,) = _panels(1, 0.6 + (0.1 + 0.12 * len(numbers)) * len(names), legend=len(numbers) > 1)
+    for at, (number, colour) in enumerate(
+        zip(numbers, colormaps["viridis_r"](np.linspace(0.8, 0.2, len(numbers))[::-1]), strict=True)
+    ):
+        mine = [
+            (names.index(m.title) + (at + 0.5) * height - 0.4, s) for m, s in ranked if m.labels == number
+        ]
         axis.barh(
-            range(len(rows)),
-            [bar.mae for bar in bars],
-            xerr=[bar.mae_se or 0.0 for bar in bars],
-            color=[LOOKS[method.key][0] for method in methods],
-            height=0.6,
-            error_kw={"elinewidth": 1.0, "capsize": 2.0},
+            [y for y, _ in mine],
+            [s.mae for _, s in mine],
+            xerr=[s.mae_se or 0.0 for _, s in mine],
+            color=colour,
+            height=0.9 * height,
+            error_kw={"elinewidth": 0.8, "capsize": 1.5},
+            label=f"{number} labels",
         )
-        _rows(axis, [method.title for method in methods])
-        _label(axis, title, f"{ERROR}, {numbers[0]} labels, ± standard error", "")
-        axis.set_xlim(0, limit)
-        return figure
-    figure, (axis,) = _panels(1, 3.2, legend=5)
-    for key, name in {method.key: method.title for method, _ in rows}.items():
-        x, y = zip(*((method.labels, s.mae) for method, s in rows if method.key == key), strict=True)
-        axis.plot(x, y, linewidth=1.1, label=name, **_look(key))
-    axis.set_ylim(0, limit)
-    axis.set_xticks(numbers)
-    _label(axis, title, "labels", ERROR)
-    return _with_legend(figure)
+        for y, s in mine:
+            if s.mae > WORST:
+                axis.annotate(
+                    f"▸ {s.mae:.2g}", (1.01 * limit, y), va="center", fontsize=6.5, annotation_clip=False
+                )
+    _rows(axis, names)
+    axis.set_xlim(0, limit)
+    alone = f", {numbers[0]} labels" if len(numbers) == 1 else ""
+    _label(axis, title, f"{ERROR}{alone}, ± standard error", "")
+    return _with_legend(figure, len(numbers)) if len(numbers) > 1 else figure
 
 
 def _look(method: str) -> dict[str, Any]:
     """Options of matplotlib; stars and crosses look smaller than they are."""
-    colour, marker, line = LOOKS[method]
-    size = {"*": 7.0, "P": 5.5}.get(marker, 4.5)
-    return {"color": colour, "marker": marker, "markersize": size, "linestyle": line}
+    colour, marker = LOOKS[method]
+    return {"color": colour, "marker": marker, "markersize": {"*": 7.0, "P": 5.5}.get(marker, 4.5)}
 
 
 def _panels(
     down: int, height: float, across: int = 1, *, legend: int = 3, share_y: bool = False
 ) -> tuple[Figure, list[Axes]]:
-    """A figure without pyplot and its global state, with room for so many lines of legend."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH, down * height + 0.2 + 0.17 * legend), layout="constrained")
+    """A figure of panels with room for so many lines of legend."""
+    figure = _figure(down * height, legend)
     return figure, list(figure.subplots(down, across, squeeze=False, sharey=share_y).ravel())
 
 
+def _blocks(heights: Sequence[float], legend: int = 1) -> tuple[Figure, list[SubFigure]]:
+    """A figure of blocks, one below the other, each with its own panels."""
+    figure = _figure(sum(heights), legend)
+    return figure, list(figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights).ravel())
+
+
+def _figure(height: float, legend: int) -> Figure:
+    """A figure without pyplot and its global state."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(WIDTH, height + 0.2 + 0.17 * legend), layout="constrained")
+
+
 def _label(axis: Axes, title: str, x: str, y: str) -> None:
-    plain = printable(title).replace("_", " ")
     # A name given by the user is no formula, even if it has dollar signs.
-    axis.set_title(plain[:1].upper() + plain[1:], loc="left", parse_math=False)
+    axis.set_title(_heading(title), loc="left", parse_math=False)
     axis.set_xlabel(x)
     axis.set_ylabel(y)
 
 
-def _with_legend(figure: Figure, columns: int = 3) -> Figure:
-    """Put one legend for all panels below them."""
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+def _heading(title: str) -> str:
+    plain = printable(title).replace("_", " ")
+    return plain[:1].upper() + plain[1:]
+
+
+def _with_legend(figure: Figure, columns: int = 3, axes: Sequence[Axes] = ()) -> Figure:
+    """Put one legend below the panels, with the entries of all `axes`, by default those of the first panel."""
+    panels = [axis.get_legend_handles_labels() for axis in axes or figure.axes[:1]]
+    entries = {text: handle for panel in panels for handle, text in zip(*panel, strict=True)}
+    figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns)
     return figure
 
 
@@ -281,21 +301,67 @@ def _rows(axis: Axes, names: Sequence[str]) -> None:
     axis.grid(axis="y", visible=False)
 
 
-def _estimates(axis: Axes, points: Sequence[Accuracy], methods: Sequence[Method], width: float) -> None:
-    """Means with error bars, moved a little to the side to keep all markers visible."""
-    for method, aside in _spread(methods):
-        mine = [p for p in points if p.method == method.key]
-        x, y = [float(p.at) + width * aside for p in mine], [p.mean for p in mine]
-        bars: dict[str, Any] = {"yerr": [p.se or 0.0 for p in mine], "elinewidth": 1.0, "capsize": 1.5}
-        axis.errorbar(x, y, linewidth=0.8, label=method.title, **bars, **_look(method.key))
+def _estimates(
+    block: SubFigure,
+    attribute: str,
+    points: Sequence[Accuracy],
+    methods: Sequence[Method],
+    x_label: str,
+    ends: tuple[float, float] | None,
+) -> None:
+    """One panel a method, all with the same axes: mean, a band of one standard deviation, and the truth."""
+    here = [p for p in points if p.attribute == attribute]
+    truth = sorted({float(p.at): p.truth for p in here}.items())
+    shape = -(-len(methods) // ACROSS), min(len(methods), ACROSS)
+    axes = list(block.subplots(*shape, sharex=True, sharey=True, squeeze=False).ravel())
+    for axis in axes[len(methods) :]:
+        axis.remove()
+    for axis, method in zip(axes, methods, strict=False):
+        colour, marker, whose = (RED, "o", "method of the paper") if method.paper else (BLUE, "s", "ours")
+        mine = [p for p in here if p.method == method.key]
+        x, y, sd = (np.array([getattr(p, of) or 0.0 for p in mine], float) for of in ("at", "mean", "sd"))
+        axis.plot(*np.array(truth).reshape(-1, 2).T, color=BLACK, linestyle="--", linewidth=0.9, label=TRUTH)
+        axis.fill_between(x, y - sd, y + sd, color=colour, alpha=0.25, linewidth=0)
+        style: Any = {"color": colour, "marker": marker, "markersize": 2.5, "linewidth": 1.2}
+        axis.plot(x, y, label=f"{whose}, ± standard deviation", **style)
+        axis.set_title(fill(method.title, 20), loc="left", fontsize=7.5)
+        if ends is not None:
+            _cut(axis, x, y, ends, style)
+    block.suptitle(_heading(attribute), x=0.01, ha="left", fontsize=9.0, fontweight="bold")
+    block.supxlabel(x_label, fontsize=8.0)
+    block.supylabel("disparity", fontsize=8.0)
 
 
-def _errors(axis: Axes, points: Sequence[Accuracy], methods: Sequence[Method]) -> None:
-    for method in methods:
-        mine = [p for p in points if p.method == method.key]
-        x, y = [float(p.at) for p in mine], [p.mae for p in mine]
-        axis.plot(x, y, linewidth=1.1, label=method.title, **_look(method.key))
-    axis.set_ylim(0, FARTHEST_ERROR)
+def _errors(
+    block: SubFigure,
+    points: Sequence[Accuracy],
+    methods: Sequence[Method],
+    x_labels: Mapping[str, str],
+    legend: str = "",
+    titles: bool = True,
+) -> None:
+    """One panel an attribute, one line a method."""
+    axes = block.subplots(1, len(x_labels), sharey=True, squeeze=False)[0]
+    for axis, (attribute, x_label) in zip(axes, x_labels.items(), strict=True):
+        for method in methods:
+            mine = [p for p in points if (p.attribute, p.method) == (attribute, method.key)]
+            x, y = [float(p.at) for p in mine], [p.mae for p in mine]
+            axis.plot(x, y, linewidth=1.1, label=method.title, **_look(method.key))
+            _cut(axis, x, y, (0.0, FARTHEST_ERROR), _look(method.key))
+        _label(axis, attribute if titles else "", x_label, "mean absolute error" if axis is axes[0] else "")
+    handles, labels = axes[0].get_legend_handles_labels()
+    block.legend(
+        handles, labels, loc="outside upper left", ncols=MOST, title=_heading(legend), alignment="left"
+    )
+
+
+def _cut(axis: Axes, x: Iterable[float], y: Iterable[float], ends: tuple[float, float], style: Any) -> None:
+    """Show what is between the ends; a point outside becomes an open marker at the edge."""
+    axis.set_ylim(*ends)
+    for at, value in zip(x, y, strict=True):
+        if not ends[0] <= value <= ends[1]:
+            style = style | {"linestyle": "none", "fillstyle": "none", "markersize": 4.5, "clip_on": False}
+            axis.plot(at, min(max(value, ends[0]), ends[1]), **style)
 
 
 def _spread(methods: Sequence[Method]) -> Iterator[tuple[Method, float]]:

@@ -354,7 +354,7 @@ def report(findings: Findings) -> Report:
     whole = {a.name: separability(a.control(data, every)) for a in ATTRIBUTES if a.name in MAIN}
     shown, sizes = main_methods(settings), size_methods(settings.size, settings.alpha)
     by_country, by_size = findings.select(BY_COUNTRY), findings.at("size")
-    x_labels = {a.name: f"fraction f of the group “{a.groups[0]}” in the collection" for a in ATTRIBUTES}
+    x_labels = {a.name: f"fraction f of “{a.groups[0]}” in the collection" for a in ATTRIBUTES}
     main = {name: x_labels[name] for name in MAIN}
     other = {name: text for name, text in x_labels.items() if name not in MAIN}
     bounds = {

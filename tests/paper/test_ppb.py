@@ -327,8 +327,8 @@ def test_claims_are_checked_and_countries_audited() -> None:
     tables = results().tables
     claims = tables["claims"]
     assert len(claims.rows) == 22
-    assert set(claims.column("")) <= {"agrees", "differs"}
-    verdicts = dict(zip(claims.column("the paper says"), claims.column(""), strict=True))
+    assert set(claims.column("verdict")) <= {"agrees", "differs"}
+    verdicts = dict(zip(claims.column("the paper says"), claims.column("verdict"), strict=True))
     assert verdicts["γ^(T) of adaptive control sets is 0.96 (gender)"] == "differs"
     countries = tables["collections"]
     assert set(countries.column("country")) == {"Finland", "Rwanda", "Sweden"}
@@ -417,7 +417,7 @@ def test_the_papers_portraits_give_the_papers_gamma_and_the_authors_bound(real: 
     bound = {(row[0], row[1]): row[4:6] for row in real.tables["theorem"].rows}
     assert bound["skin tone", "as in the authors' notebooks"] == pytest.approx((2.562, 61.1), abs=0.05)
     claims = real.tables["claims"]
-    verdicts = dict(zip(claims.column("the paper says"), claims.column(""), strict=True))
+    verdicts = dict(zip(claims.column("the paper says"), claims.column("verdict"), strict=True))
     assert verdicts["γ is 0.35 (gender)"] == verdicts["γ is 0.08 (skin tone)"] == "agrees"
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from experiments import answer
+from experiments import answer, results
 
 from divscore.paper.draws import Settings
 from divscore.paper.methods import all_methods
 from divscore.paper.records import points
-from divscore.paper.sections import check_claims, equal_cost, equal_cost_text, smaller_sets, strictest
+from divscore.paper.sections import TEXTS, check_claims, equal_cost, equal_cost_text, smaller_sets, strictest
 
 
 @pytest.mark.parametrize(("error", "reached"), [(0.3, False), (0.5, True)])
@@ -53,3 +54,43 @@ def test_fewer_examples_for_the_same_error(swapped: bool) -> None:
     assert verdict == ("differs" if swapped else "agrees")
     assert "0.110, the lowest that both reach: " in str(measured)
     assert str(measured).endswith("30 examples against 20" if swapped else "20 examples against 30")
+
+
+PUBLISHED = sorted((Path(__file__).parents[2] / "docs/results").glob("*/RESULTS.md"))
+
+
+@pytest.mark.parametrize("page", [None, *PUBLISHED], ids=lambda page: page.parent.name if page else "new")
+def test_a_sentence_above_every_table_says_what_its_numbers_are(page: Path | None) -> None:
+    text = page.read_text(encoding="utf-8") if page else results().markdown()
+    blocks = [block for block in text.split("\n\n") if block]
+    above = {at: blocks[at - 1] for at, block in enumerate(blocks) if block.startswith("|")}
+    assert len(above) >= 5
+    for sentence in above.values():
+        assert sentence.endswith("."), sentence
+        assert not sentence.startswith(("#", "**", "!", "*", "|")), sentence
+        assert "repetitions" in sentence or "milliseconds" in sentence
+        assert any(word in sentence for word in ("maller is better", "arger γ"))
+        assert "{" not in sentence
+    definitions = {
+        "DivScore": "DivScore is ", "likelihood": "`likelihood` is ", "coverage": "*coverage* is ",
+        "caution": "`caution` means ", "γ": "γ is ",
+    }  # fmt: skip
+    for word, definition in definitions.items():
+        first = next((at for at in above if word in blocks[at]), None)
+        assert first is None or definition in above[first], word
+
+
+@pytest.mark.parametrize("name", ["ppb", "celeba", "twitteraae"])
+def test_every_table_of_an_experiment_has_its_sentence(name: str) -> None:
+    shown = {table for section in TEXTS[name]["sections"] for table in section["tables"]}
+    assert shown <= {*TEXTS["tables"], *TEXTS[name].get("tables", {})}
+
+
+def test_the_page_opens_with_three_results() -> None:
+    opening = results().markdown().split("## In short\n\n")[1].split("\n\n")[0]
+    assert [line[:2] for line in opening.splitlines()] == ["1.", "2.", "3."]
+    accuracy = {(row["attribute"], row["method"]): row for row in results().tables["accuracy"].records}
+    row = accuracy["gender", "likelihood, all 80 labels"]
+    assert f"{row['error']:.3f} (gender)" in opening
+    assert f"{100 * row['coverage']:.0f} % (gender)" in opening
+    assert "for collections of a single country" in opening

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
 WIDTH = 6.0
-ACROSS = 4  # small panels side by side
-MOST = 4  # lines in a panel
+MOST = 4  # lines in a panel, and small panels side by side
 # M. Okabe and K. Ito, "Color Universal Design" (2008), without yellow, which is faint on white.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, RED, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#777777"
@@ -92,7 +91,7 @@ def sweep_figure(
 
     One panel a method, in a block for every attribute of `x_labels`.
     """
-    figure, blocks = _blocks([0.5 + 1.35 * -(-len(methods) // ACROSS)] * len(x_labels))
+    figure, blocks = _blocks([0.5 + 1.35 * -(-len(methods) // MOST)] * len(x_labels))
     for block, (attribute, x_label) in zip(blocks, x_labels.items(), strict=True):
         _estimates(block, attribute, points, methods, x_label, (-limit, limit) if limit else None)
     return _with_legend(figure, axes=figure.axes)
@@ -115,11 +114,9 @@ def error_figure(
     # The first row has the names of the attributes, the last what x is.
     heights = [1.75 + 0.2 * (row is rows[0]) + 0.35 * (row is rows[-1]) for row in rows]
     figure, blocks = _blocks(heights, legend=0)
+    wrapped = {name: fill(text, 84 // len(x_labels)) for name, text in x_labels.items()}
     for block, row in zip(blocks, rows, strict=True):
-        x = {
-            name: fill(text, 84 // len(x_labels)) if row is rows[-1] else ""
-            for name, text in x_labels.items()
-        }
+        x = wrapped if row is rows[-1] else dict.fromkeys(x_labels, "")
         _errors(block, points, row[1], x, row[0], titles=row is rows[0])
     return figure
 
@@ -145,7 +142,7 @@ def bound_figure(points: Sequence[Accuracy], bounds: Mapping[str, Callable[[int]
     """
     from matplotlib.ticker import FuncFormatter
 
-    figure, axes = _panels(1, 2.7, across=len(bounds), share_y=True)
+    figure, axes = _panels(2.7, len(bounds))
     for axis, (attribute, bound) in zip(axes, bounds.items(), strict=True):
         here = [p for p in points if p.attribute == attribute]
         sizes = sorted({float(p.at) for p in here})
@@ -180,15 +177,19 @@ def collection_figure(
     names = list(dict.fromkeys(str(p.at) for p in points))
     limit = max([1.1, *(min(abs(p.mean) + 0.1, FARTHEST) for p in points)])
     tall = 0.6 + len(names) * (0.1 * (len(methods) + 1) if len(names) <= 12 else 0.25)
-    figure, axes = _panels(1, tall, across=len(attributes), share_y=True)
+    figure, axes = _panels(tall, len(attributes))
     for axis, attribute in zip(axes, attributes, strict=True):
         here = [p for p in points if p.attribute == attribute]
         truth = {str(p.at): p.truth for p in here}
         rows = np.array([names.index(name) for name in truth])
         axis.vlines(list(truth.values()), rows - 0.4, rows + 0.4, color=BLACK, linewidth=1.6, label=TRUTH)
-        for method, aside in _spread(methods):
+        for at, method in enumerate(methods):
             style = _look(method.key) | {"linestyle": "none"}
-            mine = [(p, names.index(str(p.at)) + 0.56 * aside) for p in here if p.method == method.key]
+            mine = [
+                (p, names.index(str(p.at)) + 0.75 * ((at + 0.5) / len(methods) - 0.5))
+                for p in here
+                if p.method == method.key
+            ]
             inside = [(p, y) for p, y in mine if abs(p.mean) < limit]
             x, bars = [p.mean for p, _ in inside], [p.sd or 0.0 for p, _ in inside]
             axis.errorbar(x, [y for _, y in inside], xerr=bars, elinewidth=0.9, label=method.title, **style)
@@ -219,27 +220,17 @@ def comparison_figure(rows: Sequence[tuple[Method, Accuracy]], title: str) -> Fi
     ranked = sorted(rows, key=lambda row: (-row[0].labels, row[1].mae))
     names = list(dict.fromkeys(method.title for method, _ in ranked))
     height = 0.8 / len(numbers)
-    figure, (axis,) = _panels(1, 0.6 + (0.1 + 0.12 * len(numbers)) * len(names), legend=len(numbers) > 1)
-    for at, (number, colour) in enumerate(
-        zip(numbers, colormaps["viridis_r"](np.linspace(0.8, 0.2, len(numbers))[::-1]), strict=True)
-    ):
-        mine = [
-            (names.index(m.title) + (at + 0.5) * height - 0.4, s) for m, s in ranked if m.labels == number
-        ]
-        axis.barh(
-            [y for y, _ in mine],
-            [s.mae for _, s in mine],
-            xerr=[s.mae_se or 0.0 for _, s in mine],
-            color=colour,
-            height=0.9 * height,
-            error_kw={"elinewidth": 0.8, "capsize": 1.5},
-            label=f"{number} labels",
-        )
-        for y, s in mine:
-            if s.mae > WORST:
-                axis.annotate(
-                    f"▸ {s.mae:.2g}", (1.01 * limit, y), va="center", fontsize=6.5, annotation_clip=False
-                )
+    colours = colormaps["viridis_r"](np.linspace(0.8, 0.2, len(numbers))[::-1])
+    figure, (axis,) = _panels(0.6 + (0.1 + 0.12 * len(numbers)) * len(names), legend=len(numbers) > 1)
+    for at, number in enumerate(numbers):
+        mine = [(m.title, s.mae, s.mae_se or 0.0) for m, s in ranked if m.labels == number]
+        y = [names.index(name) + (at + 0.5) * height - 0.4 for name, _, _ in mine]
+        errors, bars = [error for _, error, _ in mine], [bar for _, _, bar in mine]
+        style: Any = {"color": colours[at], "error_kw": {"elinewidth": 0.8, "capsize": 1.5}}
+        axis.barh(y, errors, 0.9 * height, xerr=bars, label=f"{number} labels", **style)
+        for where, error in zip(y, errors, strict=True):
+            if error > WORST:
+                axis.text(1.01 * limit, where, f"▸ {error:.2g}", va="center", fontsize=6.5)
     _rows(axis, names)
     axis.set_xlim(0, limit)
     alone = f", {numbers[0]} labels" if len(numbers) == 1 else ""
@@ -253,22 +244,20 @@ def _look(method: str) -> dict[str, Any]:
     return {"color": colour, "marker": marker, "markersize": {"*": 7.0, "P": 5.5}.get(marker, 4.5)}
 
 
-def _panels(
-    down: int, height: float, across: int = 1, *, legend: int = 3, share_y: bool = False
-) -> tuple[Figure, list[Axes]]:
-    """A figure of panels with room for so many lines of legend."""
-    figure = _figure(down * height, legend)
-    return figure, list(figure.subplots(down, across, squeeze=False, sharey=share_y).ravel())
+def _panels(height: float, across: int = 1, legend: int = 3) -> tuple[Figure, list[Axes]]:
+    """Panels side by side."""
+    figure = _figure(height, legend)
+    return figure, list(figure.subplots(1, across, squeeze=False, sharey=True).ravel())
 
 
 def _blocks(heights: Sequence[float], legend: int = 1) -> tuple[Figure, list[SubFigure]]:
-    """A figure of blocks, one below the other, each with its own panels."""
+    """Blocks one below the other, for panels with a title or legend of their own."""
     figure = _figure(sum(heights), legend)
     return figure, list(figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights).ravel())
 
 
 def _figure(height: float, legend: int) -> Figure:
-    """A figure without pyplot and its global state."""
+    """A figure without pyplot and its global state, with room for so many lines of legend."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(WIDTH, height + 0.2 + 0.17 * legend), layout="constrained")
@@ -312,7 +301,7 @@ def _estimates(
     """One panel a method, all with the same axes: mean, a band of one standard deviation, and the truth."""
     here = [p for p in points if p.attribute == attribute]
     truth = sorted({float(p.at): p.truth for p in here}.items())
-    shape = -(-len(methods) // ACROSS), min(len(methods), ACROSS)
+    shape = -(-len(methods) // MOST), min(len(methods), MOST)
     axes = list(block.subplots(*shape, sharex=True, sharey=True, squeeze=False).ravel())
     for axis in axes[len(methods) :]:
         axis.remove()
@@ -362,9 +351,3 @@ def _cut(axis: Axes, x: Iterable[float], y: Iterable[float], ends: tuple[float, 
         if not ends[0] <= value <= ends[1]:
             style = style | {"linestyle": "none", "fillstyle": "none", "markersize": 4.5, "clip_on": False}
             axis.plot(at, min(max(value, ends[0]), ends[1]), **style)
-
-
-def _spread(methods: Sequence[Method]) -> Iterator[tuple[Method, float]]:
-    """Methods with positions from −½ to ½."""
-    for at, method in enumerate(methods):
-        yield method, at / (len(methods) - 1) - 0.5 if len(methods) > 1 else 0.0

@@ -377,7 +377,15 @@ def report(findings: Findings) -> Report:
     }
     warnings = [c.warning for c in findings.batch.checks if c.warning and c.trust != "good"]
     warning = f"> {warnings[0]}" if warnings else ""
-    values = {"warned": len(warnings), "audits": len(findings.batch.checks), "warning": warning}
+    covered = [
+        p.coverage for p in findings.at("country") if p.method == "likelihood" and p.coverage is not None
+    ]
+    values = {
+        "warned": len(warnings),
+        "audits": len(findings.batch.checks),
+        "warning": warning,
+        "elsewhere": TEXTS["ppb"]["elsewhere"].format(100 * float(np.mean(covered))),
+    }
     return Report(_claims(findings, whole), tables, drawn, values)
 
 

@@ -32,13 +32,17 @@ PAGES = ("RESULTS.md", "results.json")
 
 @dataclass(frozen=True)
 class ResultTable:
-    """Rows under named columns; `name` is that of the CSV file. A table that is not `shown` is only a CSV."""
+    """Rows under named columns; `name` is that of the CSV file. A table that is not `shown` is only a CSV.
+
+    `about` says what its numbers are, for a reader who reads nothing else.
+    """
 
     name: str
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     shown: bool = True
+    about: str = ""
 
     @classmethod
     def of(
@@ -165,7 +169,12 @@ class Results:
                 for section in self.sections
             ],
             "tables": {
-                name: {"title": table.title, "columns": table.columns, "rows": table.rows}
+                name: {
+                    "title": table.title,
+                    "about": table.about,
+                    "columns": table.columns,
+                    "rows": table.rows,
+                }
                 for name, table in self.tables.items()
                 if table.shown
             },
@@ -187,11 +196,10 @@ class Results:
             ]
             for table in section.tables:
                 if table.shown:
-                    parts += [f"**{table.title}** ([{table.name}.csv]({table.name}.csv))", table.markdown()]
+                    heading = f"**{table.title}** ([{table.name}.csv]({table.name}.csv))"
+                    parts += [heading, table.about, table.markdown()]
                 else:
-                    parts.append(
-                        f"{table.title}: see `{table.name}.csv`, which the command writes to this folder."
-                    )
+                    parts.append(f"{table.about}: see `{table.name}.csv`, which the command writes here.")
         return "\n\n".join(parts) + "\n"
 
 

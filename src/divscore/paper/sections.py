@@ -6,8 +6,8 @@ import math
 import operator
 import string
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib.resources import files
 from itertools import product
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from divscore.paper.draws import Settings
 from divscore.paper.labelleddata import LabelledData
-from divscore.paper.methods import Method
+from divscore.paper.methods import CONFIDENCE, Method
 from divscore.paper.records import Accuracy, Answer, Batch, points, ratio, summarise
 from divscore.paper.results import Results, ResultTable, Section
 
@@ -129,41 +129,49 @@ def make_results(name: str, findings: Findings, report: Report, run: dict[str, A
         "settings": settings,
         "sizes": f"{sizes[0]:,} to {sizes[-1]:,}" if len(sizes) > 1 else f"{sizes[0]:,}",
         "collections": len({a.at for a in answers}),
+        "groups": about["groups"],
+        "chance": fmean(abs(a.truth) for a in answers),
+        "level": 100 * CONFIDENCE,
+        "elsewhere": report.values.get("elsewhere", ""),
     }
+    values |= {term: text.format(**values) for term, text in TEXTS["terms"].items()}
     protocol, *notes = (text.format(**values) for text in about["done"])
     drawn = [a.defined for a in answers if a.method == "random-proportional"]
     counted = TEXTS["how_counted"].format(undefined=drawn.count(False), drawn=len(drawn))
     stand_in = [TEXTS["stand_in"].format(name=data.name)] if data.stand_in else []
     facts = {"data": data.name, "stand_in": data.stand_in, "items": len(data), "encoder": data.encoder}
+    sections = (
+        Section("In short", (*stand_in, *in_short(findings, cost, claims, values)), tables=(cost,)),
+        Section("What was done", (protocol, counted, *notes)),
+        Section("What agrees with the paper, and what does not", tables=(claims,)),
+        *(
+            Section(
+                section["title"],
+                tuple(filled for text in section.get("text", ()) if (filled := text.format(**values))),
+                tuple((stem, caption.format(**values)) for stem, caption in section.get("figures", ())),
+                tuple(tables[name] for name in section["tables"]),
+            )
+            for section in about["sections"]
+        ),
+        Section(
+            "Everything",
+            tables=(
+                ResultTable.of_fields("points", "Every point", POINTS, points, shown=False),
+                ResultTable.of_fields("answers", "Every answer", ANSWERS, everything, shown=False),
+            ),
+        ),
+    )
+
+    def explained(table: ResultTable) -> ResultTable:
+        texts = TEXTS["tables"].get(table.name, "") + about.get("tables", {}).get(table.name, "")
+        return replace(table, about=texts.format(**values))
+
     return Results(
         name,
         f"{about['title']}{' (stand-in)' if data.stand_in else ''}: the paper's experiments, with our estimators",
         f"divscore reproduce {name} --data PATH",
         asdict(settings) | facts,
-        (
-            Section("In short", (*stand_in, *in_short(findings, cost, claims)), tables=(cost,)),
-            Section("What was done", (protocol, counted, *notes)),
-            Section("What agrees with the paper, and what does not", tables=(claims,)),
-            *(
-                Section(
-                    section["title"],
-                    tuple(filled for text in section.get("text", ()) if (filled := text.format(**values))),
-                    tuple((stem, caption.format(**values)) for stem, caption in section.get("figures", ())),
-                    tuple(tables[name] for name in section["tables"]),
-                )
-                for section in about["sections"]
-            ),
-            Section(
-                "Everything",
-                (TEXTS["everything"],),
-                tables=(
-                    ResultTable.of_fields(
-                        "points", "Every point of the figures", POINTS, points, shown=False
-                    ),
-                    ResultTable.of_fields("answers", "Every answer", ANSWERS, everything, shown=False),
-                ),
-            ),
-        ),
+        tuple(replace(section, tables=tuple(map(explained, section.tables))) for section in sections),
         report.figures,
         run,
         ResultTable.of("short", title, short_columns, short),
@@ -229,22 +237,31 @@ def trust_table(findings: Findings, sweep: str, methods: Sequence[Method], what:
     return ResultTable.of("collections", title, columns, rows)
 
 
-def in_short(findings: Findings, cost: ResultTable, claims: ResultTable) -> tuple[str, ...]:
+def in_short(
+    findings: Findings, cost: ResultTable, claims: ResultTable, values: Mapping[str, Any]
+) -> tuple[str, ...]:
     """The outcome in a few sentences."""
+
+    def by_attribute(key: str, show: Callable[[Accuracy], str]) -> str:
+        shown = [(show(findings.accuracy[name][key]), name) for name in findings.main]
+        return " and ".join(f"{text} ({name})" if len(shown) > 1 else text for text, name in shown)
+
     keys = {"few": "likelihood-few", "random": "random-balanced"}
     keys |= {key: key for key in ("likelihood", "adaptive", "iid")}
-    errors = {}
-    for word, key in keys.items():
-        maes = [(f"{findings.accuracy[name][key].mae:.3f}", name) for name in findings.main]
-        errors[word] = " and ".join(f"{mae} ({name})" if len(maes) > 1 else mae for mae, name in maes)
-    agreed, labels = claims.column("").count("agrees"), findings.settings.labels
-    return (
-        TEXTS["in_short"].format(m=findings.settings.size, n=labels, **errors),
-        f"The paper describes these uses of the same {labels} labels:",
-        "\n".join(equal_cost_text(cost)),
-        strictest(cost),
-        f"{agreed} of the paper's {len(claims.rows)} claims agree with these results; the table of claims lists them.",
+    results, note, uses = (
+        text.format(
+            m=findings.settings.size,
+            n=findings.settings.labels,
+            wanted=WANTED,
+            coverage=by_attribute("likelihood", lambda s: f"{100 * (s.coverage or 0):.0f} %"),
+            agreed=claims.column("verdict").count("agrees"),
+            claims=len(claims.rows),
+            **{word: by_attribute(key, lambda s: f"{s.mae:.3f}") for word, key in keys.items()},
+            **values,
+        )
+        for text in TEXTS["in_short"]
     )
+    return results, note, uses, "\n".join(equal_cost_text(cost)), strictest(cost)
 
 
 def equal_cost_text(table: ResultTable) -> list[str]:
@@ -302,7 +319,9 @@ def check_claims(checks: Iterable[tuple[Sequence[Mapping[str, Any]], Mapping[str
             measured = claim["measured"] + ("" if agrees else claim.get("otherwise", ""))
             texts = (template.vformat(text, (), values) for text in (claim["says"], claim["where"], measured))
             rows.append((*texts, "agrees" if agrees else "differs"))
-    return ResultTable.of("claims", "The paper's claims", ("the paper says", "where", "measured", ""), rows)
+    return ResultTable.of(
+        "claims", "The paper's claims", ("the paper says", "where", "measured", "verdict"), rows
+    )
 
 
 def smaller_sets(points: Sequence[Accuracy], attribute: str, where: str) -> tuple[Any, dict[str, Any]]:

@@ -85,7 +85,7 @@ def test_copies_and_labelled_examples_in_the_collection_are_counted(audits):
         return [check.state for check in found], [check.sentence for check in found]
 
     assert states(0, items=0)[0] == ["good", "good"]
-    assert [states(number)[0][0] for number in (4, 44, 90)] == ["good", "caution", "poor"]
+    assert [states(number)[0][0] for number in (4, 24, 90)] == ["good", "caution", "poor"]
     state, (copies, inside) = states(4, inside=3)
     assert state == ["good", "caution"]
     assert copies.startswith(

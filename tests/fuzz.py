@@ -34,7 +34,7 @@ from PIL import Image
 
 from divscore import Sketch, sources
 from divscore.audit.audit import audit
-from divscore.audit.document import as_text, document, parse_document
+from divscore.audit.document import document, parse_document
 from divscore.control.controlfile import load_control, write_table
 from divscore.errors import DivscoreError
 from divscore.jobs.encode import Encoding
@@ -42,6 +42,7 @@ from divscore.jobs.pool import read_control
 from divscore.sketch.missing import MissingPart
 from divscore.sketch.sketchfile import open_sketches, write_sketches
 from divscore.sources.pictures import decode
+from divscore.text import as_json
 
 SECONDS = 10.0  # for one file
 MEMORY = 2 << 30  # bytes of address space that a file may take: the largest picture allowed needs half of it
@@ -126,7 +127,7 @@ def originals() -> list[Original]:
             lambda path: write_sketches(path, {"one": sketch, "two": sketch}, missing),
             lambda path: _discard(open_sketches(path, control)),
         )
-        result = as_text(document([audit(sketch, control, name="a"), audit(sketch, control, name="b")]))
+        result = as_json(document([audit(sketch, control, name="a"), audit(sketch, control, name="b")]))
         written(
             "audit.json",
             lambda path: path.write_text(result),

@@ -6,6 +6,7 @@ FUZZ_SECONDS ?= 60
 .PHONY: install demo test quick check fuzz bench docs
 
 install: .venv/.installed
+	@echo "divscore is installed in .venv; now run: . .venv/bin/activate"
 demo: .venv/.installed
 	@$(BIN)/divscore demo
 test: .venv/.installed-dev

@@ -136,6 +136,15 @@ def percent(share: float, digits: int = 0) -> str:
     return f"{share:.{max(digits, int(near))}%}"
 
 
+def exact_percent(share: float) -> str:
+    """A share that a person chose, such as a target: with a decimal only if it needs one.
+
+    >>> exact_percent(0.446), exact_percent(0.27), exact_percent(1 / 3)
+    ('44.6%', '27%', '33.3%')
+    """
+    return f"{100 * share:.1f}".removesuffix(".0") + "%"
+
+
 def percent_ends(low: float, high: float) -> tuple[str, str]:
     """The limits of a share in whole per cent, or with a decimal, rounded outwards, if they would be the same.
 

@@ -74,9 +74,13 @@ def test_what_vanished_does_not_pass_in_silence(audited: Path, tmp_path: Path) -
     assert done.stderr == (
         "vanished, so not compared: north, west; if that is intended, add --allow-vanished\n"
         "new, so not compared: east\n"
+        "gate: inconclusive (the limit is an increase of 0.1)\n"
     )
     done = diff(tmp_path, "monday", "friday", *gate, "--allow-vanished")
-    assert done.stderr == "vanished, so not compared: north, west\nnew, so not compared: east\n"
+    assert done.stderr == (
+        "vanished, so not compared: north, west\nnew, so not compared: east\n"
+        "gate: pass (the limit is an increase of 0.1)\n"
+    )
     assert diff(tmp_path, "monday", "friday").stderr == ""
     assert "needs --max-change" in diff(tmp_path, "monday", "friday", "--allow-vanished", code=2).stderr
     several(audited, tmp_path, "sunday", south="more")
@@ -87,7 +91,7 @@ def test_new_collections_pass(audited: Path, tmp_path: Path) -> None:
     several(audited, tmp_path, "monday", north="even", south="more")
     several(audited, tmp_path, "friday", north="even", south="more", east="beyond")
     done = diff(tmp_path, "monday", "friday", "--max-change", "0")
-    assert done.stderr == "new, so not compared: east\n"
+    assert done.stderr == "new, so not compared: east\ngate: pass (the limit is an increase of 0)\n"
     several(audited, tmp_path, "again", south="more", north="even")
     same = diff(tmp_path, "monday", "again", "--max-change", "0").stdout
     assert same.startswith("Nothing has changed: all 2 collections have the same items.\n")
@@ -241,4 +245,5 @@ def test_a_gate_on_changes_names_a_few_and_counts_many(before: str) -> None:
         *(f"{name}: possibly more uneven by over 0.2" for name in unclear),
         f"{', '.join(failed[:12])} and {len(failed) - 12} more: more uneven by over 0.2",
         f"{len(failed)} of 60 collections are more uneven by over 0.2; {len(unclear)} are inconclusive",
+        "gate: fail (the limit is an increase of 0.2)",
     ]

@@ -122,7 +122,7 @@ def test_missing_parts_are_listed_once_for_all_collections(several):
 
 def test_warnings_that_differ_in_figures_are_joined(several):
     ((_, about),) = summarise(several(60), Context()).warnings
-    assert about.endswith("and 8 more (figures of the first)")
+    assert about.endswith("and 8 more (the numbers are those of collection 0000)")
 
 
 def flagged(found, number, total, warning=f"{DIFFERS} ({{}} times)"):

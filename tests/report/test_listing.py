@@ -1,5 +1,6 @@
 """Tables: brackets, verdicts, levels, and shares close to nothing."""
 
+import os
 import re
 import sys
 from dataclasses import replace
@@ -13,6 +14,7 @@ from divscore.audit.audit import audit
 from divscore.audit.target import judge
 from divscore.estimators.interval import Interval
 from divscore.report.listing import (
+    columns,
     listing,
     marginal_listing,
     shortened,
@@ -49,7 +51,7 @@ def test_with_a_target_the_columns_are_target_and_distance(draw, audits, three):
     held = audit(draw(5, (300, 100), gap=1.5)[0], audits[0].control, target={"a": 0.3}, target_source="X")
     head, row = table([held]).splitlines()
     assert head.split()[2:] == ["a", "between", "target", "distance", "95%", "interval", "trust"]
-    assert row.split()[4] == "30.0%"
+    assert row.split()[4] == "30%"
     assert [column.label for column in listing([held] * 2).columns][2:5] == ["a", "95% interval", "target"]
     assert listing([held]).columns[3].label == "target"
     more = audit(draw(5, (100, 300, 50), gap=3.0)[0], three[0].control, target={"a": 0.2, "b": 0.6})
@@ -141,3 +143,11 @@ def test_names_are_short_and_printable(name):
     for text, most in ((shortened(name), 60), (tooltip(name), 300)):
         assert len(text) <= most
         assert text.isprintable() or "\u200d" in text
+
+
+def test_a_table_about_as_wide_as_the_terminal_never_fails(monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    rows = [["method", "error", ""], ["a method with a long name that can be cut", "0.012", ""]]
+    for width in range(12, 60):
+        monkeypatch.setattr("shutil.get_terminal_size", lambda width=width: os.terminal_size((width, 24)))
+        assert all(len(line) <= max(width, 20) for line in columns(rows).splitlines())

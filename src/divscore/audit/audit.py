@@ -271,7 +271,7 @@ def audit_vectors(
     if any(noisy):
         names = [printable(name) for name, bad in zip(control.groups, noisy, strict=True) if bad]
         warnings.append(
-            f"the representatives of {joined(names)} are hardly more similar to each other than to the other groups: "
+            f"the representatives of {joined(names)} are hardly more similar to their own group than to others: "
             "the DivScore is mostly noise"
         )
     if sample is not None and estimator != "iid" and len(sample) >= FEW_LABELLED:
@@ -302,6 +302,7 @@ def audit_vectors(
     if trust == "poor" and not show_untrusted:
         # Numbers that nobody can trust are not only useless: repeated audits could reveal a person's group.
         estimate, score = cannot_tell(k, confidence), math.nan
+        warnings = [text for text in warnings if text not in skipped_warning]  # it compares with the interval
         reach = 2.0 * sum(sketch.skipped.values())  # the shift that was computed tells the disparity
         diagnostics = replace(diagnostics, skipped_shift=reach / (sketch.count + reach / 2))
     return Audit(

@@ -270,7 +270,7 @@ def compare_documents(before: AuditDocument, after: AuditDocument) -> AuditDiff:
     if not pairs and len(before.collections) == len(after.collections) == 1:
         pairs = [(before.collections[0], after.collections[0])]
         names = " and ".join(f"'{brief(entry.name)}'" for entry in pairs[0])
-        notes.append(f"each audit has one collection; they are compared although their names differ: {names}")
+        notes.append(f"comparing the only collection of each audit: {names}")
     if not pairs:
         names = ", ".join(
             f"{listed([repr(brief(e.name)) for e in document.collections], 5)} {when}"

@@ -16,7 +16,7 @@ from divscore.control.controlset import CROSS, ControlSet
 from divscore.estimators.interval import Estimate, Interval, Refits
 from divscore.estimators.likelihood import summarise
 from divscore.sketch.missing import Missing
-from divscore.text import as_json, count, finite, joined, percent, percent_ends, printable
+from divscore.text import as_json, count, exact_percent, finite, joined, percent, percent_ends, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -138,7 +138,7 @@ class Audit:
         wanted = f"an even split is {percent(self.wanted[first])}"
         if self.target is not None:
             source = f", {printable(self.target.source)}" if self.target.source else ""
-            wanted = f"the target is {percent(self.wanted[first])}{source}"
+            wanted = f"the target is {exact_percent(self.wanted[first])}{source}"
         rest = f"of {these} {are} {printable(first)} ({wanted})."
         if self.interval.is_none:
             return f"About {percent(self.shares[first])} {rest} The method gives no interval."
@@ -146,7 +146,7 @@ class Audit:
 
     @property
     def noisy_groups(self) -> tuple[str, ...]:
-        """Groups with representatives that are hardly more similar to each other than to others: DivScore is noise."""
+        """Groups with representatives hardly more similar to their own group than to others: DivScore is noise."""
         noisy = control_facts(self.control).reference.noisy
         return tuple(name for name, bad in zip(self.control.groups, noisy, strict=True) if bad)
 
@@ -230,7 +230,7 @@ def headline(audits: Sequence[Audit]) -> str:
         less = sum(audit.distance_interval.high < 0 for audit in known)
         group, other = map(printable, first.control.groups)
         if first.target is not None:
-            other = f"the target of {percent(first.target.shares[first.control.groups[0]])}"
+            other = f"the target of {exact_percent(first.target.shares[first.control.groups[0]])}"
         parts = [(less, f"fewer {group} than {other}"), (more, f"more {group} than {other}")]
         for number, what in parts:
             if number == len(audits):

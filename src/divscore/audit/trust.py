@@ -32,6 +32,12 @@ UNEVEN_P = 0.05
 # Copies of one item that matter, a judgement: the more of a set is one item, the more a result tells about that item.
 # With a fifth as the limit, 10 copies of a portrait in a set of 60 told its gender in 40 of 40 cases.
 FEW_COPIES, FREQUENT, DOMINANT = 5, 0.05, 0.1
+SKIPPED = {
+    "zero": "with a vector of zeros",
+    "nonfinite": "with NaN or infinite numbers",
+    "unreadable": "unreadable",
+    "empty": "with nothing to encode, such as a face",
+}
 # How the warnings start that come from tests at the level ALARM.
 DIFFERS = "these items look different from your labelled examples"
 NO_MIXTURE = "cannot tell: the scores of these items do not look like any mixture"
@@ -308,7 +314,7 @@ def about_skipped(sketch: Sketch, checks: Diagnostics, half_width: float) -> lis
     if checks.skipped_shift <= half_width or not checks.skipped_shift:
         return []
     total = sum(sketch.skipped.values())
-    kinds = ", ".join(f"{n:,} {kind}" for kind, n in sketch.skipped.items() if n)
+    kinds = ", ".join(f"{n:,} {SKIPPED[kind]}" for kind, n in sketch.skipped.items() if n)
     return [
         f"{total:,} of {sketch.count + total:,} items were skipped ({kinds}). If all belonged to one "
         f"group, the disparity would change by up to {checks.skipped_shift:.2f}, more than the interval allows for"

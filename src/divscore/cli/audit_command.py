@@ -165,8 +165,8 @@ def audit(
         **options,
     )
     for notice in notices(audits):  # the same warning about several collections is printed once
-        figures = " (numbers of the first)" if notice.varies else ""
-        warn(f"{listed([named(name) for name in notice.names])}{figures}: {notice.text}")
+        figures = f" (these are the numbers of {named(notice.names[0])})" if notice.varies else ""
+        warn(f"{listed([named(name) for name in notice.names])}: {notice.text}{figures}")
     if json_path:
         write_json(json_path, audits.to_json(replicates=True, limit=max_disparity))
     if json_path != "-":

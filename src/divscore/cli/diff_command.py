@@ -85,7 +85,10 @@ def diff(
             warn(f"vanished, so not compared: {listed([brief(name) for name in changes.vanished])}{todo}")
         if changes.new:
             warn(f"new, so not compared: {listed([brief(name) for name in changes.new])}")
-        sys.exit(CODES[changes.gate(max_change, allow_vanished=allow_vanished)])
+        code = CODES[changes.gate(max_change, allow_vanished=allow_vanished)]
+        words = {0: "pass", 1: "fail", 3: "inconclusive"}
+        warn(f"gate: {words[code]} (the limit is an increase of {max_change:g})")
+        sys.exit(code)
 
 
 def _read(path: str) -> AuditDocument:

@@ -208,7 +208,7 @@ class Notice:
         names = "All collections"
         if len(self.names) < total:
             names = listed([brief(name, 40) for name in self.names])
-        return f"{names} (figures of the first)" if self.varies else names
+        return f"{names} (the numbers are those of {brief(self.names[0], 40)})" if self.varies else names
 
 
 def notices(audits: Sequence[Audit], missing: Missing | None = None) -> tuple[Notice, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from divscore.audit.result import Audit
 from divscore.audit.target import judge
 from divscore.estimators.interval import Interval, bounds
-from divscore.text import brief, level, named, p_value, percent, percent_ends, signed, unsigned
+from divscore.text import brief, exact_percent, level, named, p_value, percent, percent_ends, signed, unsigned
 
 ALL = 50  # a terminal shows up to so many collections
 FEW = 60  # the page lists single attributes and technical numbers of up to so many collections
@@ -45,6 +45,12 @@ def disparity_range(interval: Interval, groups: int) -> str:
     if interval.is_none:
         return "none"
     return f"{disparity_text(interval.low, groups)} to {disparity_text(interval.high, groups)}"
+
+
+def wanted(audit: Audit, group: str) -> str:
+    """The share that a group is held to: a target as it was given, an even split in whole per cent."""
+    share = audit.wanted[group]
+    return percent(share) if audit.target is None else exact_percent(share)
 
 
 def uninformative(audit: Audit) -> bool:
@@ -105,7 +111,7 @@ def noise_note(audit: Audit) -> str:
     names = " and ".join(map(shortened, audit.noisy_groups))
     return (
         f"The DivScore, in brackets, is mostly noise here: the representatives of {names} are hardly more similar to "
-        "each other than to the other groups. The estimate does not depend on it."
+        "their own group than to others. The estimate does not depend on it."
     )
 
 
@@ -154,7 +160,7 @@ def listing(audits: Sequence[Audit], limit: float | None = None) -> Listing | No
     else:
         if any(audit.has_shares for audit in audits):
             wanted = {} if first.target is None else first.target.shares
-            targets = {name: f" (target {percent(share)})" for name, share in wanted.items()}
+            targets = {name: f" (target {exact_percent(share)})" for name, share in wanted.items()}
             heads += [Column(brief(name, 40) + targets.get(name, "")) for name in groups]
         heads.append(Column("largest − smallest" if first.target is None else "distance from target"))
     if limit is not None:
@@ -174,7 +180,7 @@ def _groups_of(audit: Audit) -> Listing:
         figures = [percent(share), share_range(audit.share_intervals[name])]
         if audit.trust == "poor":
             figures = list(map(_bracketed, figures))
-        lines.append(Line(shortened(name), tooltip(name), (*figures, percent(audit.wanted[name]))))
+        lines.append(Line(shortened(name), tooltip(name), (*figures, wanted(audit, name))))
     return Listing(tuple(heads), tuple(lines))
 
 
@@ -192,7 +198,7 @@ def _line(audit: Audit, limit: float | None, width: int) -> Line:
     if audit.trust == "poor":  # the answer is "cannot tell", so no number stands alone
         cells[1:] = [text if text == INCONCLUSIVE else _bracketed(text) for text in cells[1:]]
     if len(groups) == 2 and audit.target is not None and has_numbers(audit):
-        cells.append(percent(audit.wanted[groups[0]]))
+        cells.append(wanted(audit, groups[0]))
     verdict = "" if limit is None else judge(audit, limit).word
     end = [verdict, audit.trust] if verdict else [audit.trust]
     cells += [""] * (width - len(cells) - len(end)) + end
@@ -269,7 +275,8 @@ def columns(rows: Sequence[Sequence[str]], *, prose: bool = False) -> str:
     last, total = len(widths) - 1, sum(widths) + 2 * (len(widths) - 1)
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else total
     over = max(total - room, 0)
-    if widths[last] - over >= WRAPPED:
+    wrapped = over > 0 and widths[last] - over >= WRAPPED
+    if wrapped:
         widths[last] -= over
     elif widths[0] - over >= NARROWEST:
         widths[0] -= over
@@ -282,7 +289,7 @@ def columns(rows: Sequence[Sequence[str]], *, prose: bool = False) -> str:
             text.ljust(width) if prose or i == 0 else text.rjust(width)
             for i, (text, width) in enumerate(zip(cells, widths, strict=False))
         ]
-        start, *more = (textwrap.wrap(row[last], widths[last]) if over else [row[last]]) or [""]
+        start, *more = (textwrap.wrap(row[last], widths[last]) if wrapped else [row[last]]) or [""]
         lines.append("  ".join([*aligned, start]))
         lines += [" " * (total - over - widths[last]) + text for text in more]
     return "\n".join(line.rstrip() for line in lines)
@@ -323,7 +330,7 @@ def _row(audit: Audit) -> dict[str, str]:
     if two:
         figures["between"] = share_range(audit.share_intervals[first])
     if two and audit.target is not None:
-        figures["target"] = percent(audit.wanted[first], 1)
+        figures["target"] = wanted(audit, first)
     limits = "none" if interval.is_none else f"{signed(interval.low)} to {signed(interval.high)}"
     figures["disparity" if audit.target is None else "distance"] = signed(audit.distance)
     figures[interval_title(interval)] = limits

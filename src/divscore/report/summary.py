@@ -37,10 +37,11 @@ from divscore.report.listing import (
     table,
     technical_listing,
     uninformative,
+    wanted,
 )
 from divscore.report.picture import Picture, picture
 from divscore.sketch.missing import Missing
-from divscore.text import brief, count, joined, level, p_value, percent, printable, unsigned
+from divscore.text import brief, count, exact_percent, joined, level, p_value, percent, printable, unsigned
 
 SOME = 5  # collections; fewer need no remark on chance
 TEXT, NOTE = 280, 200  # characters of an example text, and of a title
@@ -132,7 +133,7 @@ def lead(audits: Sequence[Audit]) -> str:
         what, after = "The difference in DivScore between the largest and the smallest group", ""
     else:
         kind = "an even split" if first.target is None else "the target"
-        what, after = f"The share of {shortened(group)}", f"; {kind} is {percent(first.wanted[group])}"
+        what, after = f"The share of {shortened(group)}", f"; {kind} is {wanted(first, group)}"
     ranges = f"ranges from {parts[0]} to {parts[1]}" if len(parts) > 1 else f"is {parts[0]}"
     return f"{what} {ranges}{after}. {total}"
 
@@ -150,7 +151,7 @@ def _lead_of_one(audit: Audit) -> str:
     if len(shares) > 2:
         return f"Best estimate: from {shares[audit.least]} to {shares[audit.most]}."
     if audit.target is not None:
-        return f"Best estimate: {shares[first]}, where the target is {percent(audit.wanted[first])}."
+        return f"Best estimate: {shares[first]}, where the target is {exact_percent(audit.wanted[first])}."
     return f"Best estimate: {shares[first]} and {shares[second]}."
 
 
@@ -290,7 +291,7 @@ def _standards(audits: Sequence[Audit], gate: Gate | None) -> Iterator[str]:
     """What the collections are held to: the target with its source, and the limit with the verdict."""
     first, groups = audits[0], audits[0].control.groups
     if first.target is not None:
-        shares = [f"{percent(share)} {shortened(name)}" for name, share in first.target.shares.items()]
+        shares = [f"{exact_percent(share)} {shortened(name)}" for name, share in first.target.shares.items()]
         source = f" Source: {printable(first.target.source)}." if first.target.source else ""
         yield f"Target: {joined(shares)}.{source}"
     if gate is not None:

@@ -184,7 +184,7 @@ def _type(value: dict[str, Any], whole: dict[str, Any]) -> str:
 def _kind(kind: str, value: dict[str, Any], whole: dict[str, Any]) -> str:
     if kind == "array":
         if value.get("minItems") == value.get("maxItems") == 2:
-            return "two numbers"
+            return "two texts" if value["items"].get("type") == "string" else "two numbers"
         return f"list of {_type(value['items'], whole)}"
     if kind == "object":
         inner = value.get("additionalProperties")

@@ -81,7 +81,8 @@ def install_command(extra: str) -> str:
     except PackageNotFoundError:  # run from its source, without being installed
         return f"pip install '.[{extra}]' where you cloned divscore"
     of_extra = re.compile(rf"([\w.-]+).*;.*\bextra == ['\"]{extra}['\"]")
-    return " ".join(["pip install", *(match[1] for match in map(of_extra.match, needed) if match)])
+    packages = [match[1] for match in map(of_extra.match, needed) if match]
+    return " ".join(["pip install", *(packages or [f"'.[{extra}]' where you cloned divscore"])])
 
 
 def python_words(text: str) -> str:

@@ -194,3 +194,62 @@ def test_the_hardest_pair_is_named() -> None:
     result = audit(vectors[::-1], ControlSet(vectors, names, attribute="letter"))
     assert result.hardest_pair == ("a", "b")
     assert any("do not separate 'a' and 'b'" in text for text in result.warnings)
+
+
+@pytest.mark.parametrize("rows", [1, 19, "copies"])
+def test_a_correction_by_labels_is_no_way_to_single_items(control: ControlSet, rows: Any) -> None:
+    collection, names = draw_groups(3, [45, 45], gap=3.0)
+    if rows == "copies":
+        collection[30:] = collection[0]
+    else:
+        collection = collection[:rows]
+    groups = np.where(names == "a", "female", "male")
+    sample = draw_groups(3, [45, 45], gap=3.0)[0][:30], groups[:30]
+    result = audit(collection, control, estimator="rectified", sample=sample)
+    assert result.trust == "poor"
+    assert math.isnan(result.disparity)
+    assert math.isnan(audit(collection, control, estimator="iid", sample=sample).divscore)
+
+
+def test_warnings_of_a_hidden_result_have_no_numbers_of_it(control: ControlSet) -> None:
+    rows, names = draw_groups(1, [500, 1500], gap=3.0)
+    shifted = rows + 6.0 * (np.eye(8)[0] - np.eye(8)[1])
+    shifted[::2] = 0
+    groups = np.where(names == "a", "female", "male")
+    drawn = 1 + 2 * np.random.default_rng(0).choice(1000, 100, replace=False)
+    hidden = audit(shifted, control, sample=(shifted[drawn], groups[drawn]))
+    assert hidden.trust == "poor"
+    text = " ".join(hidden.warnings)
+    assert "use 'rectified'" in text
+    assert "the disparity" not in text
+    assert "The estimate holds" not in text
+
+
+def test_a_verdict_allows_for_skipped_items(control: ControlSet) -> None:
+    rows = draw_groups(4, [50, 50], gap=3.0)[0]
+    whole = audit(rows, control)
+    assert judge(whole, 0.4).word == "pass"
+    half = rows.copy()
+    half[::3] = 0  # cannot be used
+    partly = audit(half, control)
+    assert partly.diagnostics.skipped_shift > 0.3
+    assert -0.4 < partly.interval.low < partly.interval.high < 0.4
+    verdict = judge(partly, 0.4)
+    assert (verdict.word, "skipped items could move it outside" in verdict.reason) == ("inconclusive", True)
+    far = draw_groups(4, [95, 5], gap=3.0)[0]
+    far[::3] = 0
+    assert judge(audit(far, control), 0.5).word == "inconclusive"
+    assert judge(audit(draw_groups(4, [95, 5], gap=3.0)[0], control), 0.5).word == "fail"
+
+
+def test_a_collection_of_labelled_examples_is_not_good(control: ControlSet) -> None:
+    assert audit(control.vectors, control).trust != "good"
+
+
+def test_copies_that_a_sample_may_miss_are_not_denied(control: ControlSet) -> None:
+    from divscore.report.caveats import checks
+
+    rows = draw_groups(2, [3000, 3000], gap=3.0)[0]
+    (check,) = (each for each in checks([audit(rows, control)]) if each.name == "Are there copies?")
+    assert "in a sample" in check.sentence
+    assert check.state == "info"

@@ -451,7 +451,7 @@ def test_folders_of_pictures_by_folder_with_a_cache(pictures: Path, tmp_path: Pa
     assert entries["blue"]["disparity"] > 0.8
     assert len(list((tmp_path / "cache").glob("onnx-*.sqlite"))) == 1
     assert "1 file was not read (.mov): extract frames as JPEG" in done.stderr
-    assert "these files are no pictures and were not read: 1 .xmp" in done.stderr
+    assert "these files are not images and were not read: 1 .xmp" in done.stderr
     kept = [line for line in done.stderr.splitlines() if line.startswith("kept")]
     assert kept == [
         f"kept the vectors of 180 items in {tmp_path / 'cache'} for later runs; --no-cache keeps none"

@@ -50,8 +50,9 @@ def test_untrusted_numbers_that_were_asked_for_are_in_brackets(audits, three):
 def test_with_a_target_the_columns_are_target_and_distance(draw, audits, three):
     held = audit(draw(5, (300, 100), gap=1.5)[0], audits[0].control, target={"a": 0.3}, target_source="X")
     head, row = table([held]).splitlines()
-    assert head.split()[2:] == ["a", "between", "target", "distance", "95%", "interval", "trust"]
+    assert head.split()[2:] == ["a", "between", "target", "points", "off", "95%", "interval", "trust"]
     assert row.split()[4] == "30%"
+    assert float(row.split()[5]) == pytest.approx(50 * held.distance, abs=0.06)
     assert [column.label for column in listing([held] * 2).columns][2:5] == ["a", "95% interval", "target"]
     assert listing([held]).columns[3].label == "target"
     more = audit(draw(5, (100, 300, 50), gap=3.0)[0], three[0].control, target={"a": 0.2, "b": 0.6})

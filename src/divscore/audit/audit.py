@@ -15,11 +15,14 @@ from divscore.audit.audits import Audits
 from divscore.audit.result import Audit, marginals
 from divscore.audit.target import Target
 from divscore.audit.trust import (
+    HOLDS,
     Copies,
+    about_items,
     about_skipped,
     control_facts,
     diagnose,
     hardest_pair,
+    is_set,
     labelled_inside,
     trust_of,
     warnings_for,
@@ -37,6 +40,10 @@ from divscore.estimators.self_training import self_training
 from divscore.sketch.sketch import Sketch
 from divscore.text import joined, printable
 
+DISAGREE = (
+    "the labelled sample contradicts the control set, which does not fit this collection; use 'rectified'"
+)
+MANY_INSIDE = 0.1  # of the items are labelled examples: their scores are not those of new items
 FEW_LABELLED = 10  # with fewer labelled items of the collection, their disparity says nothing
 ESTIMATORS = ("likelihood", "divscore", "rectified", "iid", "self-training")
 
@@ -260,8 +267,11 @@ def audit_vectors(
     skipped_warning = about_skipped(sketch, diagnostics, estimate.interval.width / 2)
     noisy = facts.reference.noisy if estimator == "divscore" else ()
     if direct:
-        trust = "good" if sample is not None and len(sample) >= FEW_LABELLED else "poor"
-        warnings = skipped_warning
+        enough = sample is not None and len(sample) >= FEW_LABELLED
+        # The labelled items alone say nothing about others; a correction of all items does.
+        about = [] if estimator == "iid" else about_items(sketch, copies)
+        trust = "poor" if about or not enough else "good"
+        warnings = [*about, *skipped_warning]
     else:
         known = math.isfinite(estimate.disparity) and not any(noisy)
         trust = trust_of(sketch, diagnostics, copies) if known else "poor"
@@ -294,15 +304,23 @@ def audit_vectors(
         )
     inside = labelled_inside(sketch)
     if inside and not direct:
+        about_how_many = "" if sketch.sample.complete else "about "
         warnings.append(
-            f"{inside:,} of the {len(control):,} labelled examples are also in the collection. The fit knows their "
-            "groups, so the interval is a little too narrow; remove them from the collection"
+            f"{about_how_many}{inside:,} of the {len(control):,} labelled examples are also in the collection. The fit "
+            "knows their groups, so the interval is too narrow; remove them from the collection"
         )
-    score = math.nan if sketch.individual else score_sketch(sketch, facts.reference).score
+        if trust == "good" and inside >= MANY_INSIDE * sketch.count:
+            trust = "caution"
+    shown = not sketch.individual and (show_untrusted or is_set(sketch, copies))
+    score = score_sketch(sketch, facts.reference).score if shown else math.nan
     if trust == "poor" and not show_untrusted:
         # Numbers that nobody can trust are not only useless: repeated audits could reveal a person's group.
         estimate, score = cannot_tell(k, confidence), math.nan
-        warnings = [text for text in warnings if text not in skipped_warning]  # it compares with the interval
+        # So are warnings that compare numbers, and what others say about an estimate.
+        kept = (text for text in warnings if text not in skipped_warning)
+        warnings = [
+            DISAGREE if text.startswith("the disparity is ") else text.replace(HOLDS, "") for text in kept
+        ]
         reach = 2.0 * sum(sketch.skipped.values())  # the shift that was computed tells the disparity
         diagnostics = replace(diagnostics, skipped_shift=reach / (sketch.count + reach / 2))
     return Audit(

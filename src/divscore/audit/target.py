@@ -132,17 +132,28 @@ class Gate:
 def judge(audit: Audit, limit: float) -> Verdict:
     """Compare the interval of one collection with a limit.
 
-    An interval does not cover missing parts, so a collection with missing parts never passes for certain.
+    An interval does not cover missing parts, so a collection with missing parts never passes for certain. Skipped items
+    are rarely skipped at random, so a verdict must hold even if all of them are of one group.
     """
     low, high = audit.distance_interval.low, audit.distance_interval.high
     what = f"±{limit:g}" if audit.target is None else f"±{limit:g} around the target"
     if audit.trust == "poor" or not math.isfinite(audit.distance):
         why = next((text for text in audit.warnings if text.startswith("cannot tell")), "")
         return Verdict("inconclusive", printable(why) or "the result cannot be trusted")
-    if low > limit or high < -limit:
+    # Skipped items may all be of one group, which moves the disparity by up to this much.
+    shift = audit.diagnostics.skipped_shift
+    if low - shift > limit or high + shift < -limit:
         return Verdict("fail", f"the whole interval is outside {what}")
+    if low > limit or high < -limit:
+        return Verdict(
+            "inconclusive", f"the interval is outside {what}, but skipped items could move it inside"
+        )
     if not (-limit <= low and high <= limit):
         return Verdict("inconclusive", f"the interval crosses {what}")
+    if not (-limit <= low - shift and high + shift <= limit):
+        return Verdict(
+            "inconclusive", f"the interval is inside {what}, but skipped items could move it outside"
+        )
     if audit.missing.count:
         return Verdict("inconclusive", f"the interval is inside {what}, but parts of it may be missing")
     return Verdict("pass", f"the whole interval is inside {what}")

@@ -22,7 +22,7 @@ from divscore.estimators.checks import (
 from divscore.estimators.mixture import mixture_fit
 from divscore.sketch.scorer import Scorer
 from divscore.sketch.sketch import Sketch
-from divscore.text import finite, joined, p_value, percent, printable
+from divscore.text import count, finite, joined, p_value, percent, printable
 
 ALARM = 0.01
 MISFIT = 1.6  # a larger misfit of the scores came with real errors; harmless shifts stayed below
@@ -40,6 +40,7 @@ SKIPPED = {
 }
 # How the warnings start that come from tests at the level ALARM.
 DIFFERS = "these items look different from your labelled examples"
+HOLDS = " The estimate holds if the difference is the same for all groups."
 NO_MIXTURE = "cannot tell: the scores of these items do not look like any mixture"
 NOT_QUITE = "the scores of these items do not quite look like a mixture"
 
@@ -98,6 +99,10 @@ class Copies:
         if sketch.sample.complete:
             return cls(repeated, largest)
         return cls(round(sketch.count * repeated / total), largest, estimated=True)
+
+    def often(self, count: int) -> float:
+        """The share of the collection that is one item; 0 for a few copies."""
+        return self.largest / count if self.largest >= FEW_COPIES else 0.0
 
     def sentence(self, count: int) -> str:
         """What a person should know about them, if anything."""
@@ -227,43 +232,55 @@ def diagnose(sketch: Sketch, value: float) -> Diagnostics:
     )
 
 
+def is_set(sketch: Sketch, copies: Copies) -> bool:
+    """Whether a result would be about a set: enough items, and not mostly copies of one."""
+    return sketch.count >= FEW_ITEMS and copies.often(sketch.count) < DOMINANT and not sketch.individual
+
+
 def trust_of(sketch: Sketch, checks: Diagnostics, copies: Copies) -> str:
     """One word: good, caution or poor."""
-    sampled = not (sketch.few_distinct or sketch.thinned or sketch.individual)
-    often = copies.largest / sketch.count if copies.largest >= FEW_COPIES else 0.0
-    enough = sketch.count >= FEW_ITEMS and often < DOMINANT
-    if not (separable(sketch.scorer) and sampled and enough) or checks.misfit:
+    sampled = is_set(sketch, copies) and not (sketch.few_distinct or sketch.thinned)
+    if not (separable(sketch.scorer) and sampled) or checks.misfit:
         return "poor"
-    return "caution" if min(checks.relevance_p, checks.score_fit_p) < ALARM or often >= FREQUENT else "good"
+    odd = min(checks.relevance_p, checks.score_fit_p) < ALARM or copies.often(sketch.count) >= FREQUENT
+    return "caution" if odd else "good"
 
 
-def warnings_for(sketch: Sketch, checks: Diagnostics, copies: Copies, about_items: list[str]) -> list[str]:
-    """What may be wrong, in plain words, most serious first; `about_items` is what `about_skipped` returned."""
-    control, warnings = sketch.control, []
-    hardest = [f"'{printable(name)}'" for name in hardest_pair(sketch)]
-    often = copies.largest / sketch.count if copies.largest >= FEW_COPIES else 0.0
-    if not separable(sketch.scorer):
-        warnings.append(
-            f"cannot tell: the {len(control)} labelled examples do not separate {joined(hardest)} "
-            f"({percent(checks.auc)} of pairs are ranked correctly; chance is 50%). Use another encoder, or label more "
-            "examples"
-        )
+def about_items(sketch: Sketch, copies: Copies) -> list[str]:
+    """Warn if a result would be about single items."""
+    often, warnings = copies.often(sketch.count), []
     if sketch.count < FEW_ITEMS:
-        items = f"{sketch.count:,} items are" if sketch.count > 1 else "1 item is"
-        warnings.append(f"cannot tell: {items} too few; at least {FEW_ITEMS} are needed")
-    if sketch.thinned:
         warnings.append(
-            f"cannot tell: many items were removed from this sketch, and of the {sketch.count:,} that remain only "
-            f"{int(sketch.sample.copies.sum()):,} are in the sample that the interval is based on; sketch the "
-            "remaining items again"
+            f"cannot tell: {count(sketch.count, 'items')} {'is' if sketch.count == 1 else 'are'} too few; at least "
+            f"{FEW_ITEMS} are needed"
         )
-    elif sketch.few_distinct or (sketch.individual and sketch.count >= FEW_ITEMS):
+    if not sketch.thinned and (sketch.few_distinct or (sketch.individual and sketch.count >= FEW_ITEMS)):
         warnings.append("cannot tell: the collection consists of many copies of very few different items")
     elif often >= DOMINANT:
         warnings.append(
             f"cannot tell: {copies.sentence(sketch.count)}, so a result would say more about that item than about the "
             "collection; remove the copies"
         )
+    return warnings
+
+
+def warnings_for(sketch: Sketch, checks: Diagnostics, copies: Copies, skipped: list[str]) -> list[str]:
+    """What may be wrong, in plain words, most serious first; `skipped` is what `about_skipped` returned."""
+    control, warnings = sketch.control, []
+    hardest = [f"'{printable(name)}'" for name in hardest_pair(sketch)]
+    if not separable(sketch.scorer):
+        warnings.append(
+            f"cannot tell: the {len(control)} labelled examples do not separate {joined(hardest)} "
+            f"({percent(checks.auc)} of pairs are ranked correctly; chance is 50%). Use another encoder, or label more "
+            "examples"
+        )
+    if sketch.thinned:
+        warnings.append(
+            f"cannot tell: many items were removed from this sketch, and of the {sketch.count:,} that remain only "
+            f"{int(sketch.sample.copies.sum()):,} are in the sample that the interval is based on; sketch the "
+            "remaining items again"
+        )
+    warnings += about_items(sketch, copies)
     if checks.misfit:
         warnings.append(
             f"{NO_MIXTURE} of the labelled groups ({p_value(checks.score_fit_p)}). Label about 50 random items of the "
@@ -271,9 +288,8 @@ def warnings_for(sketch: Sketch, checks: Diagnostics, copies: Copies, about_item
         )
     elif checks.relevance_p < ALARM:
         warnings.append(
-            f"{DIFFERS} ({checks.relevance:.1f} times the expected distance, {p_value(checks.relevance_p)}). The "
-            "estimate holds if the difference is the same for all groups. Label 30–50 random items of the collection "
-            "to check (estimator 'rectified')"
+            f"{DIFFERS} ({checks.relevance:.1f} times the expected distance, {p_value(checks.relevance_p)}).{HOLDS} "
+            "Label 30–50 random items of the collection to check (estimator 'rectified')"
         )
     elif checks.score_fit_p < ALARM:
         warnings.append(
@@ -281,20 +297,20 @@ def warnings_for(sketch: Sketch, checks: Diagnostics, copies: Copies, about_item
             f"{MISFIT} the result would be 'cannot tell'). Some items may be copies, or of no group. Label 30–50 "
             "random items of the collection to check (estimator 'rectified')"
         )
-    warnings += about_items
-    if FREQUENT <= often < DOMINANT:
+    warnings += skipped
+    if FREQUENT <= copies.often(sketch.count) < DOMINANT:
         warnings.append(f"{copies.sentence(sketch.count)}; each copy counts, and the interval ignores that")
     few = [f"{n} '{printable(name)}'" for name, n in control.counts.items() if n < FEW_LABELS]
     if few:
         warnings.append(f"the labelled examples include only {joined(few)}: expect a rough calibration")
-    skipped = {name: control.skipped.get(name, 0) for name in control.groups}
-    if any(skipped.values()):
+    left_out = {name: control.skipped.get(name, 0) for name in control.groups}
+    if any(left_out.values()):
         from scipy import stats
 
         # Are all groups' examples skipped equally often? An exact test, or χ² for many groups.
         test = stats.fisher_exact if len(control.groups) == 2 else stats.chi2_contingency
-        if test([list(skipped.values()), list(control.counts.values())]).pvalue < UNEVEN_P:
-            by_number = sorted(skipped.items(), key=lambda item: -item[1])
+        if test([list(left_out.values()), list(control.counts.values())]).pvalue < UNEVEN_P:
+            by_number = sorted(left_out.items(), key=lambda item: -item[1])
             rates = [
                 f"{percent(n / (n + control.counts[name]))} of '{printable(name)}'" for name, n in by_number
             ]

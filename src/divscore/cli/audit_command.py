@@ -105,7 +105,7 @@ def _read_target(
 @click.option(
     "--show-untrusted",
     is_flag=True,
-    help="Also show the numbers of results whose trust is poor; they are noise, or tell of single items.",
+    help="Also show the numbers of poor results; they are noise, or reveal single items.",
 )
 @click.option(
     "--report",
@@ -152,6 +152,8 @@ def audit(
     if sample:
         read.append(("Labelled sample", sample))
     _check_outputs(json_path, reports, [path for _, path in read])
+    if options["target_source"] and not options["target"]:
+        raise InputError("--target-source needs a target; add --target GROUP=SHARE")
     for option, value in (("--show-examples", show_examples), ("--title", title), ("--note", note)):
         if value and not reports:
             raise InputError(f"{option} needs a report; add --report FILE.html")
@@ -248,7 +250,13 @@ def _gate(audits: Audits, limit: float) -> int:
     results, explained = [], False
     for collection, verdict in zip(audits, gate.verdicts.values(), strict=True):
         code, missing = CODES[verdict.word], collection.missing.count
-        hidden = ", as parts of it may be missing" if "missing" in verdict.reason else ""
+        hidden = ""
+        if "missing" in verdict.reason:
+            hidden = ", as parts of it may be missing"
+        elif "skipped" in verdict.reason:
+            hidden = ", as skipped items could change the result"
+        elif verdict.reason.startswith("cannot tell"):
+            hidden = ", as the result is inconclusive"
         results.append((named(collection.name), code, hidden))
         explained = explained or (code > 0 and not missing)
     within = f"the limit of ±{limit:g}{'' if audits[0].target is None else ' around the target'}"

@@ -231,9 +231,10 @@ def show(
         counts = [str(group[key]) for key in ("labelled", *skipped, "representatives")]
         rows.append([printable(name), *counts, f"{group['gap']:+.3f}", error, note])
     say(columns(rows))
+    hardest = " and ".join(printable(labelled.groups[at]) for at in apart.pair)
     say(f"γ of the pool {pool.gamma:.3f}; γ of the control set {reference.gamma:.3f}")
     say(
-        f"The groups are told apart {apart.auc:.0%} of the time without their labels (chance is 50%), "
+        f"{hardest} can be distinguished {apart.auc:.0%} of the time without their labels (chance is 50%), "
         f"p = {apart.p_value:.2g}"
     )
     bound = facts["theorem_error"]

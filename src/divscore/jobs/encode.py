@@ -517,5 +517,5 @@ class EncodedSource(Table):
         if self.items.other:
             most = self.items.other.most_common(5)
             listed = ", ".join(f"{number:,} {suffix or 'without suffix'}" for suffix, number in most)
-            texts.append(f"{self.path}: these files are no pictures and were not read: {listed}")
+            texts.append(f"{self.path}: these files are not images and were not read: {listed}")
         return texts + self.encoding.troubles()

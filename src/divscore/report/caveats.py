@@ -18,7 +18,6 @@ from divscore.audit.trust import (
     ALARM,
     DIFFERS,
     DOMINANT,
-    FEW_COPIES,
     FREQUENT,
     NO_MIXTURE,
     NOT_QUITE,
@@ -148,9 +147,11 @@ def _skipped(audits: Sequence[Audit], parts: int) -> Check:
 
 def _copies(audits: Sequence[Audit]) -> Check:
     def often(audit: Audit) -> float:
-        return audit.copies.largest / audit.count if audit.copies.largest >= FEW_COPIES else 0.0
+        return audit.copies.often(audit.count)
 
     having = [a for a in audits if a.copies.items]
+    if not having and any(a.copies.estimated for a in audits):
+        return _check("copies", "sampled", state="info")
     if not having:
         return _check("copies", "none", state="good")
     worst = max(having, key=lambda a: (often(a), a.copies.items / a.count))

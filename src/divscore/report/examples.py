@@ -54,7 +54,7 @@ def open_again(
         source = open_labelled(path, encoding, attribute, likely_column=column)
     except (DivscoreError, OSError, ValueError):
         return None
-    return source if isinstance(source, Items) else None
+    return None if source.kind == "vectors" else source
 
 
 def look_up(

@@ -331,9 +331,18 @@ def _row(audit: Audit) -> dict[str, str]:
         figures["between"] = share_range(audit.share_intervals[first])
     if two and audit.target is not None:
         figures["target"] = wanted(audit, first)
-    limits = "none" if interval.is_none else f"{signed(interval.low)} to {signed(interval.high)}"
-    figures["disparity" if audit.target is None else "distance"] = signed(audit.distance)
-    figures[interval_title(interval)] = limits
+    name, scale = "disparity", 1.0
+    if audit.target is not None:  # in points of the share, which is half of the disparity
+        name, scale = ("points off", 50.0) if two else ("distance", 1.0)
+
+    def figure(value: float) -> str:
+        shown = f"{scale * value:+.1f}" if scale > 1 else signed(value) if two else unsigned(value)
+        return "0.0" if shown in ("+0.0", "-0.0") else shown
+
+    figures[name] = figure(audit.distance)
+    figures[interval_title(interval)] = (
+        "none" if interval.is_none else f"{figure(interval.low)} to {figure(interval.high)}"
+    )
     if two and audit.target is None:
         divscore = signed(audit.divscore)
         figures["DivScore"] = _bracketed(divscore) if audit.noisy_groups else divscore

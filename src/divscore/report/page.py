@@ -23,7 +23,6 @@ from divscore.report.caveats import notices, noun_of, sentences
 from divscore.report.listing import ALL, listing
 from divscore.report.picture import Picture, picture
 from divscore.report.summary import Context, overview, summarise
-from divscore.sketch.missing import Missing
 from divscore.text import count, escape_markdown, percent
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ def render_html(audits: Sequence[Audit], context: Context | None = None) -> str:
         s=summary,
         wide=_draw(summary.picture, "plot"),
         narrow=_draw(summary.picture, "plot", narrow=True),
-        data=_embedded(audits, context.missing),
+        data=_embedded(audits, context),
     )
 
 
@@ -176,7 +175,7 @@ def _draw(picture: Picture | None, key: str, *, narrow: bool = False) -> Markup:
     return Markup(drawn)
 
 
-def _embedded(audits: Sequence[Audit], missing: Missing | None) -> dict[str, Any]:
+def _embedded(audits: Sequence[Audit], context: Context) -> dict[str, Any]:
     """The JSON in the page and in its download link.
 
     A small document is there in full, twice; of a large one the page has the main numbers, and the download,
@@ -184,7 +183,7 @@ def _embedded(audits: Sequence[Audit], missing: Missing | None) -> dict[str, Any
     """
     from markupsafe import Markup
 
-    note, whole = sentences()["note"], document(audits, missing=missing)
+    note, whole = sentences()["note"], document(audits, missing=context.missing, limit=context.limit)
     inside = text = _compact(whole)
     kind, name, data, remark = "json", "audit.json", text.encode(), note["whole"].format(SCHEMA)
     if len(text) > LARGEST:
@@ -226,7 +225,9 @@ def _rounded(value: Any) -> Any:
 def render_markdown(audits: Sequence[Audit], context: Context | None = None) -> str:
     """The report as Markdown for a repository or a merge request, in the order of the page."""
     context = context or Context()
-    text = json.dumps(document(audits, missing=context.missing), indent=1, allow_nan=False)
+    text = json.dumps(
+        document(audits, missing=context.missing, limit=context.limit), indent=1, allow_nan=False
+    )
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     note = sentences()["note"]

@@ -22,6 +22,7 @@ ORDER = (
     "files",
     "pipeline",
     "scale",
+    "cli",
     "house",
 )
 BEGIN = "<!-- results: written by table.py -->"

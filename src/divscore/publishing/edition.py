@@ -372,7 +372,7 @@ def read_sums(folder: Path) -> dict[str, str] | None:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class FolderVerdict:
     """The result; `control` is None if the examples cannot be read as published, `others` are files without digest."""
 
     control: ControlSet | None
@@ -393,7 +393,7 @@ def stated(path: PathLike) -> tuple[About, Measured | NotMeasured]:
     return read_about(folder / ABOUT) if (folder / ABOUT).is_file() else About(), measured
 
 
-def check_published(path: PathLike) -> Verdict:
+def check_published(path: PathLike) -> FolderVerdict:
     """Compare every file with its digest, and the files with each other."""
     folder = Path(path)
     sums = read_sums(folder)
@@ -453,6 +453,6 @@ def check_published(path: PathLike) -> Verdict:
             problems.append(f"the last edition in {CHANGELOG} is {edition}, in {CROISSANT} {latest}")
     objections, wrong = read_objections(folder / OBJECTIONS, None if control is None else control.ids)
     others = sorted(e.name for e in folder.iterdir() if e.name not in FILES and not e.name.startswith("."))
-    return Verdict(
+    return FolderVerdict(
         control, edition, digest, len(digests), tuple(objections), tuple(others), (*problems, *wrong)
     )

@@ -159,6 +159,15 @@ def test_copies_in_a_large_collection_are_estimated(control: ControlSet) -> None
     assert copies.largest == 2
 
 
+def test_many_copies_of_one_item_in_a_large_collection_are_noticed(control: ControlSet) -> None:
+    rows = draw_groups(2, [2000, 2000], gap=3.0)[0]
+    for seed in range(5):  # whether the item itself is in the sample or not
+        result = audit(np.concatenate([rows, np.repeat(rows[seed : seed + 1], 1500, axis=0)]), control)
+        assert result.copies.estimated
+        assert result.copies.items == pytest.approx(1500, abs=700) or result.trust == "poor"
+        assert audit(rows, control, seed=seed).copies.items < 400
+
+
 @pytest.mark.parametrize("size", [120, 4000])
 def test_labelled_examples_in_the_collection_are_noticed(control: ControlSet, size: int) -> None:
     rows = draw_groups(2, [size // 2, size // 2], gap=3.0)[0]

@@ -20,6 +20,7 @@ from divscore.estimators.checks import (
     separation,
 )
 from divscore.estimators.mixture import mixture_fit
+from divscore.sketch.sample import TOP
 from divscore.sketch.scorer import Scorer
 from divscore.sketch.sketch import Sketch
 from divscore.text import count, finite, joined, p_value, percent, printable
@@ -32,6 +33,7 @@ UNEVEN_P = 0.05
 # Copies of one item that matter, a judgement: the more of a set is one item, the more a result tells about that item.
 # With a fifth as the limit, 10 copies of a portrait in a set of 60 told its gender in 40 of 40 cases.
 FEW_COPIES, FREQUENT, DOMINANT = 5, 0.05, 0.1
+SURE = 3.0  # standard errors, from which on an estimated number of copies is more than chance
 SKIPPED = {
     "zero": "with a vector of zeros",
     "nonfinite": "with NaN or infinite numbers",
@@ -91,14 +93,20 @@ class Copies:
     @classmethod
     def of(cls, sketch: Sketch) -> Copies:
         """Count the copies in a sketch."""
-        copies = sketch.sample.copies
-        repeated, total = int(copies[copies > 1].sum()), int(copies.sum())
-        if not repeated:
-            return cls(estimated=not sketch.sample.complete)
-        largest = int(copies.max())
-        if sketch.sample.complete:
+        sample, copies = sketch.sample, sketch.sample.copies
+        repeated, largest = int(copies[copies > 1].sum()), int(copies.max(initial=0))
+        largest = largest if repeated else 0
+        if sample.complete:
             return cls(repeated, largest)
-        return cls(round(sketch.count * repeated / total), largest, estimated=True)
+        # Copies of one item are in the sample together or not at all, so many copies of one are mostly missed there.
+        # But the sample also tells how many different items there are, within 1/√k: the others are copies.
+        distinct = len(sample) * (float(TOP) / max(sample.limit, 1))
+        more = sketch.count - distinct
+        if more < SURE * distinct / math.sqrt(max(len(sample), 1)):
+            more = 0.0
+        return cls(
+            max(round(sketch.count * repeated / int(copies.sum())), round(more)), largest, estimated=True
+        )
 
     def often(self, count: int) -> float:
         """The share of the collection that is one item; 0 for a few copies."""
@@ -111,11 +119,11 @@ class Copies:
         about = "about " if self.estimated else ""
         if self.items == self.largest:
             return f"{about}{self.items:,} of {count:,} items are copies of one"
+        sentence = f"{about}{self.items:,} of {count:,} items are copies of another item"
+        if self.largest < 2:
+            return sentence
         most = "at least " if self.estimated else ""
-        return (
-            f"{about}{self.items:,} of {count:,} items are copies of another item; the most frequent one occurs "
-            f"{most}{self.largest:,} times"
-        )
+        return f"{sentence}; the most frequent one occurs {most}{self.largest:,} times"
 
 
 def hardest_pair(sketch: Sketch) -> tuple[str, str]:

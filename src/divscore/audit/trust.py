@@ -104,9 +104,9 @@ class Copies:
         more = sketch.count - distinct
         if more < SURE * distinct / math.sqrt(max(len(sample), 1)):
             more = 0.0
-        return cls(
-            max(round(sketch.count * repeated / int(copies.sum())), round(more)), largest, estimated=True
-        )
+        # The most frequent item counts once: it is a bad guide to the items outside the sample.
+        others = (repeated - largest) * (sketch.count - largest) / max(int(copies.sum()) - largest, 1)
+        return cls(max(round(largest + others), round(more)), largest, estimated=True)
 
     def often(self, count: int) -> float:
         """The share of the collection that is one item; 0 for a few copies."""

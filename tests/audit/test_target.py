@@ -108,6 +108,14 @@ def test_the_document_has_a_verdict_and_a_headline(control: ControlSet, few_wome
         audits.gate(20)
 
 
+def test_two_collections_of_one_name_have_a_verdict_each(control: ControlSet, few_women: Any) -> None:
+    even = draw_groups(5, [200, 200], gap=3.0)[0]
+    audits = Audits((audit(few_women, control, name="a"), audit(even, control, name="a")))
+    assert [each.word for each in audits.gate(0.4).verdicts] == ["fail", "pass"]
+    entries = audits.to_dict(limit=0.4)["collections"]
+    assert [entry["gate"]["verdict"] for entry in entries] == ["fail", "pass"]
+
+
 def test_a_result_that_cannot_be_trusted_has_no_numbers(control: ControlSet, few_women: Any) -> None:
     for hidden in (audit(few_women[:19], control), audit(few_women + 9 * np.eye(8)[0], control)):
         assert hidden.trust == "poor"

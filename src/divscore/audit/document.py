@@ -47,11 +47,11 @@ def document(
     absent = missing_from(audits, missing)
     gate = None if limit is None else Gate.of(audits, limit, absent.count)
     collections = []
-    for audit in audits:
+    for at, audit in enumerate(audits):
         # A sketch has its own seed; replicates of another seed than the document's could not be paired.
         entry = audit.to_dict(replicates=replicates and audit.seed == first.seed)
         if gate is not None:
-            verdict = gate.verdicts[audit.name]
+            verdict = gate.verdicts[at]
             entry["gate"] = {"verdict": verdict.word, "reason": verdict.reason}
         collections.append(entry)
     return {

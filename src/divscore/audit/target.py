@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -95,7 +95,7 @@ class Gate:
     """
 
     limit: float
-    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    verdicts: tuple[Verdict, ...]  # in the order of the audits, of which two may have one name
     missing: int = 0
 
     @classmethod
@@ -103,12 +103,12 @@ class Gate:
         """Apply a limit from 0 to 1 to audits."""
         if not 0 <= limit <= 1:
             raise InputError(f"the limit {limit:g} must be from 0 to 1, for example 0.2")
-        return cls(limit, {audit.name: judge(audit, limit) for audit in audits}, missing)
+        return cls(limit, tuple(judge(audit, limit) for audit in audits), missing)
 
     @property
     def verdict(self) -> str:
         """The worst word."""
-        words = {verdict.word for verdict in self.verdicts.values()}
+        words = {verdict.word for verdict in self.verdicts}
         if "fail" in words:
             return "fail"
         return "inconclusive" if "inconclusive" in words or self.missing else "pass"
@@ -116,7 +116,7 @@ class Gate:
     @property
     def reason(self) -> str:
         """How many collections pass, fail and are inconclusive."""
-        words = [verdict.word for verdict in self.verdicts.values()]
+        words = [verdict.word for verdict in self.verdicts]
         counts = [(words.count("fail"), "outside"), (words.count("inconclusive"), "inconclusive")]
         parts = [f"{number:,} {word}" for number, word in counts if number]
         within = f"{words.count('pass'):,} of {len(words):,} within the limit of ±{self.limit:g}"

@@ -248,7 +248,7 @@ def _gate(audits: Audits, limit: float) -> int:
     """Say which collections do not pass; the exit code of the worst: 0 pass, 1 fail, 3 inconclusive."""
     gate = audits.gate(limit)
     results, explained = [], False
-    for collection, verdict in zip(audits, gate.verdicts.values(), strict=True):
+    for collection, verdict in zip(audits, gate.verdicts, strict=True):
         code, missing = CODES[verdict.word], collection.missing.count
         hidden = ""
         if "missing" in verdict.reason:

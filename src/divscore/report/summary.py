@@ -302,7 +302,7 @@ def _standards(audits: Sequence[Audit], gate: Gate | None) -> Iterator[str]:
             pair = "the groups farthest above and below their targets"
             pair = "the largest and the smallest share" if first.target is None else pair
             allowed = f"{pair} may differ by {100 * gate.limit:.0f} points"
-        reason = gate.reason if len(audits) > 1 else gate.verdicts[first.name].reason
+        reason = gate.reason if len(audits) > 1 else gate.verdicts[0].reason
         yield f"Limit: {allowed}. {reason[:1].upper()}{reason[1:]}."
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from divscore import Audit, ControlSet, select_adaptive
 from divscore.audit.audit import audit
+from divscore.control.labelledsample import LabelledSample
 from divscore.estimators.interval import Interval
 
 matplotlib.use("Agg")
@@ -53,6 +54,23 @@ def trained(draw: Callable[..., Any], make_control: Callable[..., ControlSet]) -
     """Self-training, which gives no interval."""
     made = [(50 + 50 * at, 300) for at in range(6)]
     return audited(draw, make_control(1, (60, 60), gap=2.5), made, 2.5, estimator="self-training")
+
+
+@pytest.fixture(scope="session")
+def labelled(draw: Callable[..., Any], make_control: Callable[..., ControlSet]) -> dict[str, Audit]:
+    """Sixty labels of the collection: alone with some missing, as pairs in two batches, and next to a control set."""
+    rows, names = draw(5, (300, 100), gap=1.5)
+    design: dict[str, Any] = {"order": ("a", "b"), "attribute": "letter", "drawn_from": 400}
+    some = LabelledSample.of(
+        rows[:60], ["" if at < 4 else name for at, name in enumerate(names[:60])], **design
+    )
+    pairs = LabelledSample.of(rows[:60], names[:60], strata=np.arange(60) // 2, batches=2, **design)
+    control = make_control(1, (60, 60), gap=1.5)
+    return {
+        "crossfit": audit(rows, sample=some),
+        "pairs": audit(rows, sample=pairs),
+        "rectified": audit(rows, control, sample=pairs),
+    }
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse
 from conftest import Draw, MakeControl, draw_groups, labelled_part
 
-from divscore.audit.audit import ESTIMATORS, Audit, audit
+from divscore.audit.audit import ESTIMATORS, LABELLED, Audit, audit
 from divscore.control import similarity
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray
@@ -45,7 +45,7 @@ def assert_plain(result: Audit) -> dict[str, Any]:
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_every_estimator_by_name(estimator: str, control: ControlSet, collection: FloatArray) -> None:
-    sample = labelled_part() if estimator in ("iid", "rectified") else None
+    sample = labelled_part() if estimator in LABELLED else None
     result = audit(collection, control, estimator=estimator, sample=sample, name="mine", seed=3)
     entry = assert_plain(result)
     assert (result.estimator, result.name, result.seed, result.count) == (estimator, "mine", 3, 400)
@@ -58,7 +58,8 @@ def test_every_estimator_by_name(estimator: str, control: ControlSet, collection
     if estimator != "divscore":
         first, second = result.shares.values()
         assert first - second == pytest.approx(result.disparity)
-    assert result.divscore == audit(collection, control).divscore
+    if estimator != "crossfit":  # which leaves the control set aside
+        assert result.divscore == audit(collection, control).divscore
 
 
 def test_the_estimator_is_as_good_as_labelling(control: ControlSet, collection: FloatArray) -> None:
@@ -100,7 +101,7 @@ def test_options_that_do_not_exist(control: ControlSet, collection: FloatArray) 
             audit(collection, control, confidence=confidence)
     with pytest.raises(InputError, match="target takes shares by group"):
         audit(collection, control, target="world")
-    for estimator in ("iid", "rectified"):
+    for estimator in LABELLED:
         with pytest.raises(InputError, match=f"'{estimator}' needs a labelled random sample"):
             audit(collection, control, estimator=estimator)
 
@@ -188,9 +189,9 @@ def test_an_intersection_with_an_empty_cell() -> None:
 
 def test_bad_samples(control: ControlSet, collection: FloatArray) -> None:
     rows, names = labelled_part()
-    with pytest.raises(InputError, match="unknown group 'c'; this control set has 'a', 'b'"):
+    with pytest.raises(InputError, match="has the group 'c', but the groups are 'a', 'b'"):
         audit(collection, control, estimator="iid", sample=(rows, ["c"] * len(rows)))
-    with pytest.raises(InputError, match="60 vectors and 59 group names in the labelled sample"):
+    with pytest.raises(InputError, match="60 vectors and 59 labels in the labelled sample"):
         audit(collection, control, estimator="iid", sample=(rows, names[1:]))
     with pytest.raises(VectorError, match="labelled sample's vectors have 7 dimensions, the control set's 8"):
         audit(collection, control, estimator="iid", sample=(rows[:, :7], names))

@@ -234,7 +234,7 @@ def test_warnings_of_a_hidden_result_have_no_numbers_of_it(control: ControlSet) 
     shifted[::2] = 0
     groups = np.where(names == "a", "female", "male")
     drawn = 1 + 2 * np.random.default_rng(0).choice(1000, 100, replace=False)
-    hidden = audit(shifted, control, sample=(shifted[drawn], groups[drawn]))
+    hidden = audit(shifted, control, estimator="likelihood", sample=(shifted[drawn], groups[drawn]))
     assert hidden.trust == "poor"
     text = " ".join(hidden.warnings)
     assert "use 'rectified'" in text

@@ -12,7 +12,7 @@ from conftest import draw_groups
 
 from divscore.audit.audit import audit
 from divscore.control.controlfile import save_control
-from divscore.control.controlset import MAX_GROUPS, ControlSet, LabelledSample
+from divscore.control.controlset import MAX_GROUPS, ControlSet
 from divscore.control.similarity import FloatArray, Similarity
 from divscore.errors import ControlError, DivscoreError, InputError, MismatchError, VectorError
 from divscore.sketch.sketch import Sketch
@@ -83,8 +83,6 @@ def test_one_example_in_a_group() -> None:
 def test_unknown_groups() -> None:
     with pytest.raises(InputError, match="unknown group 'z'; this control set has 'a', 'b'"):
         pool().group_of("z")
-    with pytest.raises(InputError, match="unknown group 'z'"):
-        LabelledSample.of(np.ones((1, D)), ["z"], pool())
     with pytest.raises(ControlError, match="order has 'a', 'z', but the groups are 'a', 'b'"):
         pool(order=("a", "z"))
     with pytest.raises(ControlError, match="order has 'a', but"):

@@ -9,7 +9,8 @@ from conftest import labelled_part
 from scipy import stats
 
 from divscore.audit.audit import audit
-from divscore.control.controlset import ControlSet, LabelledSample
+from divscore.control.controlset import ControlSet
+from divscore.control.labelledsample import LabelledSample
 from divscore.control.similarity import FloatArray
 from divscore.estimators.iid import clopper_pearson, iid
 
@@ -29,7 +30,7 @@ def test_coverage_of_iid_with_three_groups() -> None:
     for _ in range(reps):
         shares = rng.dirichlet(np.ones(3))
         labels = np.repeat(np.arange(3), rng.multinomial(80, shares))
-        interval = iid(LabelledSample(np.ones((80, 1)), labels), 3).interval
+        interval = iid(LabelledSample(np.ones((80, 1)), labels, ("a", "b", "c"))).interval
         covered += shares.max() - shares.min() in interval
     assert covered >= fewest(reps, 0.95)
 
@@ -42,8 +43,8 @@ def test_iid_is_clopper_pearson(hits: int, n: int, confidence: float, control: C
     high = stats.beta.ppf(1 - tail, hits + 1, n - hits) if hits < n else 1.0
     exact = clopper_pearson(hits, n, confidence)
     assert (exact.low, exact.high) == pytest.approx((low, high), abs=1e-10)
-    sample = LabelledSample.of(np.ones((n, 8)), ["a"] * hits + ["b"] * (n - hits), control)
-    found = iid(sample, 2, confidence=confidence)
+    sample = LabelledSample.of(np.ones((n, 8)), ["a"] * hits + ["b"] * (n - hits), control=control)
+    found = iid(sample, confidence=confidence)
     assert found.disparity == pytest.approx(2 * hits / n - 1)
     assert (found.interval.low, found.interval.high) == pytest.approx((2 * low - 1, 2 * high - 1), abs=1e-10)
 

@@ -47,8 +47,17 @@ def test_checks_follow_the_diagnostics(audits):
     assert state(0, relevance=9.0, relevance_p=0.001) == ("caution", "caution")
     assert state(2, score_fit=1.2, score_fit_p=0.001) == ("caution", "caution")
     assert state(2, score_fit=2.2, score_fit_p=0.001) == ("poor", "caution")
-    direct = checks([replace(first, estimator="rectified")])
-    assert [check.state for check in direct[:3]] == ["info"] * 3
+
+
+def test_labels_of_the_collection_need_no_check_of_the_control_set(labelled):
+    answers = [(check.state, check.sentence) for check in checks([labelled["crossfit"]])]
+    assert answers[0][1].startswith("56, drawn at random.")
+    assert answers[1][0] == "caution"
+    assert answers[1][1].startswith("No. 4 of 60 have none. The interval allows for all of them")
+    assert len(answers) == 4  # and skipped items, and copies
+    states = [check.state for check in checks([labelled["rectified"]])]
+    assert states[:3] == ["good", "good", "caution"]  # labels were added
+    assert "pairs" in checks([labelled["pairs"]])[0].sentence
 
 
 def test_skipped_items_are_compared_with_the_interval_if_there_is_one(audits, trained, scored):
@@ -94,8 +103,6 @@ def test_copies_and_labelled_examples_in_the_collection_are_counted(audits):
     assert inside.startswith("3 of 120 labelled examples are also in the collection.")
     several = checks([audits[0], replace(audits[1], copies=Copies(60, 44))])[5]
     assert several.sentence.startswith("In place 1, 60 of 400 items")
-    direct = replace(audits[0], estimator="iid", labelled_inside=3)
-    assert checks([direct])[6].state == "info"
 
 
 def test_coverage_warns_of_representatives_of_one_kind():

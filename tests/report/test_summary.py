@@ -98,15 +98,25 @@ def test_high_levels_stay_as_they_are(audits):
     assert "about 3 of these 60 to miss" in summarise(audits[:3] * 20, Context()).remark
 
 
-def test_the_method_is_explained(audits, three):
+def test_the_method_is_explained(audits, three, labelled):
     summary = summarise(audits, Context())
     assert "+1 means only a, −1 means only b" in summary.definitions[0]
     assert "the paper's own score" in summary.definitions[1]
     titles = [title for title, _ in summary.assumptions]
     assert len(titles) == 7
-    direct = summarise([replace(audits[0], estimator="rectified")], Context())
+    direct = summarise([labelled["rectified"]], Context())
     assert [title for title, _ in direct.assumptions] == titles[2:]
     assert "largest share minus the smallest" in summarise(three, Context()).definitions[0]
+
+
+def test_labels_of_the_collection_are_described(labelled):
+    alone, both = (summarise([labelled[name]], Context()) for name in ("crossfit", "rectified"))
+    assert dict(alone.facts)["Labels of the collection"] == "56, 4 without a label; drawn at random"
+    assert dict(both.facts)["Labels of the collection"].endswith("with similar scores, in 2 batches")
+    assert "γ" in dict(both.facts)
+    assert "γ" not in dict(alone.facts)
+    assert "there is no control set" in alone.control.remark
+    assert alone.method != both.method
 
 
 def test_everything_to_reproduce_it_is_there(audits):

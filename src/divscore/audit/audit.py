@@ -12,11 +12,12 @@ from warnings import warn
 import numpy as np
 
 from divscore.audit.audits import Audits
-from divscore.audit.result import Audit, marginals
+from divscore.audit.result import Audit, LabelFacts, marginals
 from divscore.audit.target import Target
 from divscore.audit.trust import (
     HOLDS,
     Copies,
+    Diagnostics,
     about_items,
     about_skipped,
     control_facts,
@@ -28,33 +29,36 @@ from divscore.audit.trust import (
     warnings_for,
 )
 from divscore.blas import one_thread
-from divscore.control.controlset import ControlSet, LabelledSample
+from divscore.control.controlset import ControlSet
+from divscore.control.labelledsample import LabelledSample, labelled_control
 from divscore.control.similarity import as_matrix, is_sparse, usable_rows
 from divscore.errors import InputError, MismatchError, in_python, python_words
 from divscore.estimators.divscore import divscore, score_sketch
 from divscore.estimators.iid import iid
 from divscore.estimators.interval import Estimate, Interval, bounds
+from divscore.estimators.labelled import from_labels
 from divscore.estimators.likelihood import cannot_tell, likelihood
-from divscore.estimators.rectified import rectified
 from divscore.estimators.self_training import self_training
 from divscore.sketch.sketch import Sketch
-from divscore.text import joined, printable
+from divscore.text import count, joined, printable
 
 DISAGREE = (
     "the labelled sample contradicts the control set, which does not fit this collection; use 'rectified'"
 )
 MANY_INSIDE = 0.1  # of the items are labelled examples: their scores are not those of new items
 FEW_LABELLED = 10  # with fewer labelled items of the collection, their disparity says nothing
-ESTIMATORS = ("likelihood", "divscore", "rectified", "iid", "self-training")
+SAYS_NOTHING = 0.6  # a share that may be anywhere in such a range is unknown
+ESTIMATORS = ("likelihood", "divscore", "rectified", "crossfit", "iid", "self-training")
+LABELLED = ("rectified", "crossfit", "iid")  # those that use labels of the collection itself
 
 
 @overload
 def audit(
     collection: Any,
-    control: Any,
+    control: Any = ...,
     *,
     by: None = None,
-    estimator: str = ...,
+    estimator: str | None = ...,
     confidence: float = ...,
     seed: int = ...,
     sample: Any = ...,
@@ -69,10 +73,11 @@ def audit(
 @overload
 def audit(
     collection: Any,
-    control: Any,
+    control: Any = ...,
     *,
     by: str,
-    estimator: str = ...,
+    estimator: str | None = ...,
+    sample: Any = ...,
     confidence: float = ...,
     seed: int = ...,
     target: Mapping[str, float] | Target | None = ...,
@@ -84,10 +89,10 @@ def audit(
 ) -> Audits: ...
 def audit(
     collection: Any,
-    control: Any,
+    control: Any = None,
     *,
     by: str | None = None,
-    estimator: str = "likelihood",
+    estimator: str | None = None,
     confidence: float = 0.95,
     seed: int = 0,
     sample: Any = None,
@@ -107,17 +112,17 @@ def audit(
         The unlabelled items: vectors of shape (N, d), dense or scipy.sparse; a pandas, polars or Arrow table of
         vectors, texts or image paths; anything that ``divscore audit`` takes: a folder of images, a file, a pattern,
         ``s3://…``, a sketch. A list of paths is several collections.
-    control : ControlSet, path or table
-        Labelled examples, or whatever `ControlSet.read` takes.
+    control : ControlSet, path or table, optional
+        Labelled examples, or whatever `ControlSet.read` takes. None if `sample` is all there is.
     by : str, optional
         Audit every value of this column as its own collection, in one pass; "folder" for images.
-    estimator : str
-        "likelihood" (default), or "divscore" (Algorithm 1), "self-training" (Algorithm 3), "iid" and
-        "rectified" (both need `sample`).
+    estimator : str, optional
+        "likelihood" by default; with a `sample`, "rectified" if there is a control set and "crossfit" if there is none.
+        Or "iid" (the sample alone), "divscore" (Algorithm 1), "self-training" (Algorithm 3).
     confidence : float
         Level of the interval.
-    sample : LabelledSample, (vectors, groups) or path, optional
-        Items drawn at random from the collection and labelled by a person.
+    sample : Draw, LabelledSample, (vectors, groups) or path, optional
+        Items drawn at random from the collection, see `draw_sample`, and labelled by a person.
     target : mapping of group to share, optional
         The shares that the collection is held to, such as ``{"female": 0.27}``; equal shares by default.
     target_source : str
@@ -164,7 +169,7 @@ def audit(
     }
     # Vectors in memory need none of the packages that read and encode files, and importing those takes a while.
     paths = source or by is not None or isinstance(sample, (str, PathLike))
-    if isinstance(control, ControlSet) and not paths and not options:
+    if (control is None or isinstance(control, ControlSet)) and not paths and not options:
         with in_python():
             return audit_vectors(collection, control, name=name or "collection", **method)
     from divscore.jobs.auditing import audit_source
@@ -185,9 +190,9 @@ def audit(
 @one_thread
 def audit_vectors(
     collection: Any,
-    control: ControlSet,
+    control: ControlSet | None,
     *,
-    estimator: str = "likelihood",
+    estimator: str | None = None,
     confidence: float = 0.95,
     seed: int = 0,
     sample: LabelledSample | tuple[Any, Iterable[str]] | None = None,
@@ -198,112 +203,74 @@ def audit_vectors(
     show_untrusted: bool = False,
     workers: int = 1,
 ) -> Audit:
-    """Audit vectors or a sketch in memory; the parameters are those of `audit`."""
-    if estimator not in ESTIMATORS:
-        raise InputError(f"unknown estimator '{estimator}'; choose one of {', '.join(ESTIMATORS)}")
-    if not 0.5 <= confidence < 1:
-        raise InputError(f"confidence {confidence} must be at least 0.5 and below 1, for example 0.95")
-    if target is not None and not isinstance(target, Target):
-        if not isinstance(target, Mapping):
-            raise InputError('target takes shares by group, such as {"female": 0.27}')
-        target = Target.of(target, control.groups, target_source)
+    """Audit vectors or a sketch in memory; the parameters are those of `audit`.
+
+    With labels of the collection, a sketch may be made with any fit on examples of the same groups.
+    """
     if isinstance(sample, tuple):
-        sample = LabelledSample.of(*sample, control)
-    # Labels of the collection itself need no assumption about the control set, and no warning about it.
-    direct = estimator in ("iid", "rectified")
-    if direct and sample is None:
-        raise InputError(
-            f"estimator '{estimator}' needs a labelled random sample of the collection: --labelled-sample"
-        )
-    if isinstance(collection, Sketch):
-        if estimator == "self-training":
-            raise InputError("'self-training' needs every item; it cannot use a sketch: give vectors")
-        sketch = collection
-        if sketch.control.digest != control.digest:
-            raise MismatchError(
-                "the sketch was made with another control set; audit it with that one, or sketch the collection again"
-            )
-    else:
-        # One matrix of vectors, or an iterable of matrices; a list can be either.
-        if isinstance(collection, (list, tuple)):
-            several = bool(collection) and getattr(collection[0], "ndim", 1) == 2
-        else:
-            whole = is_sparse(collection) or hasattr(collection, "__array__")
-            several = hasattr(collection, "__iter__") and not whole
-        blocks = collection if several else [collection]
-        if estimator == "self-training":  # the only one that needs all vectors at once
-            blocks = [as_matrix(block, "the collection's vectors") for block in blocks]
-            if not blocks:
-                raise InputError("the collection is empty: there are no vectors")
-            blocks = [np.concatenate(blocks)] if len(blocks) > 1 else blocks
-            collection = blocks[0]
-        sketch = Sketch(control, seed=seed)
-        for block in blocks:
-            sketch.add(block, workers=workers)
+        sample = LabelledSample.of(*sample, control=control)
+    estimator = estimator or chosen_estimator(control, sample)
+    check_method(estimator, control, sample, confidence)
+    direct = estimator in LABELLED
+    fitted = control
+    if sample is not None and direct and not isinstance(collection, Sketch):
+        fitted = labelled_control([sample], None if estimator == "crossfit" else control)
+    if estimator == "self-training" and not isinstance(
+        collection, Sketch
+    ):  # the only one that needs all at once
+        blocks = [as_matrix(block, "the collection's vectors") for block in _blocks(collection)]
+        if not blocks:
+            raise InputError("the collection is empty: there are no vectors")
+        collection = np.concatenate(blocks)
+    sketch = _sketched(collection, fitted, estimator, seed, workers, direct=direct)
     if not sketch.count:
         kinds = ", ".join(f"{n:,} {kind}" for kind, n in sketch.skipped.items() if n)
         raise InputError(
             f"{name}: no item has a usable vector; {f'skipped: {kinds}' if kinds else 'the collection is empty'}"
         )
-    facts = control_facts(control)
+    control = control or sketch.control
     k = len(control.groups)
-    if sketch.individual and not direct:
-        estimate = cannot_tell(k, confidence)
-    elif estimator == "likelihood":
-        estimate = likelihood(sketch, confidence=confidence, population=population)
-    elif estimator == "divscore":
-        estimate = divscore(sketch, facts.reference, facts.separability)
-    elif estimator == "self-training":
-        trained = self_training(collection[usable_rows(collection)], control)
-        none = Interval(*bounds(2), confidence, "none: Algorithm 3 gives no interval")
-        estimate = Estimate.of_two(trained.disparity, none)
-    elif estimator == "iid":
-        assert sample is not None
-        estimate = iid(sample, k, confidence=confidence)
-    else:
-        assert sample is not None
-        estimate = rectified(sketch, sample, confidence=confidence)
-    diagnostics, copies = diagnose(sketch, estimate.disparity), Copies.of(sketch)
-    skipped_warning = about_skipped(sketch, diagnostics, estimate.interval.width / 2)
-    noisy = facts.reference.noisy if estimator == "divscore" else ()
-    if direct:
-        enough = sample is not None and len(sample) >= FEW_LABELLED
+    if target is not None and not isinstance(target, Target):
+        if not isinstance(target, Mapping):
+            raise InputError('target takes shares by group, such as {"female": 0.27}')
+        target = Target.of(target, control.groups, target_source)
+    copies, hardest = Copies.of(sketch), ("", "")
+    labels: LabelFacts | None = None
+    if sample is not None and direct:
+        if estimator == "iid":
+            estimate = iid(sample, confidence=confidence)
+            labels = LabelFacts.of(sample, estimate.interval)
+        else:
+            labelled = from_labels(sketch, sample, confidence=confidence)
+            estimate, labels = labelled.estimate, LabelFacts.of(sample, labelled.if_random)
+        diagnostics = Diagnostics.without_control(sketch, estimate.disparity)
+        skipped_warning = about_skipped(sketch, diagnostics, estimate.interval.width / 2)
         # The labelled items alone say nothing about others; a correction of all items does.
         about = [] if estimator == "iid" else about_items(sketch, copies)
-        trust = "poor" if about or not enough else "good"
-        warnings = [*about, *skipped_warning]
+        about += _about_labels(sample, estimate)
+        trust = "poor" if about else "caution" if skipped_warning or _changed(sample, sketch) else "good"
+        warnings = [*about, *_about_sample(sample, sketch), *skipped_warning]
     else:
+        estimate = _estimate(collection, sketch, estimator, confidence, population)
+        facts, hardest = control_facts(control), hardest_pair(sketch)
+        diagnostics = diagnose(sketch, estimate.disparity)
+        skipped_warning = about_skipped(sketch, diagnostics, estimate.interval.width / 2)
+        noisy = facts.reference.noisy if estimator == "divscore" else ()
         known = math.isfinite(estimate.disparity) and not any(noisy)
         trust = trust_of(sketch, diagnostics, copies) if known else "poor"
         if trust == "good" and skipped_warning:
             trust = "caution"
         warnings = warnings_for(sketch, diagnostics, copies, skipped_warning)
-    if any(noisy):
-        names = [printable(name) for name, bad in zip(control.groups, noisy, strict=True) if bad]
-        warnings.append(
-            f"the representatives of {joined(names)} are hardly more similar to their own group than to others: "
-            "the DivScore is mostly noise"
-        )
-    if sample is not None and estimator != "iid" and len(sample) >= FEW_LABELLED:
-        # The labels check the control set: both estimates are of the same collection.
-        without = likelihood(sketch, confidence=confidence)
-        corrected = rectified(sketch, sample, confidence=confidence)
-        a, b = without.interval, corrected.interval
-        if math.isfinite(without.disparity) and (a.high < b.low or b.high < a.low):
-            one, other = (
-                f"{result.disparity:+.2f} ({result.interval.low:+.2f} to {result.interval.high:+.2f})"
-                for result in (corrected, without)
-            )
+        if any(noisy):
+            names = [printable(name) for name, bad in zip(control.groups, noisy, strict=True) if bad]
             warnings.append(
-                f"the disparity is {one} with the labelled sample, but {other} without it ('likelihood'): the control "
-                "set does not fit this collection; use 'rectified'"
+                f"the representatives of {joined(names)} are hardly more similar to their own group than to others: "
+                "the DivScore is mostly noise"
             )
-    if sample is not None and len(sample) > sketch.count:
-        warnings.append(
-            f"{len(sample)} labelled items for a collection of {sketch.count}: is it the same collection?"
-        )
-    inside = labelled_inside(sketch)
-    if inside and not direct:
+    if sample is not None and estimator in ("likelihood", "rectified") and len(sample) >= FEW_LABELLED:
+        warnings += _disagreement(sketch, control, sample, confidence)
+    inside = 0 if direct else labelled_inside(sketch)
+    if inside:
         about_how_many = "" if sketch.sample.complete else "about "
         warnings.append(
             f"{about_how_many}{inside:,} of the {len(control):,} labelled examples are also in the collection. The fit "
@@ -311,8 +278,10 @@ def audit_vectors(
         )
         if trust == "good" and inside >= MANY_INSIDE * sketch.count:
             trust = "caution"
+    score = math.nan
     shown = not sketch.individual and (show_untrusted or is_set(sketch, copies))
-    score = score_sketch(sketch, facts.reference).score if shown else math.nan
+    if shown and not sketch.control.incomplete:
+        score = score_sketch(sketch, control_facts(control).reference).score
     if trust == "poor" and not show_untrusted:
         # Numbers that nobody can trust are not only useless: repeated audits could reveal a person's group.
         estimate, score = cannot_tell(k, confidence), math.nan
@@ -345,7 +314,157 @@ def audit_vectors(
         else None,
         copies=copies,
         labelled_inside=inside,
-        hardest_pair=hardest_pair(sketch),
+        hardest_pair=hardest,
         marginals=marginals(control, estimate, confidence),
+        labels=labels,
         refits=estimate.refits,
     )
+
+
+def chosen_estimator(control: ControlSet | None, sample: object) -> str:
+    """The estimator that suits what there is."""
+    if sample is None:
+        return "likelihood"
+    return "crossfit" if control is None else "rectified"
+
+
+def check_method(estimator: str, control: ControlSet | None, sample: object, confidence: float) -> None:
+    """Refuse an estimator that does not exist, or that lacks what it needs."""
+    if estimator not in ESTIMATORS:
+        raise InputError(f"unknown estimator '{estimator}'; choose one of {', '.join(ESTIMATORS)}")
+    if not 0.5 <= confidence < 1:
+        raise InputError(f"confidence {confidence} must be at least 0.5 and below 1, for example 0.95")
+    if estimator in LABELLED and sample is None:
+        raise InputError(
+            f"estimator '{estimator}' needs a labelled random sample of the collection: --labelled-sample"
+        )
+    if control is None and (sample is None or estimator not in ("crossfit", "iid")):
+        raise InputError(
+            f"estimator '{estimator}' needs labelled examples: --control. Without any, label a few items of the "
+            "collection itself: 'divscore sample', then --labelled-sample"
+        )
+
+
+def _sketched(
+    collection: Any, control: ControlSet | None, estimator: str, seed: int, workers: int, *, direct: bool
+) -> Sketch:
+    """The sketch of a collection: the one that was given, or one of its vectors."""
+    if isinstance(collection, Sketch):
+        if estimator == "self-training":
+            raise InputError("'self-training' needs every item; it cannot use a sketch: give vectors")
+        made_with = collection.control
+        same = control is None or made_with.digest == control.digest
+        if not same and not (direct and control and set(made_with.groups) == set(control.groups)):
+            raise MismatchError(
+                "the sketch was made with another control set; audit it with that one, or sketch the collection again"
+            )
+        return collection
+    assert control is not None
+    sketch = Sketch(control, seed=seed)
+    for block in _blocks(collection):
+        sketch.add(block, workers=workers)
+    return sketch
+
+
+def _blocks(collection: Any) -> Iterable[Any]:
+    """One matrix of vectors, or an iterable of matrices; a list can be either."""
+    if isinstance(collection, (list, tuple)):
+        several = bool(collection) and getattr(collection[0], "ndim", 1) == 2
+    else:
+        whole = is_sparse(collection) or hasattr(collection, "__array__")
+        several = hasattr(collection, "__iter__") and not whole
+    return collection if several else [collection]
+
+
+def _estimate(
+    collection: Any, sketch: Sketch, estimator: str, confidence: float, population: bool
+) -> Estimate:
+    """Estimate shares with a control set alone."""
+    control = sketch.control
+    if sketch.individual:
+        return cannot_tell(len(control.groups), confidence)
+    if estimator == "likelihood":
+        return likelihood(sketch, confidence=confidence, population=population)
+    if estimator == "divscore":
+        facts = control_facts(control)
+        return divscore(sketch, facts.reference, facts.separability)
+    trained = self_training(collection[usable_rows(collection)], control)
+    none = Interval(*bounds(2), confidence, "none: Algorithm 3 gives no interval")
+    return Estimate.of_two(trained.disparity, none)
+
+
+def _about_labels(sample: LabelledSample, estimate: Estimate) -> list[str]:
+    """Why the labels say nothing about the collection, if so."""
+    labelled = int(sample.labelled.sum())
+    if labelled < FEW_LABELLED:
+        return [
+            f"cannot tell: {count(labelled, 'items')} of the collection {'has a' if labelled == 1 else 'have'} label"
+            f"{'' if labelled == 1 else 's'}; at least {FEW_LABELLED} are needed"
+        ]
+    if max(interval.width for interval in estimate.share_intervals) <= SAYS_NOTHING:
+        return []
+    missing = len(sample) - labelled
+    more = (
+        f"label the other {missing:,} items of the sample"
+        if missing
+        else "label more items of the collection"
+    )
+    return [f"cannot tell: with {labelled:,} labels nearly every composition is possible; {more}"]
+
+
+def _about_sample(sample: LabelledSample, sketch: Sketch) -> list[str]:
+    """What a reader should know about the labels of a collection."""
+    warnings, missing = [], len(sample) - int(sample.labelled.sum())
+    if missing:
+        warnings.append(
+            f"{missing:,} of {len(sample):,} sampled items {'has' if missing == 1 else 'have'} no label. The interval "
+            "allows for all of them being in one group; label them to make it narrower"
+        )
+    if sample.batches > 1:
+        warnings.append(
+            f"labels were added {'' if sample.batches == 2 else f'{sample.batches - 1} times '}after a first batch. "
+            "The interval is for a number of labels that is fixed beforehand: if you added labels until the result "
+            "looked good, it is too narrow"
+        )
+    total = sketch.count + sum(sketch.skipped.values())
+    if len(sample) > total:
+        warnings.append(
+            f"{len(sample)} labelled items for a collection of {total}: is it the same collection?"
+        )
+    elif _changed(sample, sketch):
+        warnings.append(
+            f"the collection had {sample.drawn_from:,} items when the sample was drawn, and has {total:,} now. Items "
+            "that were added later had no chance of being drawn; draw and label some of them as well"
+        )
+    return warnings
+
+
+def _changed(sample: LabelledSample, sketch: Sketch) -> bool:
+    """Whether the collection has another size than when the sample was drawn; skipped items may count or not."""
+    total = sketch.count + sum(sketch.skipped.values())
+    return sample.drawn_from is not None and not sketch.count <= sample.drawn_from <= total
+
+
+def _disagreement(
+    sketch: Sketch, control: ControlSet, sample: LabelledSample, confidence: float
+) -> list[str]:
+    """Warn if the labels contradict the control set: both estimates are of the same collection."""
+    alone = sketch
+    if sketch.control.digest != control.digest:
+        # The control set's own estimate, from the items that the sketch keeps.
+        alone = Sketch(control, seed=sketch.seed)
+        units, copies = sketch.units()
+        alone.add(np.repeat(units, copies, axis=0))
+    without = likelihood(alone, confidence=confidence)
+    corrected = from_labels(sketch, sample, confidence=confidence).estimate
+    a, b = without.interval, corrected.interval
+    if not math.isfinite(without.disparity) or (a.high >= b.low and b.high >= a.low):
+        return []
+    one, other = (
+        f"{result.disparity:+.2f} ({result.interval.low:+.2f} to {result.interval.high:+.2f})"
+        for result in (corrected, without)
+    )
+    return [
+        f"the disparity is {one} with the labelled sample, but {other} without it ('likelihood'): the control set does "
+        "not fit this collection; use 'rectified'"
+    ]

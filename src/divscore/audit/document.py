@@ -43,7 +43,7 @@ def document(
 
     first = audits[0]
     control = first.control
-    facts = control_facts(control)
+    facts = None if control.incomplete else control_facts(control)
     absent = missing_from(audits, missing)
     gate = None if limit is None else Gate.of(audits, limit, absent.count)
     collections = []
@@ -67,8 +67,8 @@ def document(
             "labelled": len(control),
             "representatives": int(control.representative.sum()),
             "counts": control.counts,
-            "gamma": facts.separability.gamma,
-            "gamma_control": facts.reference.gamma,
+            "gamma": facts and facts.separability.gamma,
+            "gamma_control": facts and facts.reference.gamma,
             "method": control.method,
             "digest": control.digest,
             "left_out": control.skipped,

@@ -13,6 +13,7 @@ import numpy as np
 from divscore.audit.target import Target
 from divscore.audit.trust import Copies, Diagnostics, control_facts
 from divscore.control.controlset import CROSS, ControlSet
+from divscore.control.labelledsample import LabelledSample
 from divscore.estimators.interval import Estimate, Interval, Refits
 from divscore.estimators.likelihood import summarise
 from divscore.sketch.missing import Missing
@@ -42,6 +43,36 @@ class Marginal:
 
 
 @dataclass(frozen=True)
+class LabelFacts:
+    """The labels of the collection that a result is based on.
+
+    `drawn` is "random" or "pairs". `interval_if_random` leaves out the items without a label, as if they were like the
+    others; `batches` is how often items were drawn and labelled.
+    """
+
+    labelled: int
+    without_label: int
+    counts: dict[str, int]
+    drawn: str
+    batches: int
+    interval_if_random: Interval
+
+    @classmethod
+    def of(cls, sample: LabelledSample, interval_if_random: Interval) -> LabelFacts:
+        """Describe a sample."""
+        labelled = int(sample.labelled.sum())
+        counts = dict(zip(sample.groups, sample.counts.tolist(), strict=True))
+        drawn = "random" if sample.strata is None else "pairs"
+        missing = len(sample) - labelled
+        return cls(labelled, missing, counts, drawn, sample.batches, interval_if_random)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        interval = [self.interval_if_random.low, self.interval_if_random.high]
+        return {**asdict(self), "interval_if_random": interval}
+
+
+@dataclass(frozen=True)
 class Audit:
     """The result of auditing one collection with one control set.
 
@@ -50,7 +81,8 @@ class Audit:
     there are no numbers: shares, disparity and DivScore are NaN, intervals are the whole range.
     `from_target` is how far the shares are from the `target`, with its interval. `copies` are items with
     exactly the same vector, `labelled_inside` is the number of labelled examples that are also in the collection.
-    `hardest_pair` are the two groups that are hardest to distinguish.
+    `hardest_pair` are the two groups that are hardest to distinguish. `labels` are the labels of the collection itself,
+    if the result is based on any.
     `noun` is what the items are: items, pictures, texts. `missing` are the parts of the source that could not be read
     and that belong, or may belong, to the collection.
     """
@@ -76,6 +108,7 @@ class Audit:
     labelled_inside: int = 0
     hardest_pair: tuple[str, str] = ("", "")
     marginals: tuple[Marginal, ...] = ()
+    labels: LabelFacts | None = None
     noun: str = "items"
     missing: Missing = field(default_factory=Missing)
     refits: Refits | None = field(default=None, compare=False, repr=False)
@@ -147,6 +180,8 @@ class Audit:
     @property
     def noisy_groups(self) -> tuple[str, ...]:
         """Groups with representatives hardly more similar to their own group than to others: DivScore is noise."""
+        if self.control.incomplete:
+            return ()
         noisy = control_facts(self.control).reference.noisy
         return tuple(name for name, bad in zip(self.control.groups, noisy, strict=True) if bad)
 
@@ -201,6 +236,8 @@ class Audit:
             entry["distance_interval"] = [self.distance_interval.low, self.distance_interval.high]
         if len(self.shares) > 2 and self.has_shares:
             entry["most"], entry["least"] = self.most, self.least
+        if self.labels is not None:
+            entry["labels"] = self.labels.to_dict()
         if self.marginals:
             entry["marginals"] = [marginal.to_dict() for marginal in self.marginals]
         if replicates and self.refits is not None:

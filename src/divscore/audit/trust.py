@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,12 @@ class Diagnostics:
     score_fit_p: float
     skipped_shift: float
     theorem_error: float
+
+    @classmethod
+    def without_control(cls, sketch: Sketch, value: float) -> Diagnostics:
+        """What is known if a result does not depend on a control set: only what skipped items could change."""
+        unknown = dict.fromkeys((field.name for field in fields(cls)), math.nan)
+        return cls(**{**unknown, "skipped_shift": skipped_shift(sketch, value)})
 
     @property
     def misfit(self) -> bool:
@@ -223,9 +229,6 @@ def diagnose(sketch: Sketch, value: float) -> Diagnostics:
     fit = relevance(sketch.mean, sketch.count, facts.moments, mixture.named)
     apart = sketch.scorer.once(separation)
     scores = score_fit(sketch, mixture)
-    skipped = sum(sketch.skipped.values())
-    # If all skipped items belonged to one group, the disparity would move towards that end of its range.
-    reach = 1.0 + abs(value) if math.isfinite(value) else 2.0
     size = int(control.representative.sum())
     bound = theorem(size, sketch.count, facts.separability.mu_same, facts.separability.mu_diff)
     return Diagnostics(
@@ -235,9 +238,16 @@ def diagnose(sketch: Sketch, value: float) -> Diagnostics:
         relevance_p=fit.p_value,
         score_fit=scores.statistic,
         score_fit_p=scores.p_value,
-        skipped_shift=skipped * reach / (sketch.count + skipped),
+        skipped_shift=skipped_shift(sketch, value),
         theorem_error=bound.additive_error,
     )
+
+
+def skipped_shift(sketch: Sketch, value: float) -> float:
+    """How far a disparity could move if all skipped items belonged to one group: towards an end of its range."""
+    skipped = sum(sketch.skipped.values())
+    reach = 1.0 + abs(value) if math.isfinite(value) else 2.0
+    return skipped * reach / (sketch.count + skipped)
 
 
 def is_set(sketch: Sketch, copies: Copies) -> bool:

@@ -1,11 +1,10 @@
-"""ControlSet: labelled examples, some of them representatives. LabelledSample: labelled items of a collection."""
+"""ControlSet: labelled examples of every group, some of them representatives."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self, TypeVar
 from warnings import warn
@@ -22,7 +21,7 @@ from divscore.control.similarity import (
     unit_rows,
     usable_rows,
 )
-from divscore.errors import ControlError, InputError, MismatchError, VectorError, in_python, python_words
+from divscore.errors import ControlError, InputError, MismatchError, in_python, python_words
 from divscore.text import joined, listed, public, quoted
 
 T = TypeVar("T")
@@ -73,6 +72,8 @@ class ControlSet(Memo):
         Whether the whole pool was chosen by hand instead of at random. Results then have a warning.
     skipped : mapping of group to number, optional
         Labelled examples that could not be encoded, for example because they show no face.
+    incomplete : bool
+        Whether a group of `order` may have no or one example, as in a random sample of a collection.
 
     >>> import numpy as np
     >>> pool = ControlSet(np.eye(4), ["b", "a", "a", "b"], attribute="letter")
@@ -96,6 +97,7 @@ class ControlSet(Memo):
         encoder: str | None = None,
         hand_picked: bool = False,
         skipped: Mapping[str, int] | None = None,
+        incomplete: bool = False,
     ) -> None:
         matrix = as_matrix(vectors, "the control set's vectors").copy()
         # Digest, unit vectors and everything that `once` keeps were computed from these numbers.
@@ -112,7 +114,7 @@ class ControlSet(Memo):
         present = sorted(set(names))
         if not present:
             raise ControlError("the control set is empty; it needs labelled examples of at least two groups")
-        if len(present) == 1:
+        if len(present) == 1 and not incomplete:
             raise ControlError(
                 f"all {len(names)} labelled examples belong to group '{present[0]}'; at least two groups are needed"
             )
@@ -121,7 +123,7 @@ class ControlSet(Memo):
                 f"{len(present)} groups; divscore handles at most {MAX_GROUPS}: {quoted(present)}"
             )
         self.groups = tuple(present if order is None else (str(name).strip() for name in order))
-        if sorted(self.groups) != present:
+        if sorted(self.groups) != present and not (incomplete and set(self.groups) >= set(present)):
             raise ControlError(f"the order has {quoted(self.groups)}, but the groups are {quoted(present)}")
         self.ids: tuple[str, ...] = tuple(map(str, range(len(names)) if ids is None else ids))
         if len(set(self.ids)) < len(self.ids):
@@ -139,6 +141,7 @@ class ControlSet(Memo):
         self.similarity = Similarity.of(similarity)
         self.encoder = encoder
         self.hand_picked = hand_picked
+        self.incomplete = incomplete
         self.skipped: dict[str, int] = {name: int(n) for name, n in (skipped or {}).items() if n}
         self.method = "all"
         if not len(matrix) == len(names) == len(self.ids):
@@ -156,7 +159,7 @@ class ControlSet(Memo):
         self.labels: NDArray[np.intp] = np.array([self.groups.index(n) for n in names], dtype=np.intp)
         self.representative: NDArray[np.bool_] = np.ones(len(names), dtype=bool)
         for name, n in self.counts.items():
-            if n < 2:
+            if n < 2 and not incomplete:
                 raise ControlError(f"group '{name}' has {n} labelled example; every group needs at least two")
 
     @classmethod
@@ -228,6 +231,11 @@ class ControlSet(Memo):
     def counts(self) -> dict[str, int]:
         """Labelled examples in each group."""
         return {name: int((self.labels == i).sum()) for i, name in enumerate(self.groups)}
+
+    @property
+    def fitted(self) -> NDArray[np.intp]:
+        """Positions of the groups that a fit can know: those with at least two examples. Normally all."""
+        return np.flatnonzero(np.bincount(self.labels, minlength=len(self.groups)) >= 2)
 
     @cached_property
     def units(self) -> FloatArray:
@@ -309,7 +317,16 @@ class ControlSet(Memo):
 
     def _changed(self, **other: Any) -> ControlSet:
         """The same vectors and representatives with some other arguments of the constructor."""
-        kept = ("attribute", "ids", "origins", "similarity", "encoder", "hand_picked", "skipped")
+        kept = (
+            "attribute",
+            "ids",
+            "origins",
+            "similarity",
+            "encoder",
+            "hand_picked",
+            "skipped",
+            "incomplete",
+        )
         same = {name: getattr(self, name) for name in kept}
         groups = [self.groups[label] for label in self.labels]
         control = ControlSet(self.vectors, **{"groups": groups, "order": self.groups, **same, **other})
@@ -393,37 +410,3 @@ def _is_number(value: object) -> bool:
 def _without_key(origin: str) -> str:
     """An address without passwords and signatures; a text that merely contains one stays as it is."""
     return public(origin) if re.fullmatch(r"[A-Za-z][\w+.-]*://\S+", origin) else origin
-
-
-@dataclass(frozen=True)
-class LabelledSample:
-    """Unit vectors and group positions of labelled items drawn at random from the collection under audit."""
-
-    units: FloatArray
-    labels: NDArray[np.intp]
-
-    @classmethod
-    def of(cls, vectors: Any, groups: Iterable[str], control: ControlSet) -> LabelledSample:
-        """Check vectors and group names against a control set; the sample need not contain every group."""
-        matrix = as_matrix(vectors, "the labelled sample's vectors")
-        labels = np.array([control.group_of(str(name)) for name in groups], dtype=np.intp)
-        if len(matrix) != len(labels):
-            raise InputError(f"{len(matrix)} vectors and {len(labels)} group names in the labelled sample")
-        if not len(labels):
-            raise InputError("the labelled sample is empty; label random items of the collection")
-        if matrix.shape[1] != control.dimension:
-            raise VectorError(
-                f"the labelled sample's vectors have {matrix.shape[1]} dimensions, the control set's "
-                f"{control.dimension}; both must come from the same encoder"
-            )
-        bad = np.flatnonzero(~usable_rows(matrix))
-        if bad.size:
-            raise VectorError(f"row {bad[0]} of the labelled sample is zero or not finite; remove it")
-        return cls(unit_rows(matrix), labels)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def counts(self, groups: int) -> NDArray[np.intp]:
-        """Labelled items in each group."""
-        return np.bincount(self.labels, minlength=groups)

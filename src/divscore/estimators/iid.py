@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from divscore.control.controlset import LabelledSample
+from divscore.control.labelledsample import LabelledSample
 from divscore.estimators.interval import Estimate, Interval, disparity, disparity_range
 
 
-def iid(sample: LabelledSample, groups: int, *, confidence: float = 0.95) -> Estimate:
-    """Shares of a labelled random sample, with exact intervals.
+def iid(sample: LabelledSample, *, confidence: float = 0.95) -> Estimate:
+    """Shares of a labelled random sample, with exact intervals; items without a label are left out.
 
     Two groups: the Clopper–Pearson interval of the first share, carried over to d = 2p − 1. More: intervals of
     all shares at once (Bonferroni), and the largest and smallest range that they allow.
 
     >>> import numpy as np
-    >>> sample = LabelledSample(np.eye(3), np.array([0, 0, 1]))
-    >>> round(iid(sample, 2).disparity, 3)
+    >>> sample = LabelledSample.of(np.eye(3), ["a", "a", "b"])
+    >>> round(iid(sample).disparity, 3)
     0.333
     """
-    counts = sample.counts(groups)
-    n = len(sample)
+    counts = sample.counts
+    n, groups = int(counts.sum()), len(counts)
     shares = counts / n
     each = tuple(clopper_pearson(int(c), n, confidence) for c in counts)
     if groups == 2:

@@ -20,7 +20,8 @@ from divscore.audit.result import Audit
 from divscore.audit.target import Target
 from divscore.blas import one_thread
 from divscore.control.controlfile import is_control
-from divscore.control.controlset import ControlSet, LabelledSample, name_groups
+from divscore.control.controlset import ControlSet, name_groups
+from divscore.control.labelledsample import LabelledSample
 from divscore.errors import FileError, InputError, MismatchError
 from divscore.jobs.encode import Encoding
 from divscore.jobs.engine import Engine, Engines
@@ -378,7 +379,7 @@ def _read_sample(
     blocks = list(encoding.encode(source.select(extra=(name,)), strict=True))
     labels = [group for block in blocks for group in block.values[name]]
     groups = name_groups({name: labels}, rename, no_warning, every=False)[name]
-    return LabelledSample.of(np.concatenate([block.vectors for block in blocks]), groups, control)
+    return LabelledSample.of(np.concatenate([block.vectors for block in blocks]), groups, control=control)
 
 
 # What is absent: skipped items by kind, missing parts by collection.

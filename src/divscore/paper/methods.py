@@ -13,15 +13,17 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from divscore.control.controlset import ControlSet, LabelledSample
+from divscore.audit.audit import FEW_LABELLED
+from divscore.control.controlset import ControlSet
+from divscore.control.labelledsample import LabelledSample, labelled_control
 from divscore.control.selection import select_adaptive
 from divscore.control.theory import Reference, item_similarity
 from divscore.errors import ControlError
 from divscore.estimators.checks import separable
 from divscore.estimators.iid import iid
 from divscore.estimators.interval import Estimate
+from divscore.estimators.labelled import from_labels
 from divscore.estimators.likelihood import cannot_tell, likelihood
-from divscore.estimators.rectified import SMALLEST_SAMPLE, rectified
 from divscore.estimators.self_training import self_training
 from divscore.paper.draws import Collection, Labelled, Settings
 from divscore.sketch.sketch import Sketch
@@ -89,7 +91,7 @@ def iid_sampled(size: int) -> Prepare:
     """The disparity of a labelled random sample of the collection: the paper's IID-Measure."""
 
     def run(pool: ControlSet, collection: Collection) -> Reply:
-        return _reply(iid(LabelledSample.of(*collection.sample(size), pool), len(pool.groups)))
+        return _reply(iid(LabelledSample.of(*collection.sample(size), control=pool)))
 
     return lambda labelled: partial(run, labelled.pool)
 
@@ -106,7 +108,7 @@ def self_training_with(choose: Choose, k: int) -> Prepare:
 def likelihood_with(choose: Choose, sampled: int = 0) -> Prepare:
     """Our default estimator, fitted on all examples of a control set.
 
-    If `sampled` it is `rectified`: corrected by a labelled random sample of the collection (PPI++).
+    If `sampled` it is `rectified`: corrected by a labelled random sample of the collection.
     """
 
     def prepare(labelled: Labelled) -> Run:
@@ -117,11 +119,14 @@ def likelihood_with(choose: Choose, sampled: int = 0) -> Prepare:
 
         def run(collection: Collection) -> Reply:
             sketch = fitted.copy()
-            sketch.add(collection.vectors)
             if sampled:
-                sample = LabelledSample.of(*collection.sample(sampled), labelled.pool)
-                small = len(sample) < SMALLEST_SAMPLE
-                return undefined(collection) if small else _reply(rectified(sketch, sample))
+                sample = LabelledSample.of(*collection.sample(sampled), control=labelled.pool)
+                if len(sample) < FEW_LABELLED:
+                    return undefined(collection)
+                sketch = Sketch(labelled_control([sample], labelled.pool), seed=labelled.seed)
+                sketch.add(collection.vectors)
+                return _reply(from_labels(sketch, sample).estimate)
+            sketch.add(collection.vectors)
             groups = len(sketch.control.groups)
             return _reply(cannot_tell(groups, CONFIDENCE) if sketch.individual else likelihood(sketch))
 

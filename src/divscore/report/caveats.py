@@ -6,7 +6,7 @@ import math
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
@@ -60,21 +60,32 @@ class Check:
 
 def checks(audits: Sequence[Audit], missing: Missing | None = None) -> tuple[Check, ...]:
     """Every check of a report, in the order of the page; `missing` parts as in a document."""
-    direct = audits[0].estimator in ("iid", "rectified")
-    assumed = [_relevance(audits), _separability(audits[0]), _score_fit(audits)]
-    inside = _inside(audits)
-    if direct:  # the labels come from the collection itself
-        note = sentences()["note"]["direct"]
-        assumed = [replace(check, state="info", sentence=f"{check.sentence} {note}") for check in assumed]
-        inside = replace(inside, state="info")
     skipped = _skipped(audits, missing_from(audits, missing).count)
-    return (*assumed, _coverage(audits[0].control), skipped, _copies(audits), inside)
+    if audits[0].labels is not None:  # the result does not depend on the control set
+        return (*_labels(audits), skipped, _copies(audits))
+    assumed = _relevance(audits), _separability(audits[0]), _score_fit(audits)
+    return (*assumed, _coverage(audits[0].control), skipped, _copies(audits), _inside(audits))
 
 
 def _check(section: str, key: str, *values: object, state: str = "") -> Check:
     """The check of a section; the state is the first word of the sentence's key unless given."""
     words = sentences()[section]
     return Check(words["title"], state or key.partition("_")[0], words[key].format(*values))
+
+
+def _labels(audits: Sequence[Audit]) -> Iterator[Check]:
+    """The labels of the collections themselves: how many, how they were drawn, and how many are missing."""
+    facts = [audit.labels for audit in audits if audit.labels is not None]
+    fewest = min(facts, key=lambda each: each.labelled)
+    many = f"at least {fewest.labelled:,}" if len(facts) > 1 else f"{fewest.labelled:,}"
+    yield _check("labels", fewest.drawn, many, state="good")
+    missing, drawn = sum(f.without_label for f in facts), sum(f.without_label + f.labelled for f in facts)
+    if missing:
+        yield _check("unlabelled", "caution", f"{missing:,} of {drawn:,}", "has" if missing == 1 else "have")
+    else:
+        yield _check("unlabelled", "good")
+    if max(f.batches for f in facts) > 1:
+        yield _check("stopping", "caution")
 
 
 def _relevance(audits: Sequence[Audit]) -> Check:

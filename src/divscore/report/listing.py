@@ -237,6 +237,7 @@ def technical_listing(audits: Sequence[Audit]) -> Listing | None:
     if len(audits) > FEW:
         return None
     lines = []
+    labelled = audits[0].labels is not None  # the result does not depend on the control set
     for audit in in_order(audits):
         checks, k = audit.diagnostics, len(audit.shares)
         divscore = signed(audit.divscore).replace("-", MINUS)
@@ -244,14 +245,18 @@ def technical_listing(audits: Sequence[Audit]) -> Listing | None:
         figures += [_bracketed(divscore) if audit.noisy_groups else divscore]
         if audit.trust == "poor":
             figures = list(map(_bracketed, figures)) if has_numbers(audit) else [INCONCLUSIVE, "", ""]
-        figures += [
-            f"{unsigned(checks.relevance, 1)}, {p_value(checks.relevance_p)}",
-            f"{unsigned(checks.score_fit)}, {p_value(checks.score_fit_p)}",
-            unsigned(checks.theorem_error, 1).replace("?", "none"),
-        ]
+        figures += (
+            []
+            if labelled
+            else [
+                f"{unsigned(checks.relevance, 1)}, {p_value(checks.relevance_p)}",
+                f"{unsigned(checks.score_fit)}, {p_value(checks.score_fit_p)}",
+                unsigned(checks.theorem_error, 1).replace("?", "none"),
+            ]
+        )
         lines.append(Line(shortened(audit.name), tooltip(audit.name), tuple(figures)))
-    labels = ["disparity", interval_title(audits[0].interval), "DivScore", "relevance", "misfit"]
-    heads = map(Column, [*labels, "Theorem 3.3 error"])
+    labels = ["disparity", interval_title(audits[0].interval), "DivScore"]
+    heads = map(Column, labels if labelled else [*labels, "relevance", "misfit", "Theorem 3.3 error"])
     return Listing((Column("collection", "text"), *heads), tuple(lines))
 
 

@@ -16,7 +16,6 @@ from divscore.audit.document import missing_from
 from divscore.audit.result import Audit, headline
 from divscore.audit.target import Gate
 from divscore.audit.trust import MISFIT, control_facts
-from divscore.control.controlset import ControlSet
 from divscore.errors import InputError, MismatchError
 from divscore.report.caveats import Check, checks, notices, noun_of, sentences
 from divscore.report.listing import (
@@ -263,12 +262,12 @@ def summarise(audits: Sequence[Audit], context: Context) -> Summary:
         warnings=tuple(
             (notice.sentence, notice.about(len(audits))) for notice in notices(audits, context.missing)
         ),
-        control=_control(first.control, context.examples),
+        control=_control(first, context.examples),
         method=sentences()["method"][first.estimator],
         assumptions=tuple(
             (assumption["title"], assumption["text"])
             for assumption in sentences()["assumptions"]
-            if not (assumption.get("control") and first.estimator in ("iid", "rectified"))
+            if not (assumption.get("control") and first.labels is not None)
         ),
         statistics=technical_listing(audits),
         definitions=tuple(_definitions(audits)),
@@ -337,12 +336,15 @@ def _remark(audits: Sequence[Audit]) -> str:
     return " ".join(said)
 
 
-def _control(control: ControlSet, examples: Examples | None) -> ControlPart:
-    chosen = np.bincount(control.labels[control.representative]).tolist()
+def _control(audit: Audit, examples: Examples | None) -> ControlPart:
+    control = audit.control
+    chosen = np.bincount(control.labels[control.representative], minlength=len(control.groups)).tolist()
     groups = tuple(
         (shortened(name), control.counts[name], number, control.skipped.get(name, 0))
         for name, number in zip(control.groups, chosen, strict=True)
     )
+    if control.incomplete:
+        return ControlPart(groups, (), sentences()["labels"]["only"])
     if examples is None:
         return ControlPart(groups, (), sentences()["note"]["examples"])
     shown = []
@@ -365,31 +367,38 @@ def _definitions(audits: Sequence[Audit]) -> Iterator[str]:
         yield f"{measure['divscore']} {noise_note(first)}".strip()
     if first.target is not None and not two:
         yield measure["target"]
-    yield measure["checks"].format(MISFIT)
+    if first.labels is None:
+        yield measure["checks"].format(MISFIT)
     if len(audits) > FEW:
         yield sentences()["note"]["many"].format("these numbers")
 
 
 def _facts(audit: Audit, context: Context) -> Iterator[tuple[str, str]]:
     """How to reproduce the numbers, and what is known of the control set."""
-    control, checked, facts = audit.control, audit.diagnostics, control_facts(audit.control)
+    control, checked, labels = audit.control, audit.diagnostics, audit.labels
     interval = f"confidence {audit.confidence:g}, interval by {audit.interval.method}"
     by_hand = "; the whole pool was picked by hand" if control.hand_picked else ""
     chosen = f"{int(control.representative.sum()):,} representatives ({printable(control.method)})"
-    pair = joined([shortened(name) for name in audit.hardest_pair if name])
-    apart = f"{checked.auc:.0%} of pairs ranked correctly, {p_value(checked.separability_p)}"
-    pool, own = (unsigned(f.gamma, 3).replace("-", MINUS) for f in (facts.separability, facts.reference))
     yield "Created", context.created.strftime("%Y-%m-%d %H:%M %Z").strip()
     yield "Command", printable(context.command) or "made from Python"
     yield "Estimator", f"{audit.estimator}, {'no interval' if audit.interval.is_none else interval}"
     yield "Seed", str(audit.seed)
     yield "Versions", f"divscore {__version__}, Python {platform.python_version()}, numpy {np.__version__}"
-    yield "Labelled examples", f"{len(control):,}{by_hand}; {chosen}"
-    yield "Separability", f"{apart} ({pair})" if pair else apart
-    yield (
-        "γ",
-        f"{pool} of all labelled examples, {own} of the representatives ({sentences()['measure']['gamma']})",
-    )
+    if labels is not None:
+        missing = f", {labels.without_label:,} without a label" if labels.without_label else ""
+        batches = f", in {labels.batches} batches" if labels.batches > 1 else ""
+        how = sentences()["labels"][f"{labels.drawn}_fact"]
+        yield "Labels of the collection", f"{labels.labelled:,}{missing}; {how}{batches}"
+    if not control.incomplete:
+        facts = control_facts(control)
+        pool, own = (unsigned(f.gamma, 3).replace("-", MINUS) for f in (facts.separability, facts.reference))
+        yield "Labelled examples", f"{len(control):,}{by_hand}; {chosen}"
+        if labels is None:
+            pair = joined([shortened(name) for name in audit.hardest_pair if name])
+            apart = f"{checked.auc:.0%} of pairs ranked correctly, {p_value(checked.separability_p)}"
+            yield "Separability", f"{apart} ({pair})" if pair else apart
+        both = f"{pool} of all labelled examples, {own} of the representatives"
+        yield "γ", f"{both} ({sentences()['measure']['gamma']})"
     yield "Encoder", printable(control.encoder or "not recorded: the input was vectors")
     yield "Similarity", f"{printable(control.similarity.name)}, vectors of {control.dimension:,} numbers"
     yield "Control set digest", control.digest

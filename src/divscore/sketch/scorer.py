@@ -129,14 +129,30 @@ def scorer_for(control: ControlSet, seed: int = 0) -> Scorer:
     known = _SCORERS.get((control.digest, seed))
     if known is not None:
         return known
-    _, first = np.unique(control.labels, return_index=True)
-    order, k = np.argsort(first), len(first)
-    labels = np.argsort(order)[control.labels].astype(np.intp)
-    fit = fit_directions(control.units, labels, k)
+    row_hash = RowHash.of(control.vectors)
+    if len(control.fitted) < 2:
+        return shared_scorer(_without_groups(control, seed, row_hash))
+    # Normally all examples; a sample of a collection may have a group with only one.
+    rows = np.flatnonzero(np.isin(control.labels, control.fitted))
+    _, first = np.unique(control.labels[rows], return_index=True)
+    order, k = control.fitted[np.argsort(first)], len(first)
+    labels = np.argsort(np.argsort(first))[np.searchsorted(control.fitted, control.labels[rows])].astype(
+        np.intp
+    )
+    fit = fit_directions(control.units[rows], labels, k)
     calibration = fit_calibration(fit.loo[None], labels, k, np.ones((1, len(labels))))[0]
     grid = Grid(2.0 * np.abs(fit.loo).max(axis=0), FINE)
-    row_hash = RowHash.of(control.vectors)
     return shared_scorer(Scorer(control, seed, k, order, labels, fit, calibration, grid, row_hash))
+
+
+def _without_groups(control: ControlSet, seed: int, row_hash: RowHash) -> Scorer:
+    """A scorer that says nothing about groups, as fewer than two have examples: it scores the similarity to all."""
+    mean = control.units.mean(axis=0)
+    weights = np.append(mean, 0.0)[:, None]
+    fit = Directions(weights, control.units @ mean[:, None], USUAL_PENALTY)
+    calibration = Calibration(np.zeros(1), np.zeros((1, 1)), np.array(False))
+    empty = np.zeros(0, dtype=np.intp)
+    return Scorer(control, seed, 2, empty, empty, fit, calibration, Grid(np.full(1, 2.0), FINE), row_hash)
 
 
 def shared_scorer(scorer: Scorer) -> Scorer:

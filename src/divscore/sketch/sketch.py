@@ -60,7 +60,8 @@ class Origin:
     def of(cls, control: ControlSet, seed: int) -> Origin:
         """Describe the sketches of a control set."""
         general = 0 if control.similarity.collapses else int(control.representative.sum())
-        return cls(control.digest, control.attribute, seed, len(control.groups), control.dimension, general)
+        groups = max(2, len(control.fitted))
+        return cls(control.digest, control.attribute, seed, groups, control.dimension, general)
 
 
 class Cells:

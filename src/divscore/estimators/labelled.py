@@ -121,8 +121,8 @@ def _share(
             _, stratum, sizes = np.unique(sample.strata, return_inverse=True, return_counts=True)
             centred = residual - (np.bincount(stratum, residual) / sizes)[stratum]
             degrees = int((sizes - 1).sum())
-        degrees = max(degrees - CHOSEN, 1)
-        variance = ((n - 1) * float(centred @ centred) / degrees + UNSEEN) / n
+        mistakes = float(centred @ centred) / degrees * (n - 1) ** 2 / max(n - 1 - CHOSEN, 1)
+        variance = (mistakes + UNSEEN) / n
         half = float(stdtrit(degrees, (1 + confidence) / 2)) * math.sqrt(
             variance / n * max(1 - n / count, 0.0)
         )

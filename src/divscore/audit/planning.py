@@ -1,4 +1,4 @@
-"""How many labels an interval of a given width needs, estimated from a pilot pool."""
+"""How many labels an interval of a given width needs: labelled examples, or labels of the collection itself."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ import numpy as np
 
 from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet
+from divscore.control.labelledsample import LabelledSample, labelled_control
+from divscore.control.similarity import FloatArray
 from divscore.errors import ControlError, InputError
 from divscore.estimators.checks import separable
 from divscore.estimators.interval import bounds
+from divscore.estimators.labelled import UNSEEN, half_width, residual_variance
 from divscore.estimators.likelihood import likelihood
+from divscore.estimators.mixture import mixture_fit
 from divscore.sketch.sketch import Sketch
 
 FRACTIONS = (0.4, 0.5, 0.6, 0.7, 0.8)
@@ -130,3 +134,121 @@ def _falling(values: Sequence[float]) -> list[float]:
             last = runs.pop()
             runs[-1] += last
     return [float(np.mean(run)) for run in runs for _ in run]
+
+
+# Labels of the collection itself
+
+FEWEST_LABELS = 10
+SIMPLE, WITHOUT, WITH = "simple sample", "without a control set", "with the control set"
+PARTS = (20, 40, 80, 160)  # labels for which a fit on labels alone is tried on parts of a control set
+
+
+@dataclass(frozen=True)
+class LabelPlan:
+    """Expected width of the interval as a function of the number of labelled items of a collection.
+
+    `variances` has, for each way to use the labels, the variance that its predictions leave for some numbers of labels.
+    Before anything is labelled they come from a control set, if there is one (`basis`); after a pilot from the pilot.
+    """
+
+    attribute: str
+    items: int
+    groups: int
+    confidence: float
+    basis: str
+    variances: dict[str, tuple[tuple[int, float], ...]]
+
+    def width(self, labels: int, way: str) -> float:
+        """Expected width of the disparity's interval with so many labels."""
+        if labels < FEWEST_LABELS:
+            raise InputError(f"{labels} labels: at least {FEWEST_LABELS} are needed")
+        points, low_high = self.variances[way], bounds(self.groups)
+        sizes, values = zip(*points, strict=True)
+        variance = float(np.interp(math.log(labels), np.log(sizes), values))
+        # Of the difference of two shares; with two groups that is twice a share.
+        unseen = 0.0 if way == SIMPLE else UNSEEN * (4 if self.groups == 2 else 2)
+        half = half_width(variance, min(labels, self.items), self.items, self.confidence, unseen=unseen)
+        return min(2 * half, low_high[1] - low_high[0])
+
+    def labels(self, width: float, way: str) -> int:
+        """Expected number of labels for an interval of this width; all items if fewer do not suffice."""
+        low, high = bounds(self.groups)
+        if not 0 < width < high - low:
+            raise InputError(
+                f"width {width} must be between 0 and {high - low:g} (the whole range of a disparity)"
+            )
+        few, many = min(FEWEST_LABELS, self.items), self.items
+        while few < many:
+            middle = (few + many) // 2
+            few, many = (few, middle) if self.width(middle, way) <= width else (middle + 1, many)
+        return many
+
+
+@one_thread
+def plan_labels(
+    items: int,
+    *,
+    sketch: Sketch | None = None,
+    pilots: Sequence[tuple[Sketch, LabelledSample, bool]] = (),
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> LabelPlan:
+    """Say how many items of a collection to label.
+
+    `sketch` is the collection as a control set sees it. `pilots` are first labels with the sketch of a fit on them, and
+    whether a control set was part of that fit. Without both, only a simple sample can be planned, for the worst case of
+    two equal groups. With a control set, what its predictions leave is the spread of their posteriors; a fit on labels
+    alone is tried on parts of the control set's examples, in the composition that the collection seems to have.
+    """
+    groups, attribute, basis = 2, "group", "nothing"
+    variances: dict[str, tuple[tuple[int, float], ...]] = {}
+    simple = 1.0
+    if sketch is not None:
+        control, basis = sketch.control, "the control set"
+        attribute, groups = control.attribute, len(control.groups)
+        if separable(sketch.scorer):
+            mixture = mixture_fit(sketch)
+            pair = int(mixture.shares.argmax()), int(mixture.shares.argmin())
+            joint = mixture.likelihoods * mixture.shares
+            one, other = (joint / joint.sum(axis=1, keepdims=True))[:, list(pair)].T
+            left = (one + other - (one - other) ** 2) @ mixture.counts / mixture.counts.sum()
+            p, q = mixture.shares[list(pair)]
+            simple = float(p + q - (p - q) ** 2)
+            alone = _tried(control, mixture.named, simple, seed)
+            # Both together predict at least as well as the labels alone.
+            variances = {WITHOUT: alone, WITH: tuple((n, min(value, float(left))) for n, value in alone)}
+    for fitted, sample, with_control in pilots:
+        basis, attribute, groups = (
+            f"{int(sample.labelled.sum())} labels",
+            sample.attribute,
+            len(sample.groups),
+        )
+        shares = np.sort(sample.counts / sample.counts.sum())
+        simple = float(shares[-1] + shares[0] - (shares[-1] - shares[0]) ** 2)
+        variances[WITH if with_control else WITHOUT] = ((1, residual_variance(fitted, sample)),)
+    return LabelPlan(attribute, items, groups, confidence, basis, {**variances, SIMPLE: ((1, simple),)})
+
+
+def _tried(
+    control: ControlSet, shares: FloatArray, simple: float, seed: int
+) -> tuple[tuple[int, float], ...]:
+    """What a fit on n labels alone leaves unexplained, tried on random parts of a control set."""
+    rng, points = np.random.default_rng([seed, 8]), []
+    for n in PARTS:
+        wanted = np.maximum(np.rint(n * shares), 2).astype(int)
+        rows = [control.rows(group) for group in range(len(shares))]
+        if any(number > len(own) for number, own in zip(wanted, rows, strict=True)):
+            break
+        left = []
+        for _ in range(ROUNDS):
+            chosen = np.concatenate(
+                [rng.choice(own, number, replace=False) for number, own in zip(wanted, rows, strict=True)]
+            )
+            names = [control.groups[label] for label in control.labels[chosen]]
+            sample = LabelledSample.of(control.vectors[chosen], names, order=control.groups)
+            fitted = Sketch(labelled_control([sample], None), seed=seed)
+            fitted.add(sample.vectors)
+            left.append(residual_variance(fitted, sample))
+        points.append((n, float(np.mean(left))))
+    # More labels never predict worse.
+    return tuple(zip([n for n, _ in points], _falling([v for _, v in points]), strict=True)) or ((1, simple),)

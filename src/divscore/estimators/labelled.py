@@ -96,8 +96,6 @@ def _share(
     count: int, sample: LabelledSample, predictions: _Predictions, group: int, confidence: float
 ) -> tuple[float, Interval, FloatArray]:
     """Share of a group, its interval, and the residuals of the labelled items."""
-    from scipy.special import stdtrit
-
     n = len(sample)
     y = (sample.labels == group).astype(float)
     members = int(y.sum())
@@ -121,15 +119,31 @@ def _share(
             _, stratum, sizes = np.unique(sample.strata, return_inverse=True, return_counts=True)
             centred = residual - (np.bincount(stratum, residual) / sizes)[stratum]
             degrees = int((sizes - 1).sum())
-        mistakes = float(centred @ centred) / degrees * (n - 1) ** 2 / max(n - 1 - CHOSEN, 1)
-        variance = (mistakes + UNSEEN) / n
-        half = float(stdtrit(degrees, (1 + confidence) / 2)) * math.sqrt(
-            variance / n * max(1 - n / count, 0.0)
-        )
+        half = half_width(float(centred @ centred) / degrees, n, count, confidence, degrees)
         low, high = value - half, value + half
     value = min(max(value, least), most)
     low, high = min(max(low, least), value), max(min(high, most), value)
     return value, Interval(low, high, confidence, method), centred
+
+
+def half_width(
+    variance: float, n: int, count: int, confidence: float, degrees: int | None = None, unseen: float = UNSEEN
+) -> float:
+    """Half the width of an interval from n labelled items of `count`, with this variance of the residuals."""
+    from scipy.special import stdtrit
+
+    mistakes = variance * (n - 1) ** 2 / max(n - 1 - CHOSEN, 1) + unseen
+    t = float(stdtrit(degrees or n - 1, (1 + confidence) / 2))
+    return t * math.sqrt(mistakes / n / n * max(1 - n / count, 0.0))
+
+
+def residual_variance(sketch: Sketch, sample: LabelledSample) -> float:
+    """Variance of what a fit does not predict of the difference between the largest and the smallest share."""
+    known = sample.known()
+    predictions, counts = _Predictions.of(sketch, known), known.counts
+    pair = int(counts.argmax()), int(counts.argmin())
+    one, other = (_share(sketch.count, known, predictions, group, 0.95)[2] for group in pair)
+    return float((one - other).var(ddof=1)) if len(known) > 1 else 1.0
 
 
 def _resampled(residuals: FloatArray, sketch: Sketch, sample: LabelledSample) -> FloatArray:

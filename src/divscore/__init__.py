@@ -2,6 +2,7 @@
 
 from divscore.audit.audit import audit
 from divscore.audit.audits import Audits
+from divscore.audit.drawing import draw_sample
 from divscore.audit.result import Audit
 from divscore.control.controlset import ControlSet
 from divscore.control.selection import select_adaptive, select_random
@@ -19,6 +20,7 @@ __all__ = [
     "Interval",
     "Sketch",
     "audit",
+    "draw_sample",
     "select_adaptive",
     "select_random",
 ]

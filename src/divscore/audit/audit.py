@@ -168,7 +168,7 @@ def audit(
         "workers": workers,
     }
     # Vectors in memory need none of the packages that read and encode files, and importing those takes a while.
-    paths = source or by is not None or isinstance(sample, (str, PathLike))
+    paths = source or by is not None or not (sample is None or isinstance(sample, (LabelledSample, tuple)))
     if (control is None or isinstance(control, ControlSet)) and not paths and not options:
         with in_python():
             return audit_vectors(collection, control, name=name or "collection", **method)

@@ -37,7 +37,8 @@ Examples:
   divscore audit feed.parquet --control C --by country --json audit.json
   divscore audit 'shards/*.arrow' --control C --max-disparity 0.2
   divscore audit ceos/ --control labelled/ --target female=27% --target-source "Labour Force Survey"
-  divscore audit photos.npy --control C --estimator rectified --labelled-sample sample.parquet
+  divscore audit photos/ --labelled-sample to-label.csv
+  divscore audit photos.npy --control C --labelled-sample sample.parquet
   divscore audit photos/ --control labelled/ --report report.html --show-examples
   divscore audit monday.sketch tuesday.sketch --control C
   divscore audit s3://bucket/posts/ --control C --by country --cluster tcp://10.0.0.5:8786
@@ -63,7 +64,7 @@ def _read_target(
 
 @click.command("audit", epilog=EXAMPLES)
 @click.argument("collections", nargs=-1, required=True, metavar="COLLECTION...", type=opt.PATH)
-@opt.control
+@opt.optional_control
 @opt.attribute
 @opt.rename
 @opt.groups
@@ -72,18 +73,17 @@ def _read_target(
 @click.option(
     "--estimator",
     type=click.Choice(ESTIMATORS),
-    default="likelihood",
-    show_default=True,
-    help="How shares are estimated. likelihood: from all labelled examples; it has the smallest error. divscore and "
-    "self-training: the paper's Algorithms 1 and 3. rectified and iid: from --labelled-sample, with and without the "
-    "control set.",
+    show_default="likelihood; with --labelled-sample rectified, or crossfit if there is no control set",
+    help="How shares are estimated. likelihood: from all labelled examples. rectified and crossfit: from labels of the "
+    "collection itself, with and without a control set; they need no other assumption. iid: from these labels alone. "
+    "divscore and self-training: the paper's Algorithms 1 and 3.",
 )
 @click.option(
     "--labelled-sample",
     "sample",
     metavar="FILE",
     type=opt.PATH,
-    help="Labelled random items of the collection, for 'rectified' and 'iid'.",
+    help="Labelled items of the collection: the table of 'divscore sample', or other random items.",
 )
 @opt.confidence
 @opt.seed
@@ -129,7 +129,7 @@ def _read_target(
 @opt.encoding_options
 def audit(
     collections: tuple[str, ...],
-    control_path: str,
+    control_path: str | None,
     encoding: Encoding,
     sample: str | None,
     json_path: str | None,
@@ -146,14 +146,19 @@ def audit(
     (.csv .tsv .jsonl .parquet .arrow), a list of texts (.txt, one per line), vectors (.npy .npz), a folder or quoted
     pattern of such files, a sketch or a folder of sketches, or '-' for standard input. It can be local or remote
     (s3://…). Each collection is audited separately with one control set C: a folder written by 'divscore control
-    select', a table with a column of group names, or a folder with one sub-folder of images for each group.
+    select', a table with a column of group names, or a folder with one sub-folder of images for each group. Or with
+    labels of the collection itself (--labelled-sample; see 'divscore sample'), or with both.
     """
-    read = [("Collection", path) for path in collections] + [("Control set", control_path)]
+    read = [("Collection", path) for path in collections]
+    if control_path:
+        read.append(("Control set", control_path))
     if sample:
         read.append(("Labelled sample", sample))
     _check_outputs(json_path, reports, [path for _, path in read])
     if options["target_source"] and not options["target"]:
         raise InputError("--target-source needs a target; add --target GROUP=SHARE")
+    if show_examples and not control_path:
+        raise InputError("--show-examples shows examples of the control set; add --control")
     for option, value in (("--show-examples", show_examples), ("--title", title), ("--note", note)):
         if value and not reports:
             raise InputError(f"{option} needs a report; add --report FILE.html")
@@ -175,7 +180,7 @@ def audit(
         say(_text(audits))
     if reports:
         examples = None
-        if show_examples:
+        if show_examples and control_path:
             columns = options["attribute"], options["column"]
             source = open_again(audits.control, control_path, encoding, *columns)
             examples = find_examples(audits.control, source)

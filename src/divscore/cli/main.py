@@ -27,6 +27,7 @@ COMMANDS = {
     "merge": ("sketch", "Merge sketches of parts into one."),
     "plan": ("plan", "Estimate how many labels you need."),
     "reproduce": ("reproduce", "Regenerate the paper's figures from its data, next to ours."),
+    "sample": ("sample", "Draw items of a collection to label."),
     "sketch": ("sketch", "Reduce a collection to a small file that can be audited later."),
 }
 

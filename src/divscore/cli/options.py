@@ -51,6 +51,13 @@ control = click.option(
     metavar="C",
     help="Control set, or labelled examples: a table or a folder.",
 )
+optional_control = click.option(
+    "--control",
+    "control_path",
+    type=PATH,
+    metavar="C",
+    help="Control set, or labelled examples: a table or a folder. Not needed with labels of the collection itself.",
+)
 attribute = click.option(
     "--attribute", metavar="NAME", help="Column of group names; 'gender×tone' for intersections."
 )

@@ -14,17 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from divscore.audit.audit import audit_vectors
+from divscore.audit.audit import LABELLED, audit_vectors, check_method, chosen_estimator
 from divscore.audit.audits import Audits
 from divscore.audit.result import Audit
 from divscore.audit.target import Target
 from divscore.blas import one_thread
 from divscore.control.controlfile import is_control
-from divscore.control.controlset import ControlSet, name_groups
-from divscore.control.labelledsample import LabelledSample
+from divscore.control.controlset import ControlSet
+from divscore.control.labelledsample import LabelledSample, labelled_control
 from divscore.errors import FileError, InputError, MismatchError
+from divscore.jobs.drawfile import GROUP, Draw, read_draw
 from divscore.jobs.encode import Encoding
 from divscore.jobs.engine import Engine, Engines
+from divscore.jobs.finding import labelled_samples, open_items
 from divscore.jobs.pool import Progress, Warn, no_progress, no_warning, read_control
 from divscore.jobs.sketching import PATH, Run, Sketched, check_sendable
 from divscore.sketch.many import Sketches
@@ -35,8 +37,9 @@ from divscore.sketch.sketchfile import is_sketch, open_sketches
 from divscore.sources import Items, Table
 from divscore.sources import open as open_collection
 from divscore.sources.items import is_picture
+from divscore.sources.manifest import ENCODER_KEY
 from divscore.sources.places import Location, folder_values
-from divscore.text import named, printable, quoted
+from divscore.text import brief, count, listed, named, printable, quoted
 
 MANY = 100  # collections: their audits take a second or more, so progress is shown
 WORTH_PROCESSES = 1_000  # collections: their audits take longer than starting processes
@@ -45,16 +48,16 @@ WORTH_PROCESSES = 1_000  # collections: their audits take longer than starting p
 @one_thread
 def audit_source(
     collection: Any,
-    control: Any,
+    control: Any = None,
     *,
     attribute: str | None = None,
     by: str | None = None,
     groups: Sequence[str] | None = None,
     rename: Mapping[Any, str] | None = None,
-    estimator: str = "likelihood",
+    estimator: str | None = None,
     confidence: float = 0.95,
     seed: int = 0,
-    sample: LabelledSample | tuple[Any, Iterable[str]] | str | os.PathLike[str] | None = None,
+    sample: Draw | LabelledSample | tuple[Any, Iterable[Any]] | str | os.PathLike[str] | None = None,
     target: Mapping[str, float] | Target | None = None,
     target_source: str = "",
     population: bool = False,
@@ -81,18 +84,18 @@ def audit_source(
     collection : path, table, array, Sketch, iterable of arrays, or list of paths
         A folder of images, a table, a list of texts, vectors, a pattern, a sketch, "-", local or remote; a pandas,
         polars or Arrow table. Each path of a list is a collection of its own.
-    control : ControlSet, path or table
-        Labelled examples, or what `read_control` takes.
+    control : ControlSet, path or table, optional
+        Labelled examples, or what `read_control` takes. None if the `sample` is all there is.
     attribute : str, optional
         Column of group names, if `control` is a table; "gender×tone" for intersections.
     by : str, optional
         Audit every value of this column as its own collection, in one pass; "folder" for images.
     groups : sequence of str, optional
-        Order of the groups: disparity = share(first) − share(second).
+        Order of the groups: disparity = share(first) − share(second). Without `control` also their names.
     rename : mapping of label to name, optional
         Names for labels such as 0 and 1, in `control` and in a file of `sample`.
-    sample : LabelledSample, (vectors, groups) or path, optional
-        Random items of the collection with their groups, for the estimators "rectified" and "iid".
+    sample : Draw, LabelledSample, (vectors, groups) or path, optional
+        Items of the collection with their groups: what `sample_source` drew, or other random items.
     target, target_source :
         The shares that the collections are held to, and where these come from; see `divscore.audit`.
     population, show_untrusted : bool
@@ -120,8 +123,15 @@ def audit_source(
     things = _expand(collection if several else [collection], control)
     if not things:
         raise InputError("no collection was given: the list is empty")
-    if sample is not None and (by or len(things) > 1):
+    if sample is not None and len(things) > 1:
         raise InputError("a labelled sample belongs to one collection; audit one at a time with it")
+    estimator = estimator or chosen_estimator(control, sample)
+    check_method(estimator, control, sample, confidence)
+    labels = None if sample is None else Labels.read(sample, attribute, groups, rename, column, warn)
+    if labels is not None and by and labels.draw is None:
+        raise InputError(
+            f"{labels.name} does not say which collection an item is from; draw the items with 'divscore sample --by'"
+        )
     with ExitStack() as stack:
         if not isinstance(encoder, Encoding):
             encoder = Encoding(encoder, model=model, options=options, pca=pca, cache=cache, workers=workers)
@@ -129,19 +139,21 @@ def audit_source(
         engines = stack.enter_context(Engines(workers, cluster, warn))
         run = Run(encoder, engines, by, seed, strict, verbose, progress, warn)
         # Opened before the labelled examples are encoded, which may take minutes: a wrong name is an error at once.
-        sources = [run.open(thing, column, form) for thing in things]
+        found_again = labels is not None and labels.draw is not None
+        opened = open_items if found_again else Run.open
+        sources = [opened(run, thing, column, form) for thing in things]
         if isinstance(control, ControlSet):
             if attribute not in (None, control.attribute):
                 raise MismatchError(
                     f"the control set has the attribute '{printable(control.attribute)}', not '{attribute}'"
                 )
-            if rename and not isinstance(sample, PATH):
+            if rename and labels is None:
                 raise MismatchError(
                     f"the groups of the control set have names: {quoted(control.groups)}; leave out --rename"
                 )
             control = control if groups is None else control.with_order(groups)
             encoder.expect(control.encoder)
-        else:
+        elif control is not None:
             control = read_control(
                 control,
                 encoder,
@@ -149,29 +161,29 @@ def audit_source(
                 order=groups,
                 likely_column=column,
                 # With a saved control set, the labels that need names are those of the sample.
-                rename=None if isinstance(sample, PATH) and _is_saved(control) else rename,
+                rename=None if labels is not None and _is_saved(control) else rename,
                 fit_with=[source for source in sources[:1] if source is not None],
                 verbose=verbose,
                 progress=progress,
                 warn=warn,
             )
         encoder.engines.cluster = engines.cluster  # from now on: the few labelled examples are encoded here
-        if isinstance(sample, PATH):
-            sample = _read_sample(sample, control, encoder, column, rename)
-        if target is not None and not isinstance(target, Target):
+        if target is not None and not isinstance(target, Target) and control is not None:
             target = Target.of(target, control.groups, target_source)
-        settings: dict[str, Any] = {"estimator": estimator, "confidence": confidence, "sample": sample}
-        settings |= {"target": target, "population": population, "show_untrusted": show_untrusted}
+        settings: dict[str, Any] = {"estimator": estimator, "confidence": confidence, "target": target}
+        settings |= {"target_source": target_source, "population": population}
+        settings |= {"show_untrusted": show_untrusted}
         pairs: list[tuple[str, Audit]] = []  # each audit with its path
         missing = Missing()
         for thing, source in zip(things, sources, strict=True):
             path = os.fspath(thing) if isinstance(thing, PATH) else ""
             if source is not None:
-                audits, absent = _audit_table(run, source, control, settings)
+                audits, absent = _audit_table(run, source, control, labels, settings)
             elif path:
-                audits, absent = _audit_sketch_file(run, path, control, settings)
+                audits, absent = _audit_sketch_file(run, path, control, labels, settings)
             else:
-                audit = audit_vectors(thing, control, seed=seed, workers=workers, **settings)
+                own = labels.alone(run, control) if labels is not None else None
+                audit = audit_vectors(thing, control, sample=own, seed=seed, workers=workers, **settings)
                 if strict and any(audit.skipped.values()):
                     raise InputError(f"{sum(audit.skipped.values())} items have no usable vector (strict)")
                 audits, absent = [audit], Missing()
@@ -221,10 +233,22 @@ def sketch_collection(
 
 
 def _audit_table(
-    run: Run, opened: Items | Table, control: ControlSet, options: dict[str, Any]
+    run: Run,
+    opened: Items | Table,
+    control: ControlSet | None,
+    labels: Labels | None,
+    options: dict[str, Any],
 ) -> tuple[list[Audit], Missing]:
     """Audit a collection, or many by the values of a column; with all that is missing from the source."""
-    source, by = run.vectors_of(opened, control), run.by
+    by, source = run.by, None if control is None else run.vectors_of(opened, control)
+    samples = labels.samples(run, opened, control) if labels is not None else {}
+    fitted = control
+    if samples and (control is None or options["estimator"] in ("rectified", "crossfit")):
+        # The fit is on the labels of all collections; each is corrected with its own.
+        known = None if options["estimator"] == "crossfit" else control
+        fitted = labelled_control(list(samples.values()), known)
+    assert fitted is not None
+    source = run.vectors_of(opened, fitted) if source is None else source
     if options["estimator"] == "self-training":
         if by:
             raise InputError("'self-training' audits one collection at a time; leave out --by")
@@ -232,16 +256,18 @@ def _audit_table(
         audit = audit_vectors(vectors, control, name=source.name, seed=run.seed, **options)
         audit = replace(audit, skipped={**audit.skipped, **skipped}, noun=source.noun)
         return [_with_missing(audit, Missing.of(parts))], Missing.of(parts)
-    done = run.sketch(source, control)
+    done = run.sketch(source, fitted)
     sketches = {name: sketch for name, sketch in done.sketches.items() if sketch.count}
     if not sketches and len(done.sketches) > 1:
         raise FileError(f"{source.path} has no item with a usable vector")
     for name in done.sketches if sketches else ():
         if name not in sketches:
             run.warn(f"{named(name)}: skipped, as none of its items has a usable vector")
+    if options["estimator"] in LABELLED:
+        sketches = _with_labels(run, sketches or done.sketches, samples, control)
     audits = [
         replace(audit, noun=source.noun)
-        for audit in _audit_sketches(run, sketches or done.sketches, control, options)
+        for audit in _audit_sketches(run, sketches or done.sketches, control, samples, options)
     ]
     if not done.missing:
         return audits, Missing()
@@ -252,30 +278,61 @@ def _audit_table(
     return [_with_missing(audit, missing.of(audit.name)) for audit in audits], Missing.of(done.missing)
 
 
+def _with_labels(
+    run: Run,
+    sketches: dict[str, Sketch],
+    samples: Mapping[str, LabelledSample],
+    control: ControlSet | None,
+) -> dict[str, Sketch]:
+    """The collections of which some items are labelled; the others are an error if something else could audit them."""
+    without = [name for name in sketches if name not in samples]
+    names = listed([named(name) for name in without])
+    if without and (control is not None or run.strict or len(without) == len(sketches)):
+        raise InputError(
+            f"no item of {names} is labelled; draw and label some, or audit without --labelled-sample"
+        )
+    if without:
+        run.warn(f"{names}: skipped, as no item is labelled")
+    return {name: sketch for name, sketch in sketches.items() if name in samples}
+
+
 def _audit_sketch_file(
-    run: Run, path: str, control: ControlSet, options: dict[str, Any]
+    run: Run, path: str, control: ControlSet | None, labels: Labels | None, options: dict[str, Any]
 ) -> tuple[list[Audit], Missing]:
     """Audit every collection of a file of sketches."""
+    if control is None:
+        raise InputError(f"{path} is a sketch; pass the control set that it was made with: --control")
     file = open_sketches(path, control)
     sketches = file.sketches
     if list(sketches) == [""]:  # made without --by
         sketches = {_stem(path): sketches[""]}
-    audits = _audit_sketches(run, sketches, control, options)
+    samples: dict[str, LabelledSample] = {}
+    if labels is not None:
+        if len(sketches) > 1:
+            raise InputError(f"{path} has several collections; a labelled sample belongs to one")
+        samples = dict.fromkeys(sketches, labels.alone(run, control))
+    audits = _audit_sketches(run, sketches, control, samples, options)
     return [_with_missing(audit, file.missing) for audit in audits], file.missing
 
 
 def _audit_sketches(
-    run: Run, sketches: Mapping[str, Sketch], control: ControlSet, options: dict[str, Any]
+    run: Run,
+    sketches: Mapping[str, Sketch],
+    control: ControlSet | None,
+    samples: Mapping[str, LabelledSample],
+    options: dict[str, Any],
 ) -> Iterator[Audit]:
     """Audit sketches one by one; where they are many, with progress and in several processes."""
-    if len(sketches) < MANY or options["sample"] is not None:
-        for name, sketch in sketches.items():
-            yield audit_vectors(sketch, control, name=name, **options)
+    if len(sketches) < MANY or control is None or samples:
+        shown = run.progress if len(sketches) >= MANY else no_progress
+        with shown("collections", len(sketches)) as advance:
+            for name, sketch in sketches.items():
+                yield audit_vectors(sketch, control, name=name, sample=samples.get(name), **options)
+                advance(1)
         return
     engine = run.engines.start(processes=True) if len(sketches) >= WORTH_PROCESSES else Engine(1)
     with run.progress("collections", len(sketches)) as advance:
-        method = {key: value for key, value in options.items() if key != "sample"}
-        for audit in audit_many(sketches, control, engine=engine, **method):
+        for audit in audit_many(sketches, control, engine=engine, **options):
             yield audit
             advance(1)
 
@@ -364,22 +421,85 @@ def _is_saved(control: Any) -> bool:
     return isinstance(control, PATH) and is_control(control)
 
 
-def _read_sample(
-    path: Any, control: ControlSet, encoding: Encoding, column: str | None, rename: Mapping[Any, str] | None
-) -> LabelledSample:
-    names = [control.attribute, "group"]
-    options: dict[str, Any] = {"exclude": names, "strict": True, "forced": encoding.forced, "labelled": True}
-    source = open_collection(path, column=column, **options)
-    name = next((column for column in names if column in source.columns), None)
-    if name is None:
-        raise FileError(
-            f"{source.path} has no column '{control.attribute}' or 'group' with the groups of the labelled items; its "
-            f"columns are {', '.join(source.columns) or 'none'}"
-        )
-    blocks = list(encoding.encode(source.select(extra=(name,)), strict=True))
-    labels = [group for block in blocks for group in block.values[name]]
-    groups = name_groups({name: labels}, rename, no_warning, every=False)[name]
-    return LabelledSample.of(np.concatenate([block.vectors for block in blocks]), groups, control=control)
+# Labels of the collection itself
+
+
+@dataclass(frozen=True)
+class Labels:
+    """A labelled sample as it was given: a draw, whose items are found in the collection, or items with vectors."""
+
+    name: str
+    draw: Draw | None
+    given: LabelledSample | tuple[Any, Iterable[Any]] | None
+    attribute: str | None
+    groups: Sequence[str] | None
+    rename: Mapping[Any, str] | None
+    column: str | None
+    warn: Warn
+
+    @classmethod
+    def read(cls, sample: Any, *settings: Any) -> Labels:
+        """Read a file, or take what was given; a file that nobody has labelled is an error at once."""
+        name = os.fspath(sample) if isinstance(sample, PATH) else "the labelled sample"
+        draw = read_draw(sample, settings[-1]) if isinstance(sample, PATH) else None
+        draw = sample if isinstance(sample, Draw) else draw
+        if draw is not None and not draw.labels:
+            raise FileError(f"{name}: no row has a label; fill in the column '{GROUP}'")
+        return cls(name, draw, None if isinstance(sample, (*PATH, Draw)) else sample, *settings)
+
+    def samples(
+        self, run: Run, source: Items | Table, control: ControlSet | None
+    ) -> dict[str, LabelledSample]:
+        """The labelled items of each collection, with their vectors."""
+        if self.draw is None:
+            return {source.name: self.alone(run, control)}
+        words: dict[str, Any] = {"groups": self.groups, "attribute": self.attribute, "rename": self.rename}
+        return labelled_samples(run, source, self.draw, control, path=self.name, **words)
+
+    def alone(self, run: Run, control: ControlSet | None) -> LabelledSample:
+        """Labelled items that bring their vectors, or are encoded themselves: they were drawn at random."""
+        if isinstance(self.given, LabelledSample):
+            return self.given
+        words: dict[str, Any] = {"control": control, "order": None if control is not None else self.groups}
+        words |= {"attribute": self.attribute, "rename": self.rename}
+        if self.given is not None:
+            return LabelledSample.of(*self.given, **words)
+        names = [name for name in (control.attribute if control else self.attribute, GROUP) if name]
+        options: dict[str, Any] = {"strict": True, "forced": run.encoding.forced, "labelled": True}
+        source = open_collection(self.name, column=self.column, exclude=names, **options)
+        name = next((column for column in names if column in source.columns), None)
+        if name is None:
+            wanted = " or ".join(f"'{name}'" for name in names)
+            raise FileError(
+                f"{source.path} has no column {wanted} with the groups of the labelled items; its columns are "
+                f"{', '.join(source.columns) or 'none'}"
+            )
+        identity = [column for column in source.columns if column.lower() == "id"][:1]
+        vectors = run.encoding.encode(source.select(extra=(name, *identity)), strict=True)
+        blocks = list(vectors)
+        labels = [group for block in blocks for group in block.values[name]]
+        ids = [text for block in blocks for text in block.values[identity[0]]] if identity else []
+        rows = self._once(ids, labels) if identity else list(range(len(labels)))
+        if not any(labels):
+            raise FileError(f"{source.path}: no row has a label; fill in the column '{name}'")
+        matrix = np.concatenate([block.vectors for block in blocks])[rows]
+        encoder = vectors.metadata.get(ENCODER_KEY)
+        return LabelledSample.of(matrix, [labels[row] for row in rows], encoder=encoder, **words)
+
+    def _once(self, ids: Sequence[str], labels: Sequence[str]) -> list[int]:
+        """Rows with different ids."""
+        first: dict[str, int] = {}
+        for row, name in enumerate(ids):
+            other = labels[first.setdefault(name, row)].strip()
+            if name and other.casefold() != labels[row].strip().casefold():
+                raise FileError(
+                    f"{self.name}: the item '{brief(name)}' is there twice, as '{printable(other)}' and as "
+                    f"'{printable(labels[row])}'; keep one of the rows"
+                )
+        rows = [row for row, name in enumerate(ids) if not name or first[name] == row]
+        if len(rows) < len(ids):
+            self.warn(f"{self.name}: {count(len(ids) - len(rows), 'rows')} repeated; each item counts once")
+        return rows
 
 
 # What is absent: skipped items by kind, missing parts by collection.

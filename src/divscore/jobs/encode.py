@@ -431,6 +431,7 @@ class EncodedSource(Table):
         if self.request.strict and self.items.unlisted:
             raise FileError(f"{self.items.unlisted[0]}; fix it, or leave out --strict")
         rows: list[tuple[ItemBatch, int, ItemVectors]] = []
+        before = 0  # items of earlier blocks
         skipped: list[tuple[ItemBatch, int]] = []  # the first ones, and why
         reasons: list[str] = []
         encoded = self.encoding.run(self.items, self.items.kind, single=self.single, rows=self.items.rows)
@@ -459,6 +460,8 @@ class EncodedSource(Table):
                 self._advance(len(batch))
             if len(rows) >= BLOCK or batch is None:
                 owners = [(owner, at) for owner, at, result in rows for _ in range(len(result.vectors))]
+                numbers = [n for n, row in enumerate(rows, before) for _ in range(len(row[2].vectors))]
+                before += len(rows)
                 if owners:
                     some = [result.vectors for *_, result in rows if len(result.vectors)]
                     values = {n: [owner.values[n][at] for owner, at in owners] for n in self.items.extra}
@@ -466,7 +469,7 @@ class EncodedSource(Table):
                     contents = [owner.contents[at] for owner, at in owners]
                     origins = [content if isinstance(content, str) else None for content in contents]
                     vectors = self.encoding.shorten(np.concatenate(some))
-                    yield Block(vectors, values, ids=ids, origins=origins)
+                    yield Block(vectors, values, ids=ids, origins=origins, numbers=numbers)
                 rows = []
         if self.unsupported and self.unsupported.total() == self.tally["items"]:
             raise FileError("; ".join(self.not_read()))

@@ -14,7 +14,8 @@ import numpy as np
 
 from divscore.control.controlfile import is_control, load_control
 from divscore.control.controlset import CROSS, MAX_GROUPS, ControlSet, name_groups
-from divscore.errors import ControlError, FileError, MismatchError
+from divscore.errors import ControlError, FileError, InputError, MismatchError
+from divscore.jobs.drawfile import GROUP, Draw, is_draw, read_draw
 from divscore.jobs.encode import Encoding
 from divscore.jobs.projection import Projection
 from divscore.sources import Items, Table, open_pictures
@@ -25,7 +26,6 @@ from divscore.text import joined, printable, public, quoted
 
 PROJECTION = "projection.npz"  # in the folder of a control set
 LABELS = "labels.csv"
-GROUP = "group"
 # A name and a total (or None) in, a context manager out; it gives a function that is called with finished items.
 Progress = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
 Warn = Callable[[str], None]
@@ -97,7 +97,14 @@ def read_control(
         saved = Path(thing) / PROJECTION
         encoding.expect(control.encoder, Projection.load(saved) if saved.is_file() else None)
         return control
-    source = open_labelled(thing, encoding, attribute, column, form, likely_column)
+    draw = read_draw(thing, warn) if is_draw(thing) else None
+    if draw is None:
+        source = open_labelled(thing, encoding, attribute, column, form, likely_column)
+    else:
+        attribute = attribute or draw.attribute or GROUP
+        table, order = _examples(os.fspath(thing), draw, attribute, order, warn)
+        source = open_labelled(table, encoding, attribute)
+        source.path = os.fspath(thing)
     if source.missing:
         raise FileError(f"{source.missing[0].reason}; labelled examples would be missing")
     folders = source.table is None
@@ -169,6 +176,30 @@ def read_control(
         for problem in vectors_of.problems if verbose else ():
             warn(problem)
     return control
+
+
+def _examples(
+    path: str, draw: Draw, attribute: str, order: Sequence[str] | None, warn: Warn
+) -> tuple[Any, Sequence[str] | None]:
+    """The labelled items of a draw as a table of examples, and the order of the groups."""
+    if not draw.labels:
+        raise FileError(f"{path}: no row has a label; fill in the column '{GROUP}'")
+    try:
+        table = draw.examples(attribute)
+    except InputError as error:
+        raise FileError(f"{path} cannot be used as labelled examples: {error}") from error
+    blank = sum(not item.group for item in draw.items)
+    rest = {"blank": blank, "unsure": len(draw) - draw.labels - blank}
+    left = " and ".join(f"{number} {kind}" for kind, number in rest.items() if number)
+    if left:
+        warn(f"{path}: {draw.labels} labelled examples; rows without a group were left out ({left})")
+    warn(
+        f"{path}: these examples are items of one collection, so use them for collections from the same kind of "
+        "source. In an audit of that collection itself, they are its --labelled-sample"
+    )
+    if order is None and set(draw.groups) == set(table.column(attribute).to_pylist()):
+        order = draw.groups
+    return table, order
 
 
 def open_labelled(

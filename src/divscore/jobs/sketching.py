@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -232,6 +232,34 @@ def retry(partition: Table, read: Callable[[Table], R]) -> R:
     raise AssertionError
 
 
+@dataclass(frozen=True)
+class _Part:
+    """A run of `divided` and its number."""
+
+    number: int
+    table: Table
+
+    def __str__(self) -> str:
+        return str(self.table)
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """Why a part could not be read; if it is `fatal`, all others would fail too."""
+
+    reason: str
+    fatal: bool = False
+
+
+def _read_part(read: Callable[[int, Table], R], part: _Part) -> R | _Failed:
+    try:
+        return retry(part.table, partial(read, part.number))
+    except DivscoreError as error:
+        if part.table.here_only:
+            raise
+        return _Failed(str(error), isinstance(error, UnseenError))
+
+
 def _unusable(strict: bool, verbose: bool) -> str:
     return "refuse" if strict else "list" if verbose else ""
 
@@ -338,7 +366,7 @@ class Run:
 
     def sketch(self, source: Table, control: ControlSet) -> Sketched:
         """Sketch a source in one pass, and count what was skipped."""
-        with self._watched(source) as advance:
+        with self.watched(source) as advance:
             done = sketch_source(
                 source,
                 control,
@@ -368,33 +396,55 @@ class Run:
             self.warn(problem)
         return done
 
+    def each(
+        self,
+        source: Table,
+        read: Callable[[int, Table], R],
+        *,
+        only: Container[int] | None = None,
+        missing: list[MissingPart] | None = None,
+        engine: Engine | None = None,
+    ) -> Iterator[tuple[int, Table, R | None]]:
+        """Read the runs of `divided`, or `only` those with some numbers, on any worker and in order.
+
+        A run of one file among several that cannot be read is None, and reported and added to `missing`, if given.
+        """
+        engine = engine or self.engines.start(processes=much_text(source))
+        work = partial(_read_part, read)
+        parts = (_Part(n, table) for n, table in enumerate(source.divided()) if only is None or n in only)
+        results: Iterable[tuple[_Part, R | _Failed]] = ((part, work(part)) for part in parts)
+        if not (engine.inline or source.here_only):
+            results = engine.map(work, parts, killed=lambda part, reason: _Failed(reason))
+        for part, result in results:
+            if not isinstance(result, _Failed):
+                yield part.number, part.table, result
+                continue
+            if self.strict or result.fatal or not source.many:
+                raise FileError(result.reason)
+            if missing is not None:
+                missing.append(MissingPart(str(part), result.reason, part.table.rows))
+                self._warn_of_missing(missing[-1])
+            yield part.number, part.table, None
+
     def read_vectors(self, source: Table) -> tuple[Any, dict[str, int], list[MissingPart]]:
         """All vectors of a source, skipped items by kind, and missing parts; 'self-training' needs them all at once."""
-        missing = list(source.missing)
-        for absent in missing:
-            self._warn_of_missing(absent)
+        missing = self.warn_of_missing(source)
         vectors: list[Any] = []
         problems: list[str] = []
         unreadable = 0
 
-        def read(part: Table) -> tuple[Table, list[Any]]:
+        def read(number: int, part: Table) -> tuple[Table, list[Any]]:
             table = part.select(unusable=_unusable(self.strict, self.verbose))
             return table, [block.vectors for block in table]
 
-        with self._watched(source) as advance:
-            for part in source.divided():
-                try:
-                    table, blocks = retry(part, read)
-                except DivscoreError as error:
-                    if self.strict or isinstance(error, UnseenError) or not source.many:
-                        raise
-                    missing.append(MissingPart(str(part), str(error), part.rows))
-                    self._warn_of_missing(missing[-1])
-                    continue
-                advance(table.read)
-                vectors += blocks
-                problems += table.problems
-                unreadable += table.unreadable
+        with self.watched(source) as advance:
+            for _, _, result in self.each(source, read, missing=missing, engine=Engine(1)):
+                if result is not None:
+                    table, blocks = result
+                    advance(table.read)
+                    vectors += blocks
+                    problems += table.problems
+                    unreadable += table.unreadable
         for problem in problems[:PROBLEMS_KEPT] if self.verbose else ():
             self.warn(problem)
         if not vectors:
@@ -405,13 +455,19 @@ class Run:
         return np.concatenate(vectors), dict(skipped), missing
 
     @contextmanager
-    def _watched(self, source: Table) -> Iterator[Callable[[int], None]]:
+    def watched(self, source: Table) -> Iterator[Callable[[int], None]]:
         """Show progress, then what a person should know about the items."""
         warn_of_dividing(source.path, source.locations, self.warn)
         with self.progress(source.name, source.rows) as advance:
             yield source.watch(advance)
         for text in source.messages(self.verbose):
             self.warn(text)
+
+    def warn_of_missing(self, source: Table) -> list[MissingPart]:
+        """Report the parts that are known from the start to be missing, and return them."""
+        for absent in source.missing:
+            self._warn_of_missing(absent)
+        return list(source.missing)
 
     def _warn_of_missing(self, part: MissingPart) -> None:
         rows = f" ({count(part.rows, 'rows')})" if part.rows else ""

@@ -102,17 +102,20 @@ def _is_place(origin: str, encoder: str | None) -> bool:
     return kinds == {"image"} or ("image" in kinds and bool(place) and is_picture(origin.partition("?")[0]))
 
 
-def thumbnail(data: bytes, *, square: int = 0) -> bytes:
-    """A small JPEG made from an image's pixels, without its metadata; cut to a square if its side is given."""
+def thumbnail(data: bytes, *, side: int = SIDE, square: int = 0) -> bytes:
+    """A small JPEG made from an image's pixels, without its metadata.
+
+    Its longer side has at most `side` pixels; or it is cut to a `square` with sides of so many.
+    """
     from PIL import Image, ImageOps
 
-    small = Image.fromarray(decode(data, enough=square or SIDE))
+    small = Image.fromarray(decode(data, enough=square or side))
     if square:
         small = ImageOps.fit(
             small, (square, square), centering=(0.5, 0.3)
         )  # heads are in the upper part of a portrait
     else:
-        small.thumbnail((SIDE, SIDE))
+        small.thumbnail((side, side))
     stream = io.BytesIO()
     small.save(stream, "JPEG", quality=QUALITY, optimize=True)
     return stream.getvalue()

@@ -181,8 +181,6 @@ def _embedded(audits: Sequence[Audit], context: Context) -> dict[str, Any]:
     A small document is there in full, twice; of a large one the page has the main numbers, and the download,
     compressed, has everything.
     """
-    from markupsafe import Markup
-
     note, whole = sentences()["note"], document(audits, missing=context.missing, limit=context.limit)
     inside = text = _compact(whole)
     kind, name, data, remark = "json", "audit.json", text.encode(), note["whole"].format(SCHEMA)
@@ -191,14 +189,26 @@ def _embedded(audits: Sequence[Audit], context: Context) -> dict[str, Any]:
         data = gzip.compress(data, 9, mtime=0)
         entries = [{key: _rounded(entry[key]) for key in KEPT} for entry in whole["collections"]]
         inside = _compact({**whole, "schema": SHORT, "collections": entries})
-    for char in "<>&\u2028\u2029":  # so that no name can end the script element
-        inside = inside.replace(char, f"\\u{ord(char):04x}")
     return {
-        "json": Markup(inside),
+        "json": _inside_script(inside),
         "link": f"data:application/{kind};base64,{base64.b64encode(data).decode()}",
         "file": name,
         "remark": " ".join(filter(None, [remark, _without_replicates(audits)])),
     }
+
+
+def script_data(value: Any) -> Markup:
+    """A value as JSON inside a script element."""
+    return _inside_script(_compact(value))
+
+
+def _inside_script(text: str) -> Markup:
+    """JSON in which no name can end the script element."""
+    from markupsafe import Markup
+
+    for char in "<>&\u2028\u2029":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return Markup(text)
 
 
 def _without_replicates(audits: Sequence[Audit]) -> str:

@@ -117,6 +117,34 @@ def scan(
     return Scan(totals, tally, usable, mine, cells, joint, sample)
 
 
+@one_thread
+def score_rows(rows: NDArray[Any], scorer: Scorer) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Scores (n, q) of rows as `scan` computes them, and which rows are usable."""
+    block: NDArray[np.float32] = np.ascontiguousarray(rows, dtype=np.float32)
+    weights = np.ascontiguousarray(scorer.fit.weights[:-1].T, dtype=np.float32)
+    strip, steady = scorer.once(_strip)
+    size = max(strip, PIECE // strip * strip)
+    square, scores = np.empty(len(block), np.float32), np.empty((len(block), len(weights)), np.float32)
+    usable = np.ones(len(block), dtype=bool)
+
+    def products() -> None:
+        for at in range(0, len(block), size):
+            some = block[at : at + size]
+            np.vecdot(some, some, out=square[at : at + size])
+            for j, direction in enumerate(weights):
+                dots = _dots(some, direction, strip) if steady else np.vecdot(some, direction)
+                scores[at : at + size, j] = dots
+
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        products()
+        if not (square.min(initial=1) > SMALLEST and square.max(initial=1) < LARGEST):
+            block, why = _cleaned(rows, block, square)
+            usable = why == 0
+            products()
+        scores /= np.sqrt(square)[:, None]
+    return scores + scorer.fit.weights[-1].astype(np.float32), usable
+
+
 def _products(
     rows: NDArray[Any],
     block: NDArray[np.float32],

@@ -105,7 +105,7 @@ class ArrowTable(Table):
         request, own = self.request, self._own
         vectors, pictures = self.column if request.vectors else None, request.pictures
         columns = list(dict.fromkeys([*own, *(name for name in (vectors, pictures) if name)]))
-        first = request.piece.first if request.piece else 0
+        first, complete = request.piece.first if request.piece else 0, True
         names = _Names()
         with self.location.reading(self.format), self._file() as file:
             for batch in self._batches(file, columns, request.rows_within(self.dimension, 4)):
@@ -116,12 +116,14 @@ class ArrowTable(Table):
                     continue
                 column = _stored(batch.column(vectors))
                 matrix, good = _matrix(column, self.dimension)
+                numbers: Sequence[int] = () if complete else range(first, first + batch.num_rows)
                 if good is not None:
                     self._skip_rows(column, good, first)
                     values = {name: texts.where(good) for name, texts in values.items()}
+                    numbers, complete = (first + np.flatnonzero(good)).tolist(), False
                 first += batch.num_rows
                 if len(matrix):
-                    yield Block(matrix, values)
+                    yield Block(matrix, values, numbers=numbers)
 
     def _skip_rows(self, column: Any, good: NDArray[np.bool_], first: int) -> None:
         bad, reasons = np.flatnonzero(~good).tolist(), {}

@@ -318,7 +318,7 @@ class TableItems(Items):
         for part in self.parts:
             first = part.request.piece.first if part.request.piece else 0
             count = 0
-            folder = _folder_of(part.location)
+            folder = folder_of(part.location)
             for block in part:
                 start = first + count
                 count += len(block.vectors)
@@ -328,7 +328,7 @@ class TableItems(Items):
                     ids = [own or row for own, row in zip(block.values[name], ids, strict=True)]
                 contents: Sequence[str | bytes] = block.pictures or block.values[self.column]
                 if self.kind == "image" and not block.pictures:
-                    contents = [_address(folder, path) for path in block.values[self.column]]
+                    contents = [address_from(folder, path) for path in block.values[self.column]]
                 values = {name: block.values[name] for name in self.extra}
                 yield ItemBatch(contents, ids, values, *(() if self._identity else (part, numbers)))
             # Skipped rows count too, so a row keeps its number whatever else is readable.
@@ -343,13 +343,14 @@ def names_pictures(table: Table, column: str) -> bool:
     return bool(cells) and 2 * sum(is_media(cell) for cell in cells) > len(cells)
 
 
-def _folder_of(location: Location) -> str:
+def folder_of(location: Location) -> str:
+    """Where paths in a table start."""
     if location.path == "-" or location.in_memory:
         return ""
     return location.url.rpartition("/")[0] if location.remote else os.path.dirname(location.url)
 
 
-def _address(base: str, path: str) -> str:
+def address_from(base: str, path: str) -> str:
     """Where a picture named in a table is; a remote table can name only pictures of its own folder."""
     path = path.strip()
     if "://" in base:

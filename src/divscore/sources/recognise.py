@@ -310,7 +310,7 @@ def item_column(table: Table, column: str | None, exclude: Sequence[str], forced
         return column if table.kind_of(column) in {"text", "picture"} else None
     if "vector" in columns.values() and not forced:
         return None
-    usual = _usual(table, {name: kind for name, kind in columns.items() if name not in exclude}, forced)
+    usual = usual_column(table, {name: kind for name, kind in columns.items() if name not in exclude}, forced)
     if usual is not None:
         return usual
     texts = [name for name, kind in columns.items() if kind == "text" and name not in exclude]
@@ -330,7 +330,7 @@ def item_column(table: Table, column: str | None, exclude: Sequence[str], forced
     )
 
 
-def _usual(table: Table, columns: Mapping[str, str], forced: bool) -> str | None:
+def usual_column(table: Table, columns: Mapping[str, str], forced: bool) -> str | None:
     """The column that has the items by its name."""
     features = 0 if forced else _features(columns)
     for names, kinds in (

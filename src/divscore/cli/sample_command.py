@@ -1,0 +1,147 @@
+"""`divscore sample`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+
+from divscore.cli import options as opt
+from divscore.cli.console import progress_bar, warn
+from divscore.cli.main import TYPED
+from divscore.errors import InputError
+from divscore.jobs.drawfile import PAGES, Draw, check_draw_target
+from divscore.jobs.encode import Encoding
+from divscore.jobs.sampling import sample_source
+from divscore.text import count, printable, public
+
+# Options of this command that `audit` does not have, and how many words they take.
+OWN = {"--size": 1, "-o": 1, "--out": 1, "--add-to": 1, "--seed": 1, "--force": 0}
+NOUNS = {"image": "pictures", "text": "texts", "vectors": "items"}
+EXAMPLES = """
+\b
+Examples:
+  divscore sample photos/ --groups female,male --attribute gender -o to-label.html
+  divscore sample posts.csv --column text --size 100 -o to-label.csv
+  divscore sample photos/ --control labelled/ --attribute gender -o to-label.csv
+  divscore sample feed.parquet --by country --size 40 -o to-label.csv
+  divscore sample photos/ --add-to labelled.csv --size 40 -o labelled.csv
+"""
+
+
+@click.command("sample", epilog=EXAMPLES)
+@click.argument("collection", metavar="COLLECTION", type=opt.PATH)
+@click.option(
+    "--size",
+    type=click.IntRange(1),
+    default=60,
+    show_default=True,
+    help="Number of items to draw, for each collection.",
+)
+@click.option(
+    "-o",
+    "--out",
+    required=True,
+    metavar="FILE",
+    type=opt.PATH,
+    help="What to write: a table (.csv, .parquet), or a page for the browser that shows the items and saves the "
+    "table (.html).",
+)
+@opt.optional_control
+@opt.attribute
+@opt.rename
+@click.option(
+    "--groups",
+    metavar="A,B,...",
+    callback=lambda _, __, names: [name.strip() for name in names.split(",")] if names else None,
+    help="Names of the groups, for those who label; by default those of the control set.",
+)
+@opt.by
+@opt.column
+@click.option(
+    "--add-to",
+    metavar="FILE",
+    type=opt.PATH,
+    help="A table that this command wrote: draw other items, and write both with the labels that it has.",
+)
+@click.option("--force", is_flag=True, help="Overwrite FILE even if labels in it are lost.")
+@opt.seed
+@opt.workers
+@opt.strict
+@opt.verbose
+@opt.encoding_options
+def sample(
+    collection: str,
+    control_path: str | None,
+    encoding: Encoding,
+    size: int,
+    out: str,
+    add_to: str | None,
+    force: bool,
+    **options: Any,
+) -> None:
+    """Draw items of a collection for a person to label, for 'divscore audit --labelled-sample'.
+
+    About 60 labels of the collection itself give a result that needs no other assumption. Without a control set, items
+    are drawn at random, and nothing is encoded. With one, they are drawn in pairs of similar items from the whole range
+    of scores, which makes the interval narrower. Either way every item has the same chance. FILE has no scores, so
+    nobody is influenced by them.
+
+    COLLECTION is what 'divscore audit' takes, but not a sketch.
+    """
+    for path in (collection, control_path):
+        if path is not None and os.path.realpath(path) == os.path.realpath(out):
+            raise InputError(f"{out} would overwrite {path}; use another name")
+    check_draw_target(out, force=force, source=add_to)
+    drawn = sample_source(
+        collection,
+        size,
+        control_path,
+        add_to=add_to,
+        encoder=encoding,
+        progress=progress_bar,
+        warn=warn,
+        **options,
+    )
+    drawn.save(out, force=force or (add_to is not None and os.path.realpath(out) == os.path.realpath(add_to)))
+    warn(f"wrote {out}: {_described(drawn)}")
+    page = Path(out).suffix.lower() in PAGES
+    table = f"{Path(out).stem}.csv" if page else out
+    names = f" ({', '.join(map(printable, drawn.groups))})" if drawn.groups else ""
+    if page:
+        warn(f"Next: open {out} in a browser, label the items, and press 'Save table'. Then run")
+    else:
+        warn(f"Next: fill in the column 'group'{names}; write 'unsure' where you cannot decide. Then run")
+    warn(f"  {_next_command(table)}")
+
+
+def _described(drawn: Draw) -> str:
+    """What was drawn, and how."""
+    collections = {item.collection for item in drawn.items}
+    parts = [count(len(drawn), NOUNS[drawn.kind])]
+    if len(collections) > 1:
+        parts.append(f"of {len(collections):,} collections")
+    pairs = any(item.stratum for item in drawn.items)
+    parts.append("drawn in pairs" if pairs else "drawn at random")
+    if drawn.labels:
+        parts.append(f"({drawn.labels:,} labelled before)")
+    return " ".join(parts)
+
+
+def _next_command(table: str) -> str:
+    """The audit with the same options; those of this command alone are left out."""
+    words = list(click.get_current_context().meta.get(TYPED, ()))[1:]
+    kept: list[str] = []
+    while words:
+        word = words.pop(0)
+        name = (
+            word.partition("=")[0] if word.startswith("--") else word[:2] if word.startswith("-o") else word
+        )
+        if name not in OWN:
+            kept.append(word)
+        elif OWN[name] and word == name and words:
+            words.pop(0)
+    return shlex.join(["divscore", "audit", *map(public, kept), "--labelled-sample", table])

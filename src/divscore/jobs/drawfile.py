@@ -1,0 +1,511 @@
+"""Draw: items of a collection that a person labels, how they were drawn, and the table they are written to."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+from warnings import warn as warn_in_python
+
+import numpy as np
+from numpy.typing import NDArray
+
+from divscore.control.controlset import MAX_GROUPS, ControlSet
+from divscore.control.labelledsample import UNKNOWN
+from divscore.errors import FileError, InputError, in_python, python_words
+from divscore.files import atomic_file, check_writable, is_url, write_file
+from divscore.sources import Table, open_table
+from divscore.sources.items import fingerprint
+from divscore.sources.manifest import ENCODER_KEY
+from divscore.text import brief, count, printable, public, quoted
+
+ID, PATH, TEXT, GROUP, COLLECTION = "id", "path", "text", "group", "collection"
+STRATUM, BATCH, PROBABILITY, SIZE = "stratum", "batch", "probability", "collection_size"
+ATTRIBUTE, GROUPS, ITEM_DIGEST, CONTROL_DIGEST, SEED = (
+    *("attribute", "groups", "item_digest", "control_digest", "seed"),
+)
+VECTOR = "embedding"
+DESIGN = (STRATUM, BATCH, PROBABILITY, SIZE, ATTRIBUTE, GROUPS, ITEM_DIGEST, CONTROL_DIGEST, SEED)
+NEEDED = (ID, GROUP, STRATUM, BATCH)  # without these a draw cannot be used
+BETWEEN = " | "  # names of groups in one cell
+OF_VECTOR = "blake2b-vector-"
+FORMULA = re.compile(r"[=+\-@\t\r](?!\d+([.,]\d+)?$)")  # begins a cell that a spreadsheet would run
+GUARD = "'"
+PAGES, TABLES = (".html", ".htm"), (".csv", ".parquet")
+PAGE_MARK = 'data-draw="'  # in a page, before the key of its draw
+
+
+@dataclass(frozen=True)
+class DrawnItem:
+    """One drawn item. `content` is a text, the address or the bytes of a picture, or None for a vector.
+
+    `row` is its position in the collection, −1 if unknown; `group` is what a person wrote. Items of one `stratum` have
+    similar scores; 0 is no stratum. `size` is the number of items that could be drawn.
+    """
+
+    id: str
+    content: str | bytes | None = None
+    digest: str = ""
+    row: int = -1
+    group: str = ""
+    collection: str | None = None
+    stratum: int = 0
+    batch: int = 1
+    probability: float = 0.0
+    size: int | None = None
+    control: str = ""
+    seed: int = 0
+    vector: NDArray[Any] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def key(self) -> tuple[str | None, str]:
+        """What it is found by."""
+        return self.collection, self.id
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Items that were drawn from a collection to be labelled, in random order.
+
+    `kind` says what is shown to the person who labels: images, texts, or nothing (vectors). Save the draw, fill in the
+    column ``group`` (or label on the page), and audit the collection with it: ``audit(collection, sample="file.csv")``.
+    Or label in Python: ``audit(collection, sample=draw.labelled(names))``.
+    """
+
+    items: tuple[DrawnItem, ...]
+    kind: Literal["image", "text", "vectors"] = "vectors"
+    attribute: str = ""
+    groups: tuple[str, ...] = ()
+    encoder: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __repr__(self) -> str:
+        collections = {item.collection for item in self.items}
+        of = f" of {len(collections)} collections" if len(collections) > 1 else ""
+        return f"<Draw: {count(len(self), 'items')}{of}, {self.labels} labelled>"
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Names of the items."""
+        return tuple(item.id for item in self.items)
+
+    @property
+    def rows(self) -> NDArray[np.intp]:
+        """Positions of the items in the collection, counted from 0; −1 where the draw was read from a file."""
+        return np.array([item.row for item in self.items], dtype=np.intp)
+
+    @property
+    def labels(self) -> int:
+        """Items with a group."""
+        return sum(not is_unknown(item.group) for item in self.items)
+
+    @property
+    def key(self) -> str:
+        """Tells this draw from others, whatever is labelled."""
+        parts = (f"{item.collection}\0{item.id}\0{item.digest}\0{item.batch}" for item in self.items)
+        return fingerprint("\0".join(parts)).hex()
+
+    def labelled(self, groups: Iterable[str | None] | Mapping[str, str | None]) -> Draw:
+        """The same items with their groups, in the order of `ids` or by id; None for items that nobody can label."""
+        if isinstance(groups, Mapping):
+            unknown = [name for name in groups if name not in self.ids]
+            if unknown:
+                raise InputError(f"'{brief(str(unknown[0]))}' is not the id of a drawn item")
+            groups = [groups.get(item.id, item.group) for item in self.items]
+        names = ["" if name is None else str(name) for name in groups]
+        if len(names) != len(self):
+            raise InputError(
+                f"{len(names)} groups for {len(self)} drawn items; expected one, or None, for each"
+            )
+        return replace(
+            self,
+            items=tuple(replace(item, group=n.strip()) for item, n in zip(self.items, names, strict=True)),
+        )
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Write a table (.csv, .parquet), or one page that shows the items and saves the table (.html).
+
+        A file with labels that this draw does not have is overwritten only with `force`.
+        """
+        with in_python():
+            check_draw_target(path, self, force=force)
+            suffix = Path(path).suffix.lower()
+            if suffix in PAGES:
+                from divscore.report.labelling import render_labelling
+
+                write_file(path, render_labelling(self, saved_table(path)))
+            elif suffix == ".csv":
+                write_file(path, self.csv(_folder_of(path)))
+            else:
+                self._save_parquet(path)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Draw:
+        """Read the table of a draw, with the labels that are filled in."""
+        with in_python():
+            draw = read_draw(path, lambda text: warn_in_python(python_words(text), stacklevel=3))
+            if draw is None:
+                raise FileError(
+                    f"{os.fspath(path)} has no column '{ITEM_DIGEST}', so it was not written by 'divscore sample'"
+                )
+        return draw
+
+    def csv(self, folder: str | None = None) -> str:
+        """The table as text; paths start at `folder`, or at the root."""
+        columns, rows = self.cells(folder)
+        stream = io.StringIO(newline="")
+        csv.writer(stream).writerows([columns, *rows])
+        text = stream.getvalue()
+        # Without a mark, spreadsheets take UTF-8 for another encoding.
+        return text if text.isascii() else f"\ufeff{text}"
+
+    def cells(self, folder: str | None = None) -> tuple[list[str], list[list[str]]]:
+        """Names of the columns, and the cells of every row as text that a spreadsheet does not run."""
+        columns = self._columns(folder)
+        return list(columns), [[_cell(value) for value in row] for row in zip(*columns.values(), strict=True)]
+
+    def examples(self, attribute: str) -> Any:
+        """A table of the labelled items, as labelled examples are read, with their groups in the column `attribute`."""
+        import pyarrow as pa
+
+        known = [item for item in self.items if not is_unknown(item.group)]
+        spelled: dict[str, str] = {}
+        for name in (*self.groups, *(item.group for item in known)):
+            spelled.setdefault(_plain(name), name)
+        ids = [item.id if item.collection is None else f"{item.collection}/{item.id}" for item in known]
+        columns: dict[str, Any] = {ID: ids, attribute: [spelled[_plain(item.group)] for item in known]}
+        encoder = None
+        if known and all(item.vector is not None for item in known):
+            columns[VECTOR], encoder = [item.vector for item in known], self.encoder
+        elif self.kind != "vectors" and all(isinstance(item.content, str) for item in known):
+            columns[PATH if self.kind == "image" else TEXT] = [item.content for item in known]
+        else:
+            raise InputError("it has no texts, paths or vectors of its items; write the draw as .parquet")
+        return pa.table(columns).replace_schema_metadata({ENCODER_KEY: encoder} if encoder else None)
+
+    def _columns(self, folder: str | None) -> dict[str, list[Any]]:
+        """Values by column."""
+        items, shown = self.items, {"image": PATH, "text": TEXT}.get(self.kind)
+        columns: dict[str, list[Any]] = {ID: [item.id for item in items]}
+        if shown == PATH and any(isinstance(item.content, str) for item in items):
+            columns[PATH] = [_path_from(folder, item.content) for item in items]
+        elif shown == TEXT:
+            columns[TEXT] = [item.content for item in items]
+        columns[GROUP] = [item.group for item in items]
+        if any(item.collection is not None for item in items):
+            columns[COLLECTION] = [item.collection for item in items]
+        return columns | {
+            STRATUM: [item.stratum or None for item in items],
+            BATCH: [item.batch for item in items],
+            PROBABILITY: [item.probability for item in items],
+            SIZE: [item.size for item in items],
+            ATTRIBUTE: [self.attribute] * len(items),
+            GROUPS: [BETWEEN.join(self.groups)] * len(items),
+            ITEM_DIGEST: [item.digest for item in items],
+            CONTROL_DIGEST: [item.control for item in items],
+            SEED: [item.seed for item in items],
+        }
+
+    def _save_parquet(self, path: str | os.PathLike[str]) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        whole = dict.fromkeys((STRATUM, BATCH, SIZE, SEED), pa.int64()) | {PROBABILITY: pa.float64()}
+        columns = self._columns(_folder_of(path))
+        data = {name: pa.array(values, whole.get(name, pa.string())) for name, values in columns.items()}
+        if all(item.vector is not None for item in self.items):
+            data[VECTOR] = pa.array([item.vector for item in self.items])
+        table = pa.table(data)
+        if self.encoder:
+            table = table.replace_schema_metadata({ENCODER_KEY: self.encoder})
+        with atomic_file(path) as temporary:
+            pq.write_table(table, temporary)
+
+
+def is_unknown(label: str) -> bool:
+    """Whether a label says nothing: blank, or "unsure"."""
+    return label.strip().casefold() in UNKNOWN
+
+
+def vector_digest(vector: NDArray[Any]) -> str:
+    """Digest of a vector's numbers, whatever type they are stored as."""
+    return OF_VECTOR + fingerprint(np.ascontiguousarray(vector, dtype="<f8").tobytes()).hex()
+
+
+def content_digest(content: str | bytes) -> str:
+    """Digest of a text, or of the bytes of a picture."""
+    return f"blake2b-{fingerprint(content).hex()}"
+
+
+def control_mark(control: ControlSet | None) -> str:
+    """The digest of a control set, which no spreadsheet takes for a number."""
+    return "" if control is None else f"sha256-{control.digest}"
+
+
+def check_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of groups that a person can give, trimmed."""
+    groups = tuple(name.strip() for name in names)
+    if not 2 <= len(groups) <= MAX_GROUPS:
+        raise InputError(f"{len(groups)} groups; expected 2 to {MAX_GROUPS} names")
+    if len({name.casefold() for name in groups}) < len(groups):
+        raise InputError(f"the groups {quoted(groups)} are not all different")
+    bad = [name for name in groups if is_unknown(name) or "|" in name or name in ("0", "1")]
+    if bad:
+        raise InputError(f"'{printable(bad[0])}' cannot be the name of a group; choose another")
+    return groups
+
+
+def check_draw_target(
+    path: str | os.PathLike[str], draw: Draw | None = None, *, force: bool = False, source: str | None = None
+) -> None:
+    """Refuse a path that no draw can be written to, and one with labels that would be lost.
+
+    `draw` is what will be written, if it is known; `source` is a file that its items, and labels, come from.
+    """
+    name = os.fspath(path)
+    suffix = Path(name).suffix.lower()
+    if suffix not in (*TABLES, *PAGES):
+        got = f"the suffix '{suffix}'" if suffix else "no suffix"
+        raise FileError(f"{name} has {got}; expected a file that ends in .csv, .parquet or .html")
+    check_writable(name, "the sample")
+    if force or is_url(name) or not os.path.isfile(name):
+        return
+    if source is not None and os.path.samefile(name, source):
+        return
+    if suffix in PAGES:
+        with open(name, encoding="utf-8", errors="replace") as stream:
+            _, mark, rest = stream.read(1 << 16).partition(PAGE_MARK)
+        if not mark:
+            raise FileError(
+                f"{name} exists and is not a page of 'divscore sample'; choose another name, or --force"
+            )
+        if draw is not None and rest.partition('"')[0] != draw.key:
+            raise FileError(
+                f"{name} exists and shows other items, which may be labelled in your browser; choose another name, or "
+                "--force"
+            )
+        return
+    try:
+        earlier = read_draw(name, lambda text: None)
+    except FileError:
+        earlier = None
+    if earlier is None:
+        raise FileError(
+            f"{name} exists and was not written by 'divscore sample'; choose another name, or --force"
+        )
+    kept: dict[Any, str] = {} if draw is None else {item.key: item.group for item in draw.items}
+    lost = sum(
+        not is_unknown(item.group) and kept.get(item.key, "").strip() != item.group.strip()
+        for item in earlier.items
+    )
+    if lost:
+        raise FileError(
+            f"{name} has {count(lost, 'labels')} that would be lost; choose another name, or --force"
+        )
+
+
+def saved_table(page: str | os.PathLike[str]) -> str:
+    """Name of the table that a page saves: that of the page, unless there is another file with it."""
+    name = Path(page).with_suffix(".csv")
+    return f"{name.stem}-labels.csv" if name.exists() and not is_draw(name) else name.name
+
+
+# Reading: a person, and often a spreadsheet, has changed the file.
+
+
+def is_draw(path: object) -> bool:
+    """Whether a path is that of a table of drawn items."""
+    if not isinstance(path, str | os.PathLike) or Path(path).suffix.lower() not in (*TABLES, ".tsv"):
+        return False
+    with contextlib.suppress(FileError):
+        table = open_table(path, vectors=False)
+        return any(column.strip().casefold() == ITEM_DIGEST for column in table.columns)
+    return False
+
+
+def read_draw(path: str | os.PathLike[str], warn: Callable[[str], None]) -> Draw | None:
+    """Read the table of a draw; None for a table that has no columns of one."""
+    name = os.fspath(path)
+    if Path(name).suffix.lower() in PAGES:
+        raise FileError(
+            f"{name} is the page for labelling: open it in a browser, label the items, press 'Save table', and pass "
+            "the .csv file that it saves"
+        )
+    table = open_table(name, vectors=False, strict=True)
+    actual = {column.strip().casefold(): column for column in table.columns}
+    if ITEM_DIGEST not in actual:
+        rest = [column for column in DESIGN if column in actual]
+        if len(rest) > len(DESIGN) // 2:
+            raise FileError(_absent(table, ITEM_DIGEST))
+        return None
+    for needed in NEEDED:
+        if needed not in actual:
+            raise FileError(_absent(table, needed))
+    wanted = {name: actual[name] for name in (ID, PATH, TEXT, GROUP, COLLECTION, *DESIGN) if name in actual}
+    vectors: Sequence[NDArray[Any]] = ()
+    if table.columns.get(VECTOR) == "vector":
+        vectors = [row for block in open_table(name, column=VECTOR, strict=True) for row in block.vectors]
+    items, attribute, groups = _merged(table, list(_items(table, wanted, vectors)), warn)
+    if not items:
+        raise FileError(f"{table.label} has no items")
+    kind: Literal["image", "text", "vectors"] = "vectors"
+    if PATH in wanted:
+        kind = "image"
+    elif TEXT in wanted:
+        kind = "text"
+    return Draw(tuple(items), kind, attribute, groups, table.metadata.get(ENCODER_KEY))
+
+
+def _absent(table: Table, column: str) -> str:
+    return (
+        f"{table.label} has no column '{column}', which 'divscore sample' wrote; put it back, under this name. Its "
+        f"columns are {quoted(table.columns)}"
+    )
+
+
+def _items(
+    table: Table, wanted: Mapping[str, str], vectors: Sequence[NDArray[Any]]
+) -> Iterator[tuple[int, DrawnItem, str, str]]:
+    """Number of a row, its item, and the cells that say what the groups are."""
+    folder = _folder_of(table.location.url)
+    at = 0
+    for block in table.select(extra=tuple(wanted.values())):
+        numbers = block.numbers or range(at, at + len(block.vectors))
+        at += len(block.vectors)
+        columns = {name: [cell.strip() for cell in block.values[actual]] for name, actual in wanted.items()}
+        for number, *values in zip(numbers, *columns.values(), strict=True):
+            cells = dict(zip(columns, values, strict=True))
+            if not any(cells.values()):
+                continue  # spreadsheets leave such rows behind
+            content = _unguarded(cells[TEXT]) if TEXT in cells else None
+            if path := _unguarded(cells.get(PATH, "")):
+                content = path if is_url(path) or folder is None else os.path.join(folder, path)
+            item = DrawnItem(
+                _unguarded(cells[ID]),
+                content,
+                cells[ITEM_DIGEST],
+                group=_unguarded(cells[GROUP]),
+                collection=_unguarded(cells[COLLECTION]) if COLLECTION in cells else None,
+                stratum=_number(table, number, STRATUM, cells) if cells[STRATUM] else 0,
+                batch=_number(table, number, BATCH, cells) if cells[BATCH] else 1,
+                size=_whole(cells.get(SIZE, "")),
+                control=cells.get(CONTROL_DIGEST, ""),
+                seed=_whole(cells.get(SEED, "")) or 0,
+                vector=vectors[number] if vectors else None,
+            )
+            yield number, item, cells.get(ATTRIBUTE, ""), cells.get(GROUPS, "")
+
+
+def _merged(
+    table: Table, rows: Sequence[tuple[int, DrawnItem, str, str]], warn: Callable[[str], None]
+) -> tuple[list[DrawnItem], str, tuple[str, ...]]:
+    """The items, each once, the attribute, and the names of the groups."""
+    items: dict[tuple[str | None, str, str], DrawnItem] = {}
+    twice: list[str] = []
+    for _, item, _, _ in rows:
+        # Spreadsheets make 007 and 7 the same id; their contents still differ.
+        key = (*item.key, item.digest)
+        first = items.setdefault(key, item)
+        if first is item:
+            continue
+        twice.append(item.id)
+        if is_unknown(first.group):
+            items[key] = item
+        elif not is_unknown(item.group) and item.group.casefold() != first.group.casefold():
+            raise FileError(
+                f"{table.label}: the item '{brief(item.id)}' is there twice, as '{printable(first.group)}' and as "
+                f"'{printable(item.group)}'; keep one of the rows"
+            )
+    if twice:
+        names = ", ".join(f"'{brief(name)}'" for name in twice[:3])
+        warn(f"{table.label}: {count(len(twice), 'rows')} repeated ({names}); each item counts once")
+    attribute = next((attribute for _, _, attribute, _ in rows if attribute), "")
+    cell = next((groups for _, _, _, groups in rows if groups), "")
+    groups = tuple(name.strip() for name in cell.split(BETWEEN.strip())) if cell else ()
+    sizes: dict[tuple[str | None, int], int] = {}
+    for item in items.values():
+        sizes[item.collection, item.batch] = sizes.get((item.collection, item.batch), 0) + 1
+    drawn = (
+        replace(item, probability=sizes[item.collection, item.batch] / item.size if item.size else 0.0)
+        for item in items.values()
+    )
+    return list(drawn), attribute, groups
+
+
+def _number(table: Table, row: int, column: str, cells: Mapping[str, str]) -> int:
+    value = _whole(cells[column])
+    if value is None:
+        raise FileError(
+            f"{table.label}, {table.places([row])[0]}: '{brief(cells[column])}' in column '{column}', expected a whole "
+            "number; was the column changed in a spreadsheet? Undo that"
+        )
+    return value
+
+
+def _whole(text: str) -> int | None:
+    """A whole number as spreadsheets write them.
+
+    >>> [_whole(text) for text in ("12", "12.0", "1,270", "1.270", "1E+06", "12-Jan")]
+    [12, 12, 1270, 1270, 1000000, None]
+    """
+    if re.fullmatch(r"\d{1,3}([.,'\s]\d{3})+", text):
+        return int(re.sub(r"\D", "", text))
+    try:
+        value = float(text.replace(",", "."))
+    except ValueError:
+        return None
+    return int(value) if value.is_integer() else None
+
+
+# Cells
+
+
+def _cell(value: object) -> str:
+    """A value as text; one that a spreadsheet would run as a formula gets an apostrophe.
+
+    >>> [_cell(value) for value in ("a", None, 0.00006, "=1+2", "-3", "-x")]
+    ['a', '', '6e-05', "'=1+2", '-3', "'-x"]
+    """
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = "" if value is None else str(value)
+    text = text.encode("utf-8", "replace").decode()  # half a character, which no file can hold
+    return f"{GUARD}{text}" if FORMULA.match(text) else text
+
+
+def _unguarded(cell: str) -> str:
+    return cell[1:] if cell.startswith(GUARD) and FORMULA.match(cell[1:]) else cell
+
+
+def _plain(name: str) -> str:
+    """A name without regard to case and spaces."""
+    return " ".join(name.split()).casefold()
+
+
+def _folder_of(path: str | os.PathLike[str]) -> str | None:
+    """The folder that paths in a file start at; None for a file in a store."""
+    return None if is_url(path) else os.path.dirname(os.path.abspath(path))
+
+
+def _path_from(folder: str | None, content: str | bytes | None) -> str | None:
+    """Where a picture is: from `folder`, if both are below a common folder; without passwords if it is in a store."""
+    if not isinstance(content, str) or is_url(content):
+        return public(content) if isinstance(content, str) else None
+    place = os.path.abspath(content)
+    if folder is not None:
+        with contextlib.suppress(ValueError):  # another drive
+            near = os.path.commonpath([folder, place]) != os.path.abspath(os.sep)
+            place = os.path.relpath(place, folder) if near else place
+    try:
+        place.encode()
+    except UnicodeEncodeError:  # a file name that no table can have
+        return None
+    return place

@@ -24,6 +24,7 @@ R = TypeVar("R")
 _THREAD = threading.local()
 # Options whose argument in Python has another name.
 IN_PYTHON = {
+    "force": "force=True",
     "format": "form=",
     "labelled-sample": "sample=",
     "no-cache": "cache=False",

@@ -13,13 +13,14 @@ from divscore.cli import options as opt
 from divscore.cli.console import progress_bar, warn
 from divscore.cli.main import TYPED
 from divscore.errors import InputError
-from divscore.jobs.drawfile import PAGES, Draw, check_draw_target
+from divscore.jobs.drawfile import PAGES, Draw, check_draw_target, saved_table
 from divscore.jobs.encode import Encoding
 from divscore.jobs.sampling import sample_source
 from divscore.text import count, printable, public
 
 # Options of this command that `audit` does not have, and how many words they take.
 OWN = {"--size": 1, "-o": 1, "--out": 1, "--add-to": 1, "--seed": 1, "--force": 0}
+NOTED = {"--groups": 1, "--attribute": 1}  # in the table, if there is no control set
 NOUNS = {"image": "pictures", "text": "texts", "vectors": "items"}
 EXAMPLES = """
 \b
@@ -109,13 +110,13 @@ def sample(
     drawn.save(out, force=force or (add_to is not None and os.path.realpath(out) == os.path.realpath(add_to)))
     warn(f"wrote {out}: {_described(drawn)}")
     page = Path(out).suffix.lower() in PAGES
-    table = f"{Path(out).stem}.csv" if page else out
+    table = saved_table(out) if page else out
     names = f" ({', '.join(map(printable, drawn.groups))})" if drawn.groups else ""
     if page:
         warn(f"Next: open {out} in a browser, label the items, and press 'Save table'. Then run")
     else:
         warn(f"Next: fill in the column 'group'{names}; write 'unsure' where you cannot decide. Then run")
-    warn(f"  {_next_command(table)}")
+    warn(f"  {_next_command(table, OWN if control_path else OWN | NOTED)}")
 
 
 def _described(drawn: Draw) -> str:
@@ -131,8 +132,8 @@ def _described(drawn: Draw) -> str:
     return " ".join(parts)
 
 
-def _next_command(table: str) -> str:
-    """The audit with the same options; those of this command alone are left out."""
+def _next_command(table: str, own: dict[str, int]) -> str:
+    """The audit with the same options; those that it does not need are left out."""
     words = list(click.get_current_context().meta.get(TYPED, ()))[1:]
     kept: list[str] = []
     while words:
@@ -140,8 +141,8 @@ def _next_command(table: str) -> str:
         name = (
             word.partition("=")[0] if word.startswith("--") else word[:2] if word.startswith("-o") else word
         )
-        if name not in OWN:
+        if name not in own:
             kept.append(word)
-        elif OWN[name] and word == name and words:
+        elif own[name] and word == name and words:
             words.pop(0)
     return shlex.join(["divscore", "audit", *map(public, kept), "--labelled-sample", table])

@@ -276,6 +276,7 @@ def find_items(places: Places, items: Sequence[DrawnItem]) -> Search:
                 break
     rest = [number for number in range(len(items)) if number not in found]
     gone = [number for number in rest if number not in options]
+    found = dict(sorted(found.items()))  # as in the draw, whichever way they were found
     return Search(found, gone, [number for number in rest if number in options], renamed)
 
 

@@ -19,6 +19,7 @@ from tables import write_table
 import divscore
 from divscore import ControlSet, audit, draw_sample
 from divscore.audit.audits import Audits
+from divscore.control.labelledsample import LabelledSample, labelled_control
 from divscore.errors import FileError, InputError, MismatchError
 from divscore.jobs.auditing import audit_source
 from divscore.jobs.drawfile import Draw
@@ -317,6 +318,22 @@ def test_a_pair_that_lost_an_item(place: Path, control: ControlSet) -> None:
     )  # another row has its number
     assert result.labels is not None
     assert (result.labels.labelled, result.labels.drawn) == (39, "pairs")
+
+
+def test_examples_that_were_drawn_count_once(place: Path) -> None:
+    """A control set of items of the collection itself: a label must not predict its own item."""
+    rows = letters(0, 300, 200)
+    first = draw_sample(rows, 60)
+    first = first.labelled(["a" if row < 300 else "b" for row in first.rows])
+    own = ControlSet(rows[first.rows], [item.group for item in first.items], attribute="group")
+    result = audit(rows, own, sample=first)
+    assert result.interval == audit(rows, sample=first).interval
+    sample = LabelledSample.of(rows[first.rows[:30]], [item.group for item in first.items[:30]])
+    both = labelled_control([sample], own.with_representatives(range(10, 50)))
+    assert len(both) == len({row.tobytes() for row in both.vectors}) == 60
+    assert sorted(row.tobytes() for row in both.vectors[both.representative]) == sorted(
+        row.tobytes() for row in rows[first.rows[10:50]]
+    )
 
 
 # Several collections

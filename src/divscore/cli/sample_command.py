@@ -88,8 +88,8 @@ def sample(
 
     About 60 labels of the collection itself give a result that needs no other assumption. Without a control set, items
     are drawn at random, and nothing is encoded. With one, they are drawn in pairs of similar items from the whole range
-    of scores, which makes the interval narrower. Either way every item has the same chance. FILE has no scores, so
-    nobody is influenced by them.
+    of scores, which helps most where the control set fits badly. Either way every item has the same chance. FILE has no
+    scores, so nobody is influenced by them.
 
     COLLECTION is what 'divscore audit' takes, but not a sketch.
     """

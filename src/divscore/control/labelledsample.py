@@ -152,11 +152,16 @@ def labelled_control(samples: Sequence[LabelledSample], control: ControlSet | No
         own = ControlSet(np.concatenate(vectors), names, **settings, incomplete=True)
         own.representative, own.method = np.zeros(len(names), dtype=bool), "labels of the collection"
         return own
-    known = [control.groups[label] for label in control.labels]
     settings |= {"attribute": control.attribute, "encoder": control.encoder, "skipped": control.skipped}
     settings |= {"similarity": control.similarity, "hand_picked": control.hand_picked}
-    merged = ControlSet(np.concatenate([control.vectors, *vectors]), known + names, **settings)
-    merged.representative = np.concatenate([control.representative, np.zeros(len(names), dtype=bool)])
+    # An example that is also a labelled item counts once: a fit without the item must not know it from elsewhere.
+    examples = {row.tobytes(): at for at, row in enumerate(control.vectors.astype(np.float64))}
+    inside = [examples.get(row.tobytes(), -1) for part in vectors for row in part.astype(np.float64)]
+    rest = np.setdiff1d(np.arange(len(control)), inside)
+    known = [control.groups[label] for label in control.labels[rest]]
+    merged = ControlSet(np.concatenate([control.vectors[rest], *vectors]), known + names, **settings)
+    chosen = [at >= 0 and bool(control.representative[at]) for at in inside]
+    merged.representative = np.concatenate([control.representative[rest], np.array(chosen, dtype=bool)])
     merged.method = control.method
     return merged
 

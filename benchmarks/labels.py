@@ -150,7 +150,9 @@ def four_draws(draw: int, *, data: Path, seed: int) -> list[Answer]:
     for features in ("faces", "VGG"):
         people, rng = load(features, data), np.random.default_rng([seed, draw, 4])
         rows = rng.choice(len(people), SIZE, replace=False)
-        names = np.array([" × ".join(pair) for pair in zip(*(people.groups[a][rows] for a in BOTH), strict=True)])
+        names = np.array(
+            [" × ".join(pair) for pair in zip(*(people.groups[a][rows] for a in BOTH), strict=True)]
+        )
         drawn = draw_sample(people.vectors[rows], FOUR, seed=int(rng.integers(2**31)))
         order = tuple(np.unique(names).tolist())
         result = audit(people.vectors[rows], sample=drawn.labelled(names[list(drawn.rows)], order=order))
@@ -181,7 +183,9 @@ def report_random(record: Record, answers: list[Answer]) -> None:
                 for share in map("{:g}".format, SHARES):
                     cell: dict[str, Any] = {"features": features, "attribute": attribute}
                     cell |= {"labels": labels, "case": share}
-                    ours = [mean(answers, m, method="crossfit", **cell) for m in ("error", "covered", "width")]
+                    ours = [
+                        mean(answers, m, method="crossfit", **cell) for m in ("error", "covered", "width")
+                    ]
                     simple = mean(answers, "width", method="simple sample", **cell)
                     exact = mean(answers, "width", method="iid", **cell)
                     rows.append([features, attribute, labels, share, *ours, simple, exact])
@@ -232,9 +236,7 @@ def report_four(record: Record, answers: list[Answer]) -> None:
     rows = []
     for features in ("faces", "VGG"):
         for case in dict.fromkeys(a.case for a in answers):
-            measures = [
-                mean(answers, m, features=features, case=case) for m in ("error", "covered", "width")
-            ]
+            measures = [mean(answers, m, features=features, case=case) for m in ("error", "covered", "width")]
             rows.append([features, case, *measures])
         error = mean(answers, "error", features=features, method="share")
         record.checks.append(
@@ -269,7 +271,9 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     options = parser("labels", (__doc__ or "").partition("\n")[0], data=DATA)
-    options.add_argument("--draws", type=int, default=300, help="collections of each share, and of four groups")
+    options.add_argument(
+        "--draws", type=int, default=300, help="collections of each share, and of four groups"
+    )
     options.add_argument("--country-draws", type=int, default=50, help="draws for each country")
     options.add_argument("--jobs", type=int, default=2, help="number of processes")
     options.add_argument("--seed", type=int, default=0, help="seed of the draws")

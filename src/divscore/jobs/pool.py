@@ -202,6 +202,17 @@ def _examples(
     return table, order
 
 
+def has_groups(thing: Any, encoding: Encoding, attribute: str | None, column: str | None) -> bool:
+    """Whether it has labelled examples: it is a control set, or someone said or it is clear where the groups are."""
+    if attribute is not None or (isinstance(thing, (str, os.PathLike)) and is_control(thing)):
+        return True
+    try:
+        source = open_labelled(thing, encoding, column=column)
+        return source.table is None or bool(_attributes(source.table, None, source))
+    except (ControlError, FileError):
+        return False
+
+
 def open_labelled(
     thing: Any,
     encoding: Encoding,

@@ -1,0 +1,75 @@
+"""plan_collection(): how many items of a collection to label."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from divscore.audit.planning import LabelPlan, plan_labels
+from divscore.control.controlset import ControlSet
+from divscore.control.labelledsample import LabelledSample, labelled_control
+from divscore.jobs.auditing import Labels
+from divscore.jobs.encode import Encoding
+from divscore.jobs.engine import Engines
+from divscore.jobs.finding import open_items
+from divscore.jobs.pool import Progress, Warn, no_progress, no_warning, read_control
+from divscore.jobs.sketching import Run
+from divscore.sketch.sketch import Sketch
+from divscore.sources import Items, Table
+
+
+def plan_collection(
+    collection: Any,
+    encoding: Encoding,
+    *,
+    control: Any = None,
+    sample: Any = None,
+    attribute: str | None = None,
+    groups: Sequence[str] | None = None,
+    rename: Mapping[Any, str] | None = None,
+    column: str | None = None,
+    form: str = "",
+    confidence: float = 0.95,
+    seed: int = 0,
+    workers: int = 1,
+    verbose: bool = False,
+    progress: Progress = no_progress,
+    warn: Warn = no_warning,
+) -> LabelPlan:
+    """Plan the labels of a collection: from a control set, from first labels (`sample`), or for the worst case.
+
+    The parameters are those of `audit_source`.
+    """
+    labels = None if sample is None else Labels.read(sample, attribute, groups, rename, column, warn)
+    with Engines(workers, None, warn) as engines:
+        run = Run(encoding, engines, None, seed, False, verbose, progress, warn)
+        source = open_items(run, collection, column, form)
+        known: ControlSet | None = None
+        if control is not None:
+            reading: dict[str, Any] = {"attribute": attribute, "order": groups, "likely_column": column}
+            reading |= {"rename": None if labels else rename, "fit_with": [source], "verbose": verbose}
+            known = read_control(control, encoding, **reading, progress=progress, warn=warn)
+        if labels is None and known is None:
+            rows = source.rows if source.rows is not None else sum(_sizes(source))
+            return plan_labels(rows, confidence=confidence, seed=seed)
+        if labels is None:
+            assert known is not None
+            sketch = _sketch(run, source, known)
+            return plan_labels(sketch.count, sketch=sketch, confidence=confidence, seed=seed)
+        (first,) = labels.samples(run, source, known).values()
+        pilots: list[tuple[Sketch, LabelledSample, bool]] = []
+        for examples in (None, known) if known is not None else (None,):
+            fitted = _sketch(run, source, labelled_control([first], examples))
+            pilots.append((fitted, first, examples is not None))
+        return plan_labels(pilots[0][0].count, pilots=pilots, confidence=confidence, seed=seed)
+
+
+def _sketch(run: Run, source: Items | Table, control: ControlSet) -> Sketch:
+    (sketch,) = run.sketch(run.vectors_of(source, control), control).sketches.values()
+    return sketch
+
+
+def _sizes(source: Items | Table) -> list[int]:
+    if source.kind == "vectors":
+        return [len(block.vectors) for block in source.select(vectors=False, extra=())]
+    return [len(batch) for batch in source]

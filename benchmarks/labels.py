@@ -106,9 +106,10 @@ def random_draws(draw: int, *, data: Path, seed: int) -> list[Answer]:
                 )
                 truth, names = people.disparity(attribute, rows), people.groups[attribute][rows]
                 for labels in (30, 60, 100):
-                    drawn = draw_sample(people.vectors[rows], labels, seed=int(rng.integers(2**31)))
-                    groups = names[list(drawn.rows)]
-                    sample = drawn.labelled(groups, order=ORDER[attribute])
+                    order, number = ORDER[attribute], int(rng.integers(2**31))
+                    drawn = draw_sample(people.vectors[rows], labels, groups=order, seed=number)
+                    groups = names[drawn.rows]
+                    sample = drawn.labelled(groups)
                     where = (features, attribute, f"{share:g}", labels)
                     for method in ("crossfit", "iid"):
                         result = audit(
@@ -137,7 +138,7 @@ def country_draws(draw: int, *, data: Path, seed: int) -> list[Answer]:
                 truth, names = people.disparity(attribute, rows), people.groups[attribute][rows]
                 for method, known in (("random", None), ("pairs", control)):
                     drawn = draw_sample(people.vectors[rows], PAIRS, known, seed=int(rng.integers(2**31)))
-                    sample = drawn.labelled(names[list(drawn.rows)], control=control)
+                    sample = drawn.labelled(names[drawn.rows])
                     result = audit(people.vectors[rows], control, sample=sample, show_untrusted=True)
                     where = (features, attribute, country, PAIRS, method)
                     answers.append(Answer.of(where, result, truth))
@@ -153,9 +154,9 @@ def four_draws(draw: int, *, data: Path, seed: int) -> list[Answer]:
         names = np.array(
             [" × ".join(pair) for pair in zip(*(people.groups[a][rows] for a in BOTH), strict=True)]
         )
-        drawn = draw_sample(people.vectors[rows], FOUR, seed=int(rng.integers(2**31)))
-        order = tuple(np.unique(names).tolist())
-        result = audit(people.vectors[rows], sample=drawn.labelled(names[list(drawn.rows)], order=order))
+        order, number = tuple(np.unique(names).tolist()), int(rng.integers(2**31))
+        drawn = draw_sample(people.vectors[rows], FOUR, groups=order, seed=number)
+        result = audit(people.vectors[rows], sample=drawn.labelled(names[drawn.rows]))
         shares = {name: float((names == name).mean()) for name in order}
         for name, interval in result.share_intervals.items():
             covered = float(interval.low - 1e-9 <= shares[name] <= interval.high + 1e-9)

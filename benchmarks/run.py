@@ -24,6 +24,7 @@ QUICK = {
     "tweets": ["--splits", "2", "--repetitions", "1"],
     "speed": ["--rows", "100000", "--repetitions", "2", "--self-training-rows", "4000"],
     "files": ["--rows", "50000", "--repetitions", "2"],
+    "sampling": ["--rows", "50000", "--repetitions", "2"],
     "pipeline": ["--pictures", "8", "--texts", "20000", "--repetitions", "2"],
     "cli": ["--repetitions", "1"],
     "house": [],

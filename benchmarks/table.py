@@ -20,6 +20,7 @@ ORDER = (
     "diagnostics",
     "speed",
     "files",
+    "sampling",
     "pipeline",
     "scale",
     "cli",

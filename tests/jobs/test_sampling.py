@@ -158,7 +158,7 @@ def test_a_table_of_vectors_may_have_what_people_see(place: Path) -> None:
 def test_pairs_are_neighbours_in_score_and_cover_all(control: ControlSet) -> None:
     rows = letters(0, 600, 400)
     drawn = draw_sample(rows, 60, control)
-    scores = score_rows(rows, scorer_for(control))[0][:, 0]
+    scores = score_rows(rows, scorer_for(control))[:, 0]
     rank = np.argsort(np.argsort(scores))
     strata: dict[int, list[int]] = {}
     for item in drawn.items:
@@ -245,6 +245,20 @@ def test_items_without_a_vector_are_not_drawn_in_pairs(place: Path, control: Con
     drawn, messages = said("photos", 30, "labelled", encoder="onnx", model="tiny.onnx")
     assert len(drawn) == 30
     assert "photos: 30 of 31 items encoded; 1 could not be read (--verbose lists them)" in messages
+
+
+def test_few_usable_rows_among_many(control: ControlSet) -> None:
+    """A pass looks only at rows that can matter if all are usable; if hardly any is, it looks again."""
+    rows = np.zeros((200_000, D), dtype=np.float32)
+    places = np.random.default_rng(0).choice(200_000, 150, replace=False)
+    rows[places] = letters(0, 100, 50)
+    drawn, _ = said(rows, 60, control)
+    assert len(drawn) == 60
+    assert {item.size for item in drawn.items} == {150}
+    assert set(drawn.rows) <= set(places)
+    every, messages = said(rows, 160, control)
+    assert sorted(every.rows) == sorted(places)
+    assert "150 items: all 150 that can be read are drawn" in messages
 
 
 # What is refused

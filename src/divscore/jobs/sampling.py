@@ -9,7 +9,7 @@ drawn from each: every item has the same chance, and the sample has its share of
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -35,7 +35,7 @@ from divscore.jobs.finding import (
 )
 from divscore.jobs.pool import Progress, Warn, no_progress, no_warning, read_control
 from divscore.jobs.sketching import Run
-from divscore.sketch.scan import score_rows
+from divscore.sketch.scan import score_rows, usable_in_bulk
 from divscore.sketch.scorer import Scorer, scorer_for, shared_scorer
 from divscore.sources import Table
 from divscore.sources.table import Texts
@@ -48,7 +48,7 @@ RESERVE = 2  # times the size: rows that are drawn at random, as some may turn o
 LIKELY = 32  # times the size: rows among which the drawn ones almost certainly are, so their vectors are kept
 LIKELY_BYTES = 64 << 20
 WHOLE = ""  # the only collection, without `by`
-TOP = np.iinfo(np.uint64).max
+TOP = int(np.iinfo(np.uint64).max)
 
 
 @one_thread
@@ -174,8 +174,9 @@ class Lowest:
     The number may fall as collections are added, so what is kept at the end does not depend on their order.
     """
 
-    def __init__(self, least: int, most: int, share: int) -> None:
+    def __init__(self, least: int, most: int, share: int, first: int = TOP) -> None:
         self.bounds = least, most, share
+        self._first = first  # larger keys are not even looked at
         self.columns: dict[str, NDArray[Any]] = {}
         self._new: list[dict[str, NDArray[Any]]] = []
         self._waiting = 0
@@ -183,7 +184,7 @@ class Lowest:
 
     def grow(self, owners: int) -> None:
         """Take so many collections."""
-        self._limits = np.append(self._limits, np.full(owners - len(self._limits), TOP, np.uint64))
+        self._limits = np.append(self._limits, np.full(owners - len(self._limits), self._first, np.uint64))
 
     def below(self, owner: NDArray[np.intp], key: NDArray[np.uint64]) -> NDArray[np.intp]:
         """Rows that may be among the smallest of their collection."""
@@ -220,18 +221,26 @@ class Lowest:
             self.add(**{**other.columns, "owner": owners[other.columns["owner"]]})
 
 
+def _first_limit(rows: int, total: int) -> int:
+    """A key that about `rows` of `total` rows are below, and certainly no fewer (six standard deviations)."""
+    return TOP if rows >= total else min(TOP, int(TOP * ((rows + 6 * rows**0.5) / total)))
+
+
 class Pool:
     """Rows of a source that can be drawn: how many each collection has, and those with the smallest keys."""
 
-    def __init__(self, size: int, *, pairs: bool, dimension: int = 0) -> None:
+    def __init__(self, size: int, *, pairs: bool, dimension: int = 0, total: int = 0) -> None:
         self.names: dict[str, int] = {}
         self.seen: list[int] = []  # usable rows of each collection
         self.left: list[int] = []  # without those that were drawn before
         self.lengths: dict[int, int] = {}  # rows of each partition
         self.skipped = 0  # rows without a usable vector
         rows = (FEWEST * size, CANDIDATES, ALL_CANDIDATES) if pairs else (RESERVE * size, RESERVE * size, 0)
-        self.lowest = Lowest(*rows)
-        self.likely = Lowest(0, LIKELY * size, LIKELY_BYTES // (4 * dimension)) if dimension else None
+        self.lowest = Lowest(*rows, first=_first_limit(rows[1], total))
+        self.likely: Lowest | None = None
+        if dimension:
+            few = LIKELY * size
+            self.likely = Lowest(0, few, LIKELY_BYTES // (4 * dimension), first=_first_limit(few, total))
 
     def owners(self, names: Sequence[str]) -> NDArray[np.intp]:
         """Numbers of collections; new ones get the next."""
@@ -248,29 +257,29 @@ class Pool:
         places: NDArray[np.intp],
         keys: tuple[NDArray[np.uint64], NDArray[np.bool_]],
         collections: Sequence[str] | None,
-        scores: NDArray[np.floating] | None = None,
+        score: Callable[[NDArray[np.intp]], NDArray[Any]] | None = None,
         vectors: NDArray[Any] | None = None,
     ) -> None:
-        """Add rows of a partition, which all are usable."""
-        texts = collections if isinstance(collections, Texts) else Texts.of(collections or ())
+        """Add rows of a partition that can be drawn; `score` gives the scores of some of them."""
         owner = np.zeros(len(places), dtype=np.intp)
         if collections is None:
             self.owners([WHOLE])
         else:
+            texts = collections if isinstance(collections, Texts) else Texts.of(collections)
             owner = self.owners(texts.names)[texts.codes]
         key, free = keys
         for counts, some in ((self.seen, owner), (self.left, owner[free])):
             for number, rows in enumerate(np.bincount(some, minlength=len(counts)).tolist()):
                 counts[number] += rows
-        for lowest, extra in ((self.lowest, scores), (self.likely, vectors)):
+        for lowest, extra in ((self.lowest, score), (self.likely, vectors)):
             if lowest is None:
                 continue
-            rows = lowest.below(owner, key)
-            rows = rows[free[rows]]
-            columns: dict[str, NDArray[Any]] = {"owner": owner[rows], "key": key[rows], "place": places[rows]}
-            columns["part"] = np.full(len(rows), part, dtype=np.int32)
+            chosen = lowest.below(owner, key)
+            chosen = chosen[free[chosen]]
+            columns: dict[str, NDArray[Any]] = {"owner": owner[chosen], "key": key[chosen]}
+            columns |= {"place": places[chosen], "part": np.full(len(chosen), part, dtype=np.int32)}
             if extra is not None:
-                columns["extra"] = extra[rows]
+                columns["extra"] = extra(chosen) if callable(extra) else extra[chosen]
             lowest.add(**columns)
 
     def merge(self, other: Pool) -> None:
@@ -284,6 +293,14 @@ class Pool:
         self.lowest.merge(other.lowest, owners)
         if self.likely is not None and other.likely is not None:
             self.likely.merge(other.likely, owners)
+
+    def enough(self, size: int) -> bool:
+        """Whether it has the candidates that every collection should have, or all rows."""
+        self.lowest.trim()
+        rows = np.bincount(self.lowest.columns.get("owner", np.empty(0, np.intp)), minlength=len(self.left))
+        return all(
+            have >= min(left, FEWEST * size) for have, left in zip(rows.tolist(), self.left, strict=True)
+        )
 
     def vectors(self) -> dict[Place, NDArray[Any]]:
         """Vectors of the rows that are likely to be drawn."""
@@ -369,17 +386,21 @@ def _scored(run: Run, places: Places, source: Table, control: ControlSet, drawin
     """Draw in pairs of similar scores, in one pass over the vectors."""
     scorer = scorer_for(control, drawing.seed)
     kept = isinstance(places, VectorPlaces)
-    pool = Pool(drawing.size, pairs=True, dimension=source.dimension if kept else 0)
-    with run.watched(source) as advance:
-        read = partial(_score_part, scorer, drawing, kept)
-        for number, part, result in run.each(source, read, missing=run.warn_of_missing(source)):
-            length = part.rows or 0
-            if result is not None:
-                pool.merge(result)
-                length = result.lengths[number]
-            if isinstance(places, VectorPlaces):
-                places.lengths[number] = length
-            advance(length)
+    # The number of rows says which keys can matter; without it, or with several collections, all may.
+    for total in (source.rows or 0 if kept and drawing.by is None else 0, 0):
+        pool = Pool(drawing.size, pairs=True, dimension=source.dimension if kept else 0, total=total)
+        with run.watched(source) as advance:
+            read = partial(_score_part, scorer, drawing, kept, total)
+            for number, part, result in run.each(source, read, missing=run.warn_of_missing(source)):
+                length = part.rows or 0
+                if result is not None:
+                    pool.merge(result)
+                    length = result.lengths[number]
+                if isinstance(places, VectorPlaces):
+                    places.lengths[number] = length
+                advance(length)
+        if pool.enough(drawing.size):
+            break  # nearly always: unless most rows have no usable vector
     if not sum(pool.left):
         raise FileError(f"{source.path} has no item with a usable vector")
     if pool.skipped and kept:
@@ -388,22 +409,24 @@ def _scored(run: Run, places: Places, source: Table, control: ControlSet, drawin
 
 
 @one_thread
-def _score_part(scorer: Scorer, drawing: Drawing, kept: bool, number: int, part: Table) -> Pool:
+def _score_part(scorer: Scorer, drawing: Drawing, kept: bool, total: int, number: int, part: Table) -> Pool:
     """The pool of a partition, with scores."""
     scorer = shared_scorer(scorer)
-    pool = Pool(drawing.size, pairs=True, dimension=part.dimension if kept else 0)
+    pool = Pool(drawing.size, pairs=True, dimension=part.dimension if kept else 0, total=total)
     keys = drawing.keys(number)
     for block, places in numbered(part):
-        scores, usable = score_rows(block.vectors, scorer)
+        vectors, key, usable = block.vectors, keys.of(places), usable_in_bulk(block.vectors)
         collections = block.values[drawing.by] if drawing.by else None
-        vectors, key = block.vectors, keys.of(places)
         if not usable.all():
             pool.skipped += int((~usable).sum())
             rows = np.flatnonzero(usable)
-            places, scores, vectors = places[rows], scores[rows], vectors[rows]
-            key = key[0][rows], key[1][rows]
+            places, vectors, key = places[rows], vectors[rows], (key[0][rows], key[1][rows])
             collections = None if collections is None else [collections[row] for row in rows.tolist()]
-        pool.add(number, places, key, collections, _order(scores, scorer), vectors if kept else None)
+
+        def score(chosen: NDArray[np.intp], vectors: NDArray[Any] = vectors) -> NDArray[np.float32]:
+            return _order(score_rows(vectors[chosen], scorer), scorer)
+
+        pool.add(number, places, key, collections, score, vectors if kept else None)
     pool.lengths[number] = part.read + part.unreadable
     pool.skipped += part.unreadable
     return pool

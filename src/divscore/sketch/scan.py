@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.blas import one_thread
-from divscore.control.similarity import FloatArray
+from divscore.control.similarity import FloatArray, usable_rows
 from divscore.sketch.sample import ITEMS, Hashes, Owners, sort_keys
 from divscore.sketch.scorer import Scorer
 
@@ -118,31 +118,35 @@ def scan(
 
 
 @one_thread
-def score_rows(rows: NDArray[Any], scorer: Scorer) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Scores (n, q) of rows as `scan` computes them, and which rows are usable."""
+def usable_in_bulk(rows: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which rows `scan` counts, read from memory once: those that are neither zero nor have NaN or infinite numbers."""
+    square = np.empty(len(rows), dtype=rows.dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for at in range(0, len(rows), PIECE):
+            np.vecdot(rows[at : at + PIECE], rows[at : at + PIECE], out=square[at : at + PIECE])
+    usable = (square > SMALLEST) & (square < LARGEST)
+    if not usable.all():
+        odd = np.flatnonzero(~usable)
+        usable[odd] = usable_rows(rows[odd])
+    return usable
+
+
+@one_thread
+def score_rows(rows: NDArray[Any], scorer: Scorer) -> NDArray[np.float32]:
+    """Scores (n, q) of usable rows as `scan` computes them."""
     block: NDArray[np.float32] = np.ascontiguousarray(rows, dtype=np.float32)
     weights = np.ascontiguousarray(scorer.fit.weights[:-1].T, dtype=np.float32)
     strip, steady = scorer.once(_strip)
-    size = max(strip, PIECE // strip * strip)
-    square, scores = np.empty(len(block), np.float32), np.empty((len(block), len(weights)), np.float32)
-    usable = np.ones(len(block), dtype=bool)
-
-    def products() -> None:
-        for at in range(0, len(block), size):
-            some = block[at : at + size]
-            np.vecdot(some, some, out=square[at : at + size])
-            for j, direction in enumerate(weights):
-                dots = _dots(some, direction, strip) if steady else np.vecdot(some, direction)
-                scores[at : at + size, j] = dots
-
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        products()
+    with np.errstate(over="ignore", invalid="ignore"):
+        square = np.vecdot(block, block)
         if not (square.min(initial=1) > SMALLEST and square.max(initial=1) < LARGEST):
-            block, why = _cleaned(rows, block, square)
-            usable = why == 0
-            products()
-        scores /= np.sqrt(square)[:, None]
-    return scores + scorer.fit.weights[-1].astype(np.float32), usable
+            block, _ = _cleaned(rows, block, square)
+            square = np.vecdot(block, block)
+    scores = [_dots(block, each, strip) if steady else np.vecdot(block, each) for each in weights]
+    result = np.stack(scores, axis=1, dtype=np.float32)
+    result /= np.sqrt(square)[:, None]
+    result += scorer.fit.weights[-1].astype(np.float32)
+    return result
 
 
 def _products(

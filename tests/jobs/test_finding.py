@@ -184,6 +184,10 @@ def test_names_of_groups(posts: Draw) -> None:
     ):
         audited()
     assert audited(rename={"noisy": "loud"})[0][0].interval == whole.interval
+    examples = [f"{post(number)},{tone(number)}" for number in range(500, 560)]
+    Path("examples.csv").write_text("\n".join(["text,group", *examples]) + "\n")
+    both = audited(control="examples.csv", rename={"noisy": "loud"})[0][0]
+    assert (both.estimator, list(both.shares)) == ("rectified", list(TONES))
     change(lambda row: row | {"groups": ""})
     renamed = audited()[0][0]
     assert list(renamed.shares) == ["calm", "noisy"]

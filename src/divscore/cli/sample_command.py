@@ -107,7 +107,9 @@ def sample(
         warn=warn,
         **options,
     )
-    drawn.save(out, force=force or (add_to is not None and os.path.realpath(out) == os.path.realpath(add_to)))
+    added = add_to is not None and os.path.realpath(out) == os.path.realpath(add_to)
+    with progress_bar("writing", len(drawn)) as advance:
+        drawn.save(out, force=force or added, advance=advance)
     warn(f"wrote {out}: {_described(drawn)}")
     page = Path(out).suffix.lower() in PAGES
     table = saved_table(out) if page else out

@@ -12,8 +12,6 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
 from divscore.audit.audit import LABELLED, audit_vectors, check_method, chosen_estimator
 from divscore.audit.audits import Audits
 from divscore.audit.result import Audit
@@ -23,10 +21,11 @@ from divscore.control.controlfile import is_control
 from divscore.control.controlset import ControlSet
 from divscore.control.labelledsample import LabelledSample, labelled_control
 from divscore.errors import FileError, InputError, MismatchError
-from divscore.jobs.drawfile import GROUP, Draw, read_draw
+from divscore.jobs.drawfile import Draw
 from divscore.jobs.encode import Encoding
 from divscore.jobs.engine import Engine, Engines
-from divscore.jobs.finding import labelled_samples, open_items
+from divscore.jobs.finding import open_items
+from divscore.jobs.labels import Labels
 from divscore.jobs.pool import Progress, Warn, no_progress, no_warning, read_control
 from divscore.jobs.sketching import PATH, Run, Sketched, check_sendable
 from divscore.sketch.many import Sketches
@@ -35,11 +34,9 @@ from divscore.sketch.scorer import Scorer, scorer_for, shared_scorer
 from divscore.sketch.sketch import Sketch
 from divscore.sketch.sketchfile import is_sketch, open_sketches
 from divscore.sources import Items, Table
-from divscore.sources import open as open_collection
 from divscore.sources.items import is_picture
-from divscore.sources.manifest import ENCODER_KEY
 from divscore.sources.places import Location, folder_values
-from divscore.text import brief, count, listed, named, printable, quoted
+from divscore.text import listed, named, printable, quoted
 
 MANY = 100  # collections: their audits take a second or more, so progress is shown
 WORTH_PROCESSES = 1_000  # collections: their audits take longer than starting processes
@@ -162,6 +159,7 @@ def audit_source(
                 likely_column=column,
                 # With a saved control set, the labels that need names are those of the sample.
                 rename=None if labels is not None and _is_saved(control) else rename,
+                every=labels is None,
                 fit_with=[source for source in sources[:1] if source is not None],
                 verbose=verbose,
                 progress=progress,
@@ -419,87 +417,6 @@ def _stem(path: Any) -> str:
 
 def _is_saved(control: Any) -> bool:
     return isinstance(control, PATH) and is_control(control)
-
-
-# Labels of the collection itself
-
-
-@dataclass(frozen=True)
-class Labels:
-    """A labelled sample as it was given: a draw, whose items are found in the collection, or items with vectors."""
-
-    name: str
-    draw: Draw | None
-    given: LabelledSample | tuple[Any, Iterable[Any]] | None
-    attribute: str | None
-    groups: Sequence[str] | None
-    rename: Mapping[Any, str] | None
-    column: str | None
-    warn: Warn
-
-    @classmethod
-    def read(cls, sample: Any, *settings: Any) -> Labels:
-        """Read a file, or take what was given; a file that nobody has labelled is an error at once."""
-        name = os.fspath(sample) if isinstance(sample, PATH) else "the labelled sample"
-        draw = read_draw(sample, settings[-1]) if isinstance(sample, PATH) else None
-        draw = sample if isinstance(sample, Draw) else draw
-        if draw is not None and not draw.labels:
-            raise FileError(f"{name}: no row has a label; fill in the column '{GROUP}'")
-        return cls(name, draw, None if isinstance(sample, (*PATH, Draw)) else sample, *settings)
-
-    def samples(
-        self, run: Run, source: Items | Table, control: ControlSet | None
-    ) -> dict[str, LabelledSample]:
-        """The labelled items of each collection, with their vectors."""
-        if self.draw is None:
-            return {source.name: self.alone(run, control)}
-        words: dict[str, Any] = {"groups": self.groups, "attribute": self.attribute, "rename": self.rename}
-        return labelled_samples(run, source, self.draw, control, path=self.name, **words)
-
-    def alone(self, run: Run, control: ControlSet | None) -> LabelledSample:
-        """Labelled items that bring their vectors, or are encoded themselves: they were drawn at random."""
-        if isinstance(self.given, LabelledSample):
-            return self.given
-        words: dict[str, Any] = {"control": control, "order": None if control is not None else self.groups}
-        words |= {"attribute": self.attribute, "rename": self.rename}
-        if self.given is not None:
-            return LabelledSample.of(*self.given, **words)
-        names = [name for name in (control.attribute if control else self.attribute, GROUP) if name]
-        options: dict[str, Any] = {"strict": True, "forced": run.encoding.forced, "labelled": True}
-        source = open_collection(self.name, column=self.column, exclude=names, **options)
-        name = next((column for column in names if column in source.columns), None)
-        if name is None:
-            wanted = " or ".join(f"'{name}'" for name in names)
-            raise FileError(
-                f"{source.path} has no column {wanted} with the groups of the labelled items; its columns are "
-                f"{', '.join(source.columns) or 'none'}"
-            )
-        identity = [column for column in source.columns if column.lower() == "id"][:1]
-        vectors = run.encoding.encode(source.select(extra=(name, *identity)), strict=True)
-        blocks = list(vectors)
-        labels = [group for block in blocks for group in block.values[name]]
-        ids = [text for block in blocks for text in block.values[identity[0]]] if identity else []
-        rows = self._once(ids, labels) if identity else list(range(len(labels)))
-        if not any(labels):
-            raise FileError(f"{source.path}: no row has a label; fill in the column '{name}'")
-        matrix = np.concatenate([block.vectors for block in blocks])[rows]
-        encoder = vectors.metadata.get(ENCODER_KEY)
-        return LabelledSample.of(matrix, [labels[row] for row in rows], encoder=encoder, **words)
-
-    def _once(self, ids: Sequence[str], labels: Sequence[str]) -> list[int]:
-        """Rows with different ids."""
-        first: dict[str, int] = {}
-        for row, name in enumerate(ids):
-            other = labels[first.setdefault(name, row)].strip()
-            if name and other.casefold() != labels[row].strip().casefold():
-                raise FileError(
-                    f"{self.name}: the item '{brief(name)}' is there twice, as '{printable(other)}' and as "
-                    f"'{printable(labels[row])}'; keep one of the rows"
-                )
-        rows = [row for row, name in enumerate(ids) if not name or first[name] == row]
-        if len(rows) < len(ids):
-            self.warn(f"{self.name}: {count(len(ids) - len(rows), 'rows')} repeated; each item counts once")
-        return rows
 
 
 # What is absent: skipped items by kind, missing parts by collection.

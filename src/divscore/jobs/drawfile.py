@@ -130,10 +130,17 @@ class Draw:
             items=tuple(replace(item, group=n.strip()) for item, n in zip(self.items, names, strict=True)),
         )
 
-    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        force: bool = False,
+        advance: Callable[[int], None] | None = None,
+    ) -> None:
         """Write a table (.csv, .parquet), or one page that shows the items and saves the table (.html).
 
-        A file with labels that this draw does not have is overwritten only with `force`.
+        A file with labels that this draw does not have is overwritten only with `force`. `advance` is called with
+        numbers of items as they get their place on a page.
         """
         with in_python():
             check_draw_target(path, self, force=force)
@@ -141,7 +148,7 @@ class Draw:
             if suffix in PAGES:
                 from divscore.report.labelling import render_labelling
 
-                write_file(path, render_labelling(self, saved_table(path)))
+                write_file(path, render_labelling(self, saved_table(path), advance))
             elif suffix == ".csv":
                 write_file(path, self.csv(_folder_of(path)))
             else:

@@ -6,30 +6,22 @@ import os
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.control.controlset import ControlSet, name_groups
-from divscore.control.labelledsample import LabelledSample
 from divscore.control.similarity import usable_rows
-from divscore.errors import FileError, InputError, MismatchError
-from divscore.jobs.cache import ItemVectors
+from divscore.errors import FileError, InputError
 from divscore.jobs.drawfile import (
-    GROUP,
     OF_VECTOR,
-    Draw,
     DrawnItem,
     content_digest,
-    control_mark,
-    is_unknown,
     vector_digest,
 )
 from divscore.jobs.encode import SEVERAL
-from divscore.jobs.pool import no_warning
 from divscore.jobs.sketching import PATH, Run
 from divscore.sketch.sketch import Sketch
 from divscore.sources import Block, Items, Table
@@ -38,7 +30,6 @@ from divscore.sources.items import IDENTITY, ItemBatch, address_from, folder_of,
 from divscore.sources.manifest import ENCODER_KEY
 from divscore.sources.pictures import NOT_READ, read_picture, suffix_of
 from divscore.sources.recognise import usual_column
-from divscore.text import brief, count, listed
 
 Place = tuple[int, int]  # the partition of a source that an item is in, and its position there
 READABLE = ("text", "number")  # kinds of columns that can be names
@@ -225,7 +216,7 @@ def open_items(run: Run, thing: Any, column: str | None, form: str) -> Items | T
         raise InputError(
             f"{os.fspath(thing)} is a sketch and has no items to label; give the collection itself"
         )
-    if source is None and iter(thing) is thing:
+    if source is None and hasattr(thing, "__next__"):
         raise InputError("the blocks can be read only once; give an array, or a list of arrays")
     return open_collection(thing, strict=run.strict) if source is None else source
 
@@ -278,158 +269,6 @@ def find_items(places: Places, items: Sequence[DrawnItem]) -> Search:
     gone = [number for number in rest if number not in options]
     found = dict(sorted(found.items()))  # as in the draw, whichever way they were found
     return Search(found, gone, [number for number in rest if number in options], renamed)
-
-
-# Labelled samples of an audit
-
-
-def labelled_samples(
-    run: Run,
-    source: Items | Table,
-    draw: Draw,
-    control: ControlSet | None,
-    *,
-    path: str = "the draw",
-    groups: Sequence[str] | None = None,
-    attribute: str | None = None,
-    rename: Mapping[Any, str] | None = None,
-) -> dict[str, LabelledSample]:
-    """The labelled items of each collection, with their vectors; only these items are encoded.
-
-    What is no longer in the collection, or has changed, is reported and not used. Without `by` the only collection is
-    named after the source.
-    """
-    if not draw.labels:
-        raise FileError(f"{path}: no row has a label; fill in the column '{GROUP}'")
-    _check_design(run, draw, path)
-    places = places_of(run, source)
-    search = find_items(places, draw.items)
-    _report(run, draw, search, places, path)
-    found = {number: item for number, (_, item) in search.found.items()}
-    if isinstance(places, ItemPlaces):
-        found = _encoded(run, places.source, found)
-    marks = {item.control for item in draw.items if item.stratum} - {""}
-    if marks and control is not None and control_mark(control) not in marks:
-        run.warn(
-            f"{path}: its pairs were made with another control set. The interval is still correct, but may be wider "
-            "than with pairs of this one"
-        )
-    order = tuple(groups or draw.groups) or _names(draw, rename)
-    own: dict[str, list[int]] = defaultdict(list)
-    for number, item in found.items():
-        own[(item.collection or "") if run.by else source.name].append(number)
-    samples: dict[str, LabelledSample] = {}
-    for name, numbers in own.items():
-        drawn = [draw.items[number] for number in numbers]
-        if all(is_unknown(item.group) for item in drawn):
-            continue
-        strata = np.array([item.stratum for item in drawn], dtype=np.intp)
-        first = min(drawn, key=lambda item: item.batch)
-        samples[name] = LabelledSample.of(
-            np.stack([vector for number in numbers if (vector := found[number].vector) is not None]),
-            [item.group for item in drawn],
-            control=control,
-            order=None if control is not None else order,
-            attribute=attribute or draw.attribute or None,
-            rename=rename,
-            strata=_in_pairs(strata) if strata.any() else None,
-            batches=max(item.batch for item in drawn),
-            drawn_from=None if run.by and first.collection is None else first.size,
-            encoder=run.encoding.identity(source.kind) if source.kind != "vectors" else places.encoder,
-        )
-    return samples
-
-
-def _check_design(run: Run, draw: Draw, path: str) -> None:
-    """Refuse a draw that says nothing about the collections that are audited."""
-    by_collection = draw.items[0].collection is not None
-    if by_collection and run.by is None:
-        raise MismatchError(
-            f"{path} was drawn for each of several collections; audit them with the same --by"
-        )
-    if run.by is not None and not by_collection and any(item.stratum for item in draw.items):
-        raise MismatchError(
-            f"{path} was drawn in pairs from the whole collection; draw it with --by {run.by} for each collection"
-        )
-
-
-def _report(run: Run, draw: Draw, search: Search, places: Places, path: str) -> None:
-    """Say which drawn items are not used, and why."""
-    where, total = places.source.path, len(draw)
-    if 2 * len(search.found) < total:
-        raise MismatchError(
-            f"only {len(search.found)} of the {total} items of {path} are in {where}: was it drawn from another "
-            "collection?"
-        )
-    for numbers, why in ((search.gone, "no longer in"), (search.changed, "changed in")):
-        if numbers:
-            names = listed([f"'{brief(draw.items[number].id)}'" for number in numbers], NAMED)
-            verb = "is" if len(numbers) == 1 else "are" if numbers is search.gone else "have"
-            verb = "has" if verb == "is" and numbers is search.changed else verb
-            run.warn(
-                f"{path}: {len(numbers)} of {total} items {verb} {why} {where} and {_used(numbers)}: {names}"
-            )
-    if search.renamed:
-        run.warn(
-            f"{path}: {count(len(search.renamed), 'items')} found by content, as the ids differ; a spreadsheet may "
-            "have changed them"
-        )
-    if any(item.digest.startswith(OF_VECTOR) != places.vectors for item in draw.items):
-        run.warn(f"{path}: the items were found by their ids alone; {where} has their {_kind(places)} only")
-
-
-def _used(numbers: Sequence[int]) -> str:
-    return "is not used" if len(numbers) == 1 else "are not used"
-
-
-def _kind(places: Places) -> str:
-    return "vectors" if places.vectors else {"image": "pictures", "text": "texts"}[places.kind]
-
-
-def _encoded(run: Run, source: Items, found: Mapping[int, FoundItem]) -> dict[int, FoundItem]:
-    """Encode the items that were found; those that cannot be encoded are reported."""
-    encoding = run.encoding
-    encoding.fit(source)
-    numbers = list(found)
-    contents = [found[number].content or "" for number in numbers]
-    batch = ItemBatch(contents, [found[number].id for number in numbers])
-    with run.progress("labelled items", len(numbers)) as advance:
-        results: list[ItemVectors] = []
-        for piece, some in encoding.run([batch], source.kind, rows=len(numbers)):
-            results += some
-            advance(len(piece))
-    bad = [number for number, result in zip(numbers, results, strict=True) if not len(result.vectors)]
-    if bad:
-        names = listed([f"'{brief(found[number].id)}'" for number in bad], NAMED)
-        run.warn(f"{count(len(bad), 'labelled items')} cannot be encoded and {_used(bad)}: {names}")
-    return {
-        number: replace(found[number], vector=encoding.shorten(result.vectors)[0])
-        for number, result in zip(numbers, results, strict=True)
-        if len(result.vectors)
-    }
-
-
-def _names(draw: Draw, rename: Mapping[Any, str] | None) -> tuple[str, ...]:
-    """Names of groups, if only the labels say them; the first spelling counts."""
-    labels = [item.group for item in draw.items if not is_unknown(item.group)]
-    spelled: dict[str, str] = {}
-    for name in name_groups({GROUP: labels}, rename, no_warning, every=False)[GROUP]:
-        spelled.setdefault(" ".join(name.split()).casefold(), name)
-    return tuple(sorted(spelled.values()))
-
-
-def _in_pairs(strata: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Strata of two items or more: those that lost an item become one.
-
-    Its items differ more than those of a pair, so the interval is rather too wide.
-    """
-    names, stratum, sizes = np.unique(strata, return_inverse=True, return_counts=True)
-    single = sizes[stratum] == 1
-    if not single.any():
-        return strata
-    merged = strata.copy()
-    merged[single] = names.max() + 1 if single.sum() > 1 else names[0] if sizes[0] > 1 else names[-1]
-    return merged
 
 
 # Partitions, in any process.

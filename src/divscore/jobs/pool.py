@@ -51,6 +51,7 @@ def read_control(
     form: str = "",
     likely_column: str | None = None,
     rename: Mapping[Any, str] | None = None,
+    every: bool = True,
     fit_with: Sequence[Items | Table] = (),
     verbose: bool = False,
     progress: Progress = no_progress,
@@ -76,6 +77,8 @@ def read_control(
         Fixes the sign for two groups: disparity = share(first) − share(second).
     rename : mapping of label to name, optional
         Names for labels such as 0 and 1; see `ControlSet`.
+    every : bool
+        Whether each label of `rename` must occur; a labelled sample may have others.
     fit_with : sequence of sources
         Further items on which a projection (``pca``) is fitted.
     verbose : bool
@@ -145,7 +148,7 @@ def read_control(
         else:
             known = [text for block in blocks for text in block.values[name]]
             labels[name] = _groups(source.table, name, known + [values[at] for values in skipped])
-    groups = name_groups(labels, rename, warn)
+    groups = name_groups(labels, rename, warn, every=every)
     single = order if len(names) == 1 else None
     settings: dict[str, Any] = {"order": single, "ids": ids, "origins": origins or None, "encoder": encoder}
     sets = [ControlSet(vectors, groups[name][: len(vectors)], attribute=name, **settings) for name in names]

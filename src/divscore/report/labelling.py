@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from typing import Any
 
 from divscore.control.controlset import MAX_GROUPS
@@ -17,7 +18,7 @@ SIDE = 640  # pixels of a picture's longer side
 NOUNS = {"image": "pictures", "text": "texts"}
 
 
-def render_labelling(draw: Draw, file: str) -> str:
+def render_labelling(draw: Draw, file: str, advance: Callable[[int], None] | None = None) -> str:
     """One self-contained page; `file` is the name of the table that it saves.
 
     A picture that cannot be decoded is named as such, so that nobody waits for it. Texts reach the page as data, never
@@ -29,13 +30,18 @@ def render_labelling(draw: Draw, file: str) -> str:
             ".csv table"
         )
     columns, rows = draw.cells()
+    shown = []
+    for item in draw.items:
+        shown.append(_shown(item, draw.kind))
+        if advance is not None:
+            advance(1)
     data: dict[str, Any] = {
         "file": file,
         "columns": columns,
         "rows": rows,
         "groups": list(draw.groups),
         "labels": [item.group for item in draw.items],
-        "items": [_shown(item, draw.kind) for item in draw.items],
+        "items": shown,
     }
     noun = NOUNS[draw.kind]
     return render_page(

@@ -1,0 +1,255 @@
+"""Labels of the collection itself, as a user gives them: found in the collection, encoded, with their design."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from divscore.control.controlset import ControlSet, name_groups
+from divscore.control.labelledsample import LabelledSample
+from divscore.errors import FileError, MismatchError
+from divscore.jobs.cache import ItemVectors
+from divscore.jobs.drawfile import GROUP, OF_VECTOR, Draw, control_mark, is_unknown, read_draw
+from divscore.jobs.finding import FoundItem, ItemPlaces, Places, Search, find_items, places_of
+from divscore.jobs.pool import Warn, no_warning
+from divscore.jobs.sketching import PATH, Run
+from divscore.sources import Items, Table
+from divscore.sources import open as open_collection
+from divscore.sources.items import ItemBatch
+from divscore.sources.manifest import ENCODER_KEY
+from divscore.text import brief, count, listed, printable
+
+NAMED = 5  # items in a message
+
+
+@dataclass(frozen=True)
+class Labels:
+    """A labelled sample as it was given: a draw, whose items are found in the collection, or items with vectors."""
+
+    name: str
+    draw: Draw | None
+    given: LabelledSample | tuple[Any, Iterable[Any]] | None
+    attribute: str | None
+    groups: Sequence[str] | None
+    rename: Mapping[Any, str] | None
+    column: str | None
+    warn: Warn
+
+    @classmethod
+    def read(cls, sample: Any, *settings: Any) -> Labels:
+        """Read a file, or take what was given; a file that nobody has labelled is an error at once."""
+        name = os.fspath(sample) if isinstance(sample, PATH) else "the labelled sample"
+        draw = read_draw(sample, settings[-1]) if isinstance(sample, PATH) else None
+        draw = sample if isinstance(sample, Draw) else draw
+        if draw is not None and not draw.labels:
+            raise FileError(f"{name}: no row has a label; fill in the column '{GROUP}'")
+        return cls(name, draw, None if isinstance(sample, (*PATH, Draw)) else sample, *settings)
+
+    def samples(
+        self, run: Run, source: Items | Table, control: ControlSet | None
+    ) -> dict[str, LabelledSample]:
+        """The labelled items of each collection, with their vectors."""
+        if self.draw is None:
+            return {source.name: self.alone(run, control)}
+        words: dict[str, Any] = {"groups": self.groups, "attribute": self.attribute, "rename": self.rename}
+        return labelled_samples(run, source, self.draw, control, path=self.name, **words)
+
+    def alone(self, run: Run, control: ControlSet | None) -> LabelledSample:
+        """Labelled items that bring their vectors, or are encoded themselves: they were drawn at random."""
+        if isinstance(self.given, LabelledSample):
+            return self.given
+        words: dict[str, Any] = {"control": control, "order": None if control is not None else self.groups}
+        words |= {"attribute": self.attribute, "rename": self.rename}
+        if self.given is not None:
+            return LabelledSample.of(*self.given, **words)
+        names = [name for name in (control.attribute if control else self.attribute, GROUP) if name]
+        options: dict[str, Any] = {"strict": True, "forced": run.encoding.forced, "labelled": True}
+        source = open_collection(self.name, column=self.column, exclude=names, **options)
+        name = next((column for column in names if column in source.columns), None)
+        if name is None:
+            wanted = " or ".join(f"'{name}'" for name in names)
+            raise FileError(
+                f"{source.path} has no column {wanted} with the groups of the labelled items; its columns are "
+                f"{', '.join(source.columns) or 'none'}"
+            )
+        identity = [column for column in source.columns if column.lower() == "id"][:1]
+        vectors = run.encoding.encode(source.select(extra=(name, *identity)), strict=True)
+        blocks = list(vectors)
+        labels = [group for block in blocks for group in block.values[name]]
+        ids = [text for block in blocks for text in block.values[identity[0]]] if identity else []
+        rows = self._once(ids, labels) if identity else list(range(len(labels)))
+        if not any(labels):
+            raise FileError(f"{source.path}: no row has a label; fill in the column '{name}'")
+        matrix = np.concatenate([block.vectors for block in blocks])[rows]
+        encoder = vectors.metadata.get(ENCODER_KEY)
+        return LabelledSample.of(matrix, [labels[row] for row in rows], encoder=encoder, **words)
+
+    def _once(self, ids: Sequence[str], labels: Sequence[str]) -> list[int]:
+        """Rows with different ids."""
+        first: dict[str, int] = {}
+        for row, name in enumerate(ids):
+            other = labels[first.setdefault(name, row)].strip()
+            if name and other.casefold() != labels[row].strip().casefold():
+                raise FileError(
+                    f"{self.name}: the item '{brief(name)}' is there twice, as '{printable(other)}' and as "
+                    f"'{printable(labels[row])}'; keep one of the rows"
+                )
+        rows = [row for row, name in enumerate(ids) if not name or first[name] == row]
+        if len(rows) < len(ids):
+            self.warn(f"{self.name}: {count(len(ids) - len(rows), 'rows')} repeated; each item counts once")
+        return rows
+
+
+def labelled_samples(
+    run: Run,
+    source: Items | Table,
+    draw: Draw,
+    control: ControlSet | None,
+    *,
+    path: str = "the draw",
+    groups: Sequence[str] | None = None,
+    attribute: str | None = None,
+    rename: Mapping[Any, str] | None = None,
+) -> dict[str, LabelledSample]:
+    """The labelled items of each collection, with their vectors; only these items are encoded.
+
+    What is no longer in the collection, or has changed, is reported and not used. Without `by` the only collection is
+    named after the source.
+    """
+    if not draw.labels:
+        raise FileError(f"{path}: no row has a label; fill in the column '{GROUP}'")
+    _check_design(run, draw, path)
+    places = places_of(run, source)
+    search = find_items(places, draw.items)
+    _report(run, draw, search, places, path)
+    found = {number: item for number, (_, item) in search.found.items()}
+    if isinstance(places, ItemPlaces):
+        found = _encoded(run, places.source, found)
+    marks = {item.control for item in draw.items if item.stratum} - {""}
+    if marks and control is not None and control_mark(control) not in marks:
+        run.warn(
+            f"{path}: its pairs were made with another control set. The interval is still correct, but may be wider "
+            "than with pairs of this one"
+        )
+    order = tuple(groups or draw.groups) or _names(draw, rename)
+    own: dict[str, list[int]] = defaultdict(list)
+    for number, item in found.items():
+        own[(item.collection or "") if run.by else source.name].append(number)
+    samples: dict[str, LabelledSample] = {}
+    for name, numbers in own.items():
+        drawn = [draw.items[number] for number in numbers]
+        if all(is_unknown(item.group) for item in drawn):
+            continue
+        strata = np.array([item.stratum for item in drawn], dtype=np.intp)
+        first = min(drawn, key=lambda item: item.batch)
+        samples[name] = LabelledSample.of(
+            np.stack([vector for number in numbers if (vector := found[number].vector) is not None]),
+            [item.group for item in drawn],
+            control=control,
+            order=None if control is not None else order,
+            attribute=attribute or draw.attribute or None,
+            rename=rename,
+            strata=_in_pairs(strata) if strata.any() else None,
+            batches=max(item.batch for item in drawn),
+            drawn_from=None if run.by and first.collection is None else first.size,
+            encoder=run.encoding.identity(source.kind) if source.kind != "vectors" else places.encoder,
+        )
+    return samples
+
+
+def _check_design(run: Run, draw: Draw, path: str) -> None:
+    """Refuse a draw that says nothing about the collections that are audited."""
+    by_collection = draw.items[0].collection is not None
+    if by_collection and run.by is None:
+        raise MismatchError(
+            f"{path} was drawn for each of several collections; audit them with the same --by"
+        )
+    if run.by is not None and not by_collection and any(item.stratum for item in draw.items):
+        raise MismatchError(
+            f"{path} was drawn in pairs from the whole collection; draw it with --by {run.by} for each collection"
+        )
+
+
+def _report(run: Run, draw: Draw, search: Search, places: Places, path: str) -> None:
+    """Say which drawn items are not used, and why."""
+    where, total = places.source.path, len(draw)
+    if 2 * len(search.found) < total:
+        raise MismatchError(
+            f"only {len(search.found)} of the {total} items of {path} are in {where}: was it drawn from another "
+            "collection?"
+        )
+    for numbers, why in ((search.gone, "no longer in"), (search.changed, "changed in")):
+        if numbers:
+            names = listed([f"'{brief(draw.items[number].id)}'" for number in numbers], NAMED)
+            verb = "is" if len(numbers) == 1 else "are" if numbers is search.gone else "have"
+            verb = "has" if verb == "is" and numbers is search.changed else verb
+            run.warn(
+                f"{path}: {len(numbers)} of {total} items {verb} {why} {where} and {_used(numbers)}: {names}"
+            )
+    if search.renamed:
+        run.warn(
+            f"{path}: {count(len(search.renamed), 'items')} found by content, as the ids differ; a spreadsheet may "
+            "have changed them"
+        )
+    if any(item.digest.startswith(OF_VECTOR) != places.vectors for item in draw.items):
+        run.warn(f"{path}: the items were found by their ids alone; {where} has their {_kind(places)} only")
+
+
+def _used(numbers: Sequence[int]) -> str:
+    return "is not used" if len(numbers) == 1 else "are not used"
+
+
+def _kind(places: Places) -> str:
+    return "vectors" if places.vectors else {"image": "pictures", "text": "texts"}[places.kind]
+
+
+def _encoded(run: Run, source: Items, found: Mapping[int, FoundItem]) -> dict[int, FoundItem]:
+    """Encode the items that were found; those that cannot be encoded are reported."""
+    encoding = run.encoding
+    encoding.fit(source)
+    numbers = list(found)
+    contents = [found[number].content or "" for number in numbers]
+    batch = ItemBatch(contents, [found[number].id for number in numbers])
+    with run.progress("labelled items", len(numbers)) as advance:
+        results: list[ItemVectors] = []
+        for piece, some in encoding.run([batch], source.kind, rows=len(numbers)):
+            results += some
+            advance(len(piece))
+    bad = [number for number, result in zip(numbers, results, strict=True) if not len(result.vectors)]
+    if bad:
+        names = listed([f"'{brief(found[number].id)}'" for number in bad], NAMED)
+        run.warn(f"{count(len(bad), 'labelled items')} cannot be encoded and {_used(bad)}: {names}")
+    return {
+        number: replace(found[number], vector=encoding.shorten(result.vectors)[0])
+        for number, result in zip(numbers, results, strict=True)
+        if len(result.vectors)
+    }
+
+
+def _names(draw: Draw, rename: Mapping[Any, str] | None) -> tuple[str, ...]:
+    """Names of groups, if only the labels say them; the first spelling counts."""
+    labels = [item.group for item in draw.items if not is_unknown(item.group)]
+    spelled: dict[str, str] = {}
+    for name in name_groups({GROUP: labels}, rename, no_warning, every=False)[GROUP]:
+        spelled.setdefault(" ".join(name.split()).casefold(), name)
+    return tuple(sorted(spelled.values()))
+
+
+def _in_pairs(strata: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Strata of two items or more: those that lost an item become one.
+
+    Its items differ more than those of a pair, so the interval is rather too wide.
+    """
+    names, stratum, sizes = np.unique(strata, return_inverse=True, return_counts=True)
+    single = sizes[stratum] == 1
+    if not single.any():
+        return strata
+    merged = strata.copy()
+    merged[single] = names.max() + 1 if single.sum() > 1 else names[0] if sizes[0] > 1 else names[-1]
+    return merged

@@ -57,7 +57,7 @@ def trained(draw: Callable[..., Any], make_control: Callable[..., ControlSet]) -
 
 
 @pytest.fixture(scope="session")
-def labelled(draw: Callable[..., Any], make_control: Callable[..., ControlSet]) -> dict[str, Audit]:
+def by_labels(draw: Callable[..., Any], make_control: Callable[..., ControlSet]) -> dict[str, Audit]:
     """Sixty labels of the collection: alone with some missing, as pairs in two batches, and next to a control set."""
     rows, names = draw(5, (300, 100), gap=1.5)
     design: dict[str, Any] = {"order": ("a", "b"), "attribute": "letter", "drawn_from": 400}

@@ -49,15 +49,15 @@ def test_checks_follow_the_diagnostics(audits):
     assert state(2, score_fit=2.2, score_fit_p=0.001) == ("poor", "caution")
 
 
-def test_labels_of_the_collection_need_no_check_of_the_control_set(labelled):
-    answers = [(check.state, check.sentence) for check in checks([labelled["crossfit"]])]
+def test_labels_of_the_collection_need_no_check_of_the_control_set(by_labels):
+    answers = [(check.state, check.sentence) for check in checks([by_labels["crossfit"]])]
     assert answers[0][1].startswith("56, drawn at random.")
     assert answers[1][0] == "caution"
     assert answers[1][1].startswith("No. 4 of 60 have none. The interval allows for all of them")
     assert len(answers) == 4  # and skipped items, and copies
-    states = [check.state for check in checks([labelled["rectified"]])]
+    states = [check.state for check in checks([by_labels["rectified"]])]
     assert states[:3] == ["good", "good", "caution"]  # labels were added
-    assert "pairs" in checks([labelled["pairs"]])[0].sentence
+    assert "pairs" in checks([by_labels["pairs"]])[0].sentence
 
 
 def test_skipped_items_are_compared_with_the_interval_if_there_is_one(audits, trained, scored):

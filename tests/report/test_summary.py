@@ -98,19 +98,19 @@ def test_high_levels_stay_as_they_are(audits):
     assert "about 3 of these 60 to miss" in summarise(audits[:3] * 20, Context()).remark
 
 
-def test_the_method_is_explained(audits, three, labelled):
+def test_the_method_is_explained(audits, three, by_labels):
     summary = summarise(audits, Context())
     assert "+1 means only a, −1 means only b" in summary.definitions[0]
     assert "the paper's own score" in summary.definitions[1]
     titles = [title for title, _ in summary.assumptions]
     assert len(titles) == 7
-    direct = summarise([labelled["rectified"]], Context())
+    direct = summarise([by_labels["rectified"]], Context())
     assert [title for title, _ in direct.assumptions] == titles[2:]
     assert "largest share minus the smallest" in summarise(three, Context()).definitions[0]
 
 
-def test_labels_of_the_collection_are_described(labelled):
-    alone, both = (summarise([labelled[name]], Context()) for name in ("crossfit", "rectified"))
+def test_labels_of_the_collection_are_described(by_labels):
+    alone, both = (summarise([by_labels[name]], Context()) for name in ("crossfit", "rectified"))
     assert dict(alone.facts)["Labels of the collection"] == "56, 4 without a label; drawn at random"
     assert dict(both.facts)["Labels of the collection"].endswith("with similar scores, in 2 batches")
     assert "γ" in dict(both.facts)

@@ -8,10 +8,10 @@ from typing import Any
 from divscore.audit.planning import LabelPlan, plan_labels
 from divscore.control.controlset import ControlSet
 from divscore.control.labelledsample import LabelledSample, labelled_control
-from divscore.jobs.auditing import Labels
 from divscore.jobs.encode import Encoding
 from divscore.jobs.engine import Engines
 from divscore.jobs.finding import open_items
+from divscore.jobs.labels import Labels
 from divscore.jobs.pool import Progress, Warn, no_progress, no_warning, read_control
 from divscore.jobs.sketching import Run
 from divscore.sketch.sketch import Sketch

@@ -15,7 +15,7 @@ from record import HERE
 
 PICTURES = "ppb2017_images"  # the portraits, in the folder of the features
 TWEETS = "tweets_dialect.parquet"  # also there
-NEED_DATA = ("ppb", "changes", "diagnostics", "faces", "tweets", "pipeline")
+NEED_DATA = ("ppb", "changes", "diagnostics", "faces", "tweets", "pipeline", "refits")
 QUICK = {
     "ppb": ["--splits", "2"],
     "changes": ["--splits", "3", "--four-splits", "1"],
@@ -23,6 +23,7 @@ QUICK = {
     "faces": ["--splits", "1", "--every", "4"],
     "tweets": ["--splits", "2", "--repetitions", "1"],
     "speed": ["--rows", "100000", "--repetitions", "2", "--self-training-rows", "4000"],
+    "refits": ["--labels", "200", "600", "--repetitions", "1", "--splits", "1"],
     "files": ["--rows", "50000", "--repetitions", "2"],
     "sampling": ["--rows", "50000", "--repetitions", "2"],
     "pipeline": ["--pictures", "8", "--texts", "20000", "--repetitions", "2"],

@@ -19,6 +19,7 @@ ORDER = (
     "tweets",
     "diagnostics",
     "speed",
+    "refits",
     "files",
     "sampling",
     "pipeline",

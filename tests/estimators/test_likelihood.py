@@ -13,9 +13,12 @@ from conftest import Draw, Portraits, draw_groups
 from divscore.audit.audit import audit
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray
+from divscore.estimators import checks
 from divscore.estimators.checks import SEPARABLE_P
 from divscore.estimators.interval import Estimate
 from divscore.estimators.likelihood import likelihood
+from divscore.sketch import scorer
+from divscore.sketch.scorer import FEW
 
 PREVALENCES = np.linspace(0, 1, 7)
 
@@ -117,6 +120,57 @@ def test_random_labels_claim_nothing(labels: int, d: int) -> None:
         conclusive += interval.method != "cannot tell"
     assert honest >= fewest(reps, 0.95)
     assert conclusive <= most(reps, SEPARABLE_P)
+
+
+@pytest.mark.parametrize(
+    ("labels", "d", "gap", "groups"),
+    [
+        (FEW + 2, 20, 0.8, 2),
+        (FEW + 2, 500, 5.0, 2),
+        (1_200, 100, 1.5, 2),
+        (FEW + 4, 60, 3.0, 4),
+        (1_200, 40, 2.0, 4),
+    ],
+)
+def test_many_labels_give_the_intervals_of_refits_one_by_one(
+    labels: int, d: int, gap: float, groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vectors, names = draw_groups(labels, [labels // groups] * groups, d, gap)
+    collection = draw_groups(7, [500, 200, 150, 100][:groups], d, gap)[0]
+    results = []
+    for few in (FEW, labels):
+        monkeypatch.setattr(scorer, "FEW", few)
+        monkeypatch.setattr(checks, "FEW", few)
+        scorer._SCORERS.clear()
+        results.append(audit(collection, ControlSet(vectors, names, attribute="letter")))
+    scorer._SCORERS.clear()
+    nearly, exact = results
+    assert nearly.trust == exact.trust == "good"
+    assert nearly.disparity == pytest.approx(exact.disparity, abs=1e-6)
+    assert nearly.diagnostics.separability_p == exact.diagnostics.separability_p
+    if groups == 2:  # with more, items between two steps of the coarse grid go either way with the last bit
+        assert nearly.diagnostics.score_fit_p == pytest.approx(exact.diagnostics.score_fit_p, abs=0.015)
+    intervals = (
+        [result.interval for result in results],
+        *zip(*(result.share_intervals.values() for result in results), strict=True),
+    )
+    for near, full in intervals:
+        assert near.width == pytest.approx(full.width, rel=0.03)
+        assert near.low == pytest.approx(full.low, abs=0.03 * full.width)
+        assert near.high == pytest.approx(full.high, abs=0.03 * full.width)
+
+
+def test_swapped_groups_mirror_the_audit_of_many_labels() -> None:
+    vectors, names = draw_groups(5, [FEW // 2 + 1] * 2, gap=1.5)
+    collection = draw_groups(6, [300, 100], gap=1.5)[0]
+    one, other = (
+        audit(collection, ControlSet(vectors, named, attribute="letter"))
+        for named in (names, np.where(names == "a", "b", "a"))
+    )
+    assert one.disparity == -other.disparity
+    assert one.interval == other.interval.mirrored()
+    assert one.share_intervals["a"] == other.share_intervals["b"]
+    assert one.diagnostics == other.diagnostics
 
 
 def test_the_population_is_less_certain(control: ControlSet, collection: FloatArray) -> None:

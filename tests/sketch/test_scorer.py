@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import optimize
 
+from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray, unit_rows
+from divscore.estimators.checks import separable
 from divscore.estimators.likelihood import _mistaken, _unseen_errors
 from divscore.estimators.mixture import excess_variance, mixture_share, mixture_shares
 from divscore.sketch.scorer import (
+    FEW,
     LARGEST_LOG_RATIO,
     PENALTIES,
     PREFERENCE,
@@ -21,10 +24,12 @@ from divscore.sketch.scorer import (
     USUAL_PENALTY,
     Calibration,
     balanced_weights,
+    decomposed,
     features,
     fit_calibration,
     fit_directions,
     refit_directions,
+    refit_from,
     scorer_for,
     targets,
 )
@@ -105,6 +110,91 @@ def test_the_penalty_separates_best(groups: int, n: int, d: int) -> None:
 
     best = min(PENALTIES, key=criterion)
     assert fit_directions(units, labels, groups).penalty == pytest.approx(best)
+
+
+# Many labels: more dimensions than examples and fewer, hard and easy groups.
+MANY = [(2, FEW + 2, 30, 0.6), (2, FEW + 2, 600, 6.0), (4, FEW + 4, 40, 2.0), (4, FEW + 4, 500, 5.0)]
+many = pytest.mark.parametrize(("groups", "n", "d", "gap"), MANY)
+
+
+@pytest.mark.parametrize(("n", "d", "rank"), [(FEW + 1, 20, 20), (FEW + 1, 600, FEW + 1), (FEW + 1, 20, 3)])
+def test_many_rows_are_decomposed_as_few_are(n: int, d: int, rank: int) -> None:
+    rng = np.random.default_rng(d)
+    matrix = rng.normal(size=(n, rank)) @ rng.normal(size=(rank, d))
+    U, S, Rt = decomposed(matrix)
+    np.testing.assert_allclose((U * S) @ Rt, matrix, atol=1e-6 * S.max())
+    expected = np.sort(np.linalg.svd(matrix, compute_uv=False))
+    np.testing.assert_allclose(np.sort(S)[-rank:], expected[-rank:], rtol=1e-6)
+    np.testing.assert_allclose((U.T @ U)[-rank:, -rank:], np.eye(rank), atol=1e-6)
+
+
+@many
+def test_refits_from_the_fit_are_nearly_those_of_their_own(groups: int, n: int, d: int, gap: float) -> None:
+    units, labels = labelled(d, [n // groups] * groups, d, gap)
+    fit = fit_directions(units, labels, groups)
+    weights = np.random.default_rng(1).standard_exponential((40, len(labels)))
+    exact, exact_loo = refit_directions(units, labels, groups, weights[:8], fit.penalty)
+    # All weights together make the average, so eight of forty are compared.
+    nearly, loo = (part[:8] for part in refit_from(fit, units, labels, groups, weights))
+    assert np.std(nearly - exact) < 0.01 * np.std(exact - fit.weights)
+    assert np.std(loo - exact_loo) < 0.02 * np.std(exact_loo)
+    slopes = [fit_calibration(scores, labels, groups, weights[:8]).slope for scores in (loo, exact_loo)]
+    assert np.abs(slopes[0] - slopes[1]).mean() < 0.1 * np.std(slopes[1], axis=0).mean()
+
+
+@many
+def test_equal_weights_from_the_fit_are_the_fit(groups: int, n: int, d: int, gap: float) -> None:
+    units, labels = labelled(d, [n // groups] * groups, d, gap)
+    fit = fit_directions(units, labels, groups)
+    directions, loo = refit_from(fit, units, labels, groups, np.full((2, len(labels)), 3.0))
+    np.testing.assert_allclose(directions[0], fit.weights, atol=1e-5 * np.abs(fit.weights).max())
+    np.testing.assert_allclose(loo[1], fit.loo, atol=1e-3)
+
+
+@pytest.mark.parametrize("groups", [2, 4])
+@pytest.mark.parametrize("gap", [1.0, 12.0])  # at 1 some do not settle, and start from nothing
+def test_calibrations_from_one_nearby_are_those_from_nothing(groups: int, gap: float) -> None:
+    rng = np.random.default_rng(groups)
+    labels = np.repeat(np.arange(groups), 110)
+    scores = rng.normal(size=(6, len(labels), groups - 1)) + gap * targets(labels, groups)
+    weights = rng.standard_exponential((6, len(labels)))
+    near = fit_calibration(scores[:1], labels, groups, np.ones((1, len(labels))))[0]
+    from_near = fit_calibration(scores, labels, groups, weights, near)
+    exact = fit_calibration(scores, labels, groups, weights)
+    np.testing.assert_allclose(from_near.slope, exact.slope, atol=1e-3 * np.abs(exact.slope).max())
+    np.testing.assert_allclose(from_near.intercept, exact.intercept, atol=1e-3 * np.abs(exact.slope).max())
+    np.testing.assert_array_equal(from_near.informative, exact.informative)
+
+
+def test_few_labels_are_refitted_one_by_one(make_control: MakeControl) -> None:
+    scorer = scorer_for(make_control(1, (FEW // 2, FEW // 2), d=4))
+    rng = np.random.default_rng([0, 1])
+    order = rng.permuted(np.tile(np.arange(200)[:, None], FEW), axis=0)
+    weights = np.maximum(-np.log1p(-(order + rng.random((200, FEW))) / 200), 1e-6)
+    exact, loo = refit_directions(scorer.control.units, scorer.labels, 2, weights, scorer.fit.penalty)
+    np.testing.assert_array_equal(scorer.replicates.weights[1:], exact)
+    slope = fit_calibration(loo, scorer.labels, 2, weights).slope
+    np.testing.assert_array_equal(scorer.replicates.calibration.slope[1:], slope)
+
+
+@pytest.mark.parametrize("n", [FEW, FEW + 2])
+def test_swapped_groups_mirror_every_replicate(n: int) -> None:
+    vectors, names = draw_groups(3, [n // 2, n // 2], d=6)
+    one, other = (
+        scorer_for(ControlSet(vectors, named, attribute="letter")).replicates
+        for named in (names, np.where(names == "a", "b", "a"))
+    )
+    np.testing.assert_array_equal(one.weights, other.weights)
+    np.testing.assert_array_equal(one.calibration.slope, other.calibration.slope)
+    np.testing.assert_array_equal(one.calibration.intercept, other.calibration.intercept)
+
+
+def test_many_labels_of_one_vector_say_nothing() -> None:
+    names = ["a", "b"] * (FEW // 2 + 1)
+    scorer = scorer_for(ControlSet(np.ones((len(names), 5)), names, attribute="letter"))
+    assert np.isfinite(scorer.replicates.weights).all()
+    assert np.isfinite(scorer.replicates.calibration.slope).all()
+    assert not separable(scorer)
 
 
 def test_the_last_score_is_minus_the_others() -> None:

@@ -16,7 +16,16 @@ from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray
 from divscore.estimators.mixture import MixtureFit, mixture_fit, mixture_shares
-from divscore.sketch.scorer import AWAY, PENALTIES, PREFERENCE, Grid, Scorer, features, fit_calibration
+from divscore.sketch.scorer import (
+    AWAY,
+    FEW,
+    PENALTIES,
+    PREFERENCE,
+    Grid,
+    Scorer,
+    decomposed,
+    features,
+)
 from divscore.sketch.sketch import Sketch
 
 
@@ -51,12 +60,16 @@ def group_moments(control: ControlSet) -> GroupMoments:
     centred = [c - (c @ plane) @ plane.T for c in centred]
     trace = np.array([(c**2).sum() / (len(c) - 1) for c in centred])
     cross = np.empty((len(parts), len(parts)))
+    squares: dict[int, FloatArray] = {}
     for (g, a), (h, b) in product(enumerate(centred), repeat=2):
         n, m = len(a), len(b)
-        short = n * m <= a.shape[1] ** 2
-        plain = float(((a @ b.T) ** 2).sum() if short else ((a.T @ a) * (b.T @ b)).sum()) / (
-            (n - 1) * (m - 1)
-        )
+        if n * m <= a.shape[1] ** 2:
+            plain = float(((a @ b.T) ** 2).sum())
+        else:
+            for group in {g, h} - squares.keys():
+                squares[group] = centred[group].T @ centred[group]
+            plain = float((squares[g] * squares[h]).sum())
+        plain /= (n - 1) * (m - 1)
         if g == h and n >= 4:
             # Bai and Saranadasa (1996), Eq. 3.8.
             excess = plain - (float((a**2).sum()) / (n - 1)) ** 2 / (n - 1)
@@ -159,7 +172,7 @@ def _redrawn_labels(scorer: Scorer) -> tuple[FloatArray, FloatArray]:
     for g in range(k):
         own = np.flatnonzero(labels == g)
         redrawn[:, own] = rng.multinomial(len(own), np.full(len(own), 1 / len(own)), size=SIMULATIONS)
-    calibration = fit_calibration(np.broadcast_to(pool, (SIMULATIONS, *pool.shape)), labels, k, redrawn)
+    calibration = scorer.recalibrated(np.broadcast_to(pool, (SIMULATIONS, *pool.shape)), redrawn)
     return redrawn, calibration.likelihoods(pool)
 
 
@@ -206,23 +219,30 @@ def separation(scorer: Scorer) -> Separation:
         first = scorer.labels[pair] == g
         n, ones = len(first), int(first.sum())
         rng = np.random.default_rng([scorer.seed, 6, g, h])
-        # The real labelling and shuffled ones share one singular value decomposition: targets of ±n/(2 n_g) balance
-        # the groups.
-        U, S, _ = np.linalg.svd(features(scorer.control.units[pair]), full_matrices=False)
-        member = np.stack([first, *(rng.permutation(first) for _ in range(PERMUTATIONS))], axis=1)
-        y = np.where(member, n / (2 * ones), -n / (2 * (n - ones)))
-        projected = U.T @ y
+        # The real labelling and shuffled ones, a row each, share one singular value decomposition: targets of
+        # ±n/(2 n_g) balance the groups. Many examples need neither double precision nor every penalty.
+        kind, every = ("f8", 1) if n <= FEW else ("f4", 2)
+        U, S, _ = decomposed(features(scorer.control.units[pair]))
+        shrink = S[:, None] ** 2 / (S[:, None] ** 2 + PENALTIES[::every])
+        growth = 1 / np.maximum(1 - U**2 @ shrink, 1e-9)
+        U, shrink, growth = U.astype(kind), shrink.astype(kind), growth.astype(kind)
+        member = np.stack([first, *(rng.permutation(first) for _ in range(PERMUTATIONS))]).astype(kind)
+        y = n / (2 * ones) * member - n / (2 * (n - ones)) * (1 - member)
+        projected = y @ U
         best = np.full(PERMUTATIONS + 1, np.inf)
-        for penalty, away in zip(PENALTIES, AWAY, strict=True):
-            shrink = S**2 / (S**2 + penalty)
-            loo = y - (y - U @ (shrink[:, None] * projected)) / np.maximum(1 - U**2 @ shrink, 1e-9)[:, None]
+        for at, away in enumerate(AWAY[::every]):
+            loo = (projected * shrink[:, at]) @ U.T
+            loo *= growth[:, at]
+            loo += (1 - growth[:, at]) * y
             # Variance within the two groups over the squared distance of their means, for every labelling.
-            inside = (loo * member).sum(axis=0) / member.sum(axis=0)
-            outside = (loo * ~member).sum(axis=0) / (~member).sum(axis=0)
-            within = ((loo - np.where(member, inside, outside)) ** 2).mean(axis=0)
+            own, total, square = (
+                sums.astype(float) for sums in (np.vecdot(loo, member), loo.sum(axis=1), np.vecdot(loo, loo))
+            )
+            inside, outside = own / ones, (total - own) / (n - ones)
+            within = square - ones * inside**2 - (n - ones) * outside**2
             gap = np.maximum(inside - outside, 1e-300)
-            spread = np.where(inside > outside, np.log(within + 1e-300) - 2 * np.log(gap), np.inf)
-            best = np.minimum(best, spread + PREFERENCE / n * away)
+            spread = np.log(np.maximum(within / n, 0) + 1e-300) - 2 * np.log(gap)
+            best = np.minimum(best, np.where(inside > outside, spread, np.inf) + PREFERENCE / n * away)
         p_value = float((best <= best[0]).mean()) if np.isfinite(best[0]) else 1.0
         # Pairs of examples that are ranked correctly, ties counting half.
         score = (full[:, g] - full[:, h])[pair]

@@ -6,14 +6,16 @@
 2. *Calibration* from a score to likelihood ratios: balanced multinomial logistic regression on leave-one-out scores.
 3. *Grid*: fixed steps on a score, the only form in which a sketch counts scores.
 4. *Replicates*: directions and calibrations fitted again under Bayesian-bootstrap weights. They take most of the time,
-   and only an interval needs them, so they are fitted when the first audit asks for them.
+   and only an interval needs them, so they are fitted when the first audit asks for them. With more than `FEW` labelled
+   examples an inverse for each would take minutes: `refit_from` then solves all of them together, step by step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, combinations_with_replacement
 from threading import Lock
 from typing import Any
 
@@ -28,6 +30,7 @@ from divscore.sketch.sample import RowHash
 REPLICATES = 200
 FINE, COARSE = 1024, 64  # steps on each side of zero, for the estimate and for the interval
 SCORERS = 8  # scorers that a process keeps
+FEW = 400  # labelled examples up to which every refit is solved on its own
 
 
 @dataclass(frozen=True)
@@ -96,21 +99,24 @@ class Scorer(Memo):
         order = rng.permuted(np.tile(np.arange(REPLICATES)[:, None], n), axis=0)
         even = (order + rng.random((REPLICATES, n))) / REPLICATES
         weights = np.maximum(-np.log1p(-even), 1e-6)
-        directions, scores, calibrations = [fit.weights[None]], [fit.loo[None]], [self.calibration[None]]
-        at_once = max(1, 400_000 // (n * (self.groups - 1)))
-        for start in range(0, REPLICATES, at_once):
-            some = weights[start : start + at_once]
-            refitted, loo = refit_directions(self.control.units, self.labels, self.groups, some, fit.penalty)
-            directions.append(refitted)
-            scores.append(loo)
-            calibrations.append(fit_calibration(loo, self.labels, self.groups, some))
-        calibration = Calibration(
-            np.concatenate([each.intercept for each in calibrations]),
-            np.concatenate([each.slope for each in calibrations]),
-            np.concatenate([each.informative for each in calibrations]),
+        if n <= FEW:
+            directions, loo = refit_directions(
+                self.control.units, self.labels, self.groups, weights, fit.penalty
+            )
+        else:
+            directions, loo = refit_from(fit, self.control.units, self.labels, self.groups, weights)
+        calibrations = self.recalibrated(loo, weights)
+        reach = 1.5 * np.concatenate([np.abs(each).max(axis=1) for each in (fit.loo[None], loo)])
+        return Replicates(
+            np.concatenate([fit.weights[None], directions]),
+            Calibration.stacked([self.calibration[None], calibrations]),
+            Grid(reach, COARSE),
         )
-        reach = np.concatenate([1.5 * np.abs(loo).max(axis=1) for loo in scores])
-        return Replicates(np.concatenate(directions), calibration, Grid(reach, COARSE))
+
+    def recalibrated(self, scores: FloatArray, weights: FloatArray) -> Calibration:
+        """Calibrations of other scores (B, n, k − 1) of the labelled items, under other weights (B, n)."""
+        near = self.calibration if len(self.labels) > FEW else None
+        return fit_calibration(scores, self.labels, self.groups, weights, near)
 
     def __getstate__(self) -> dict[str, Any]:
         """Send the fit, and the replicates if they exist; the rest follows from them, or from the machine."""
@@ -204,6 +210,22 @@ def balanced_weights(labels: NDArray[np.intp], groups: int, weights: FloatArray)
     return balanced
 
 
+def decomposed(matrix: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Singular value decomposition ``U S Rᵀ``; of many rows from the squares of the matrix, several times as fast.
+
+    Squares lose singular values below 1e-8 of the largest. Under the penalties they would count for nothing.
+    """
+    n, p = matrix.shape
+    if n <= FEW:
+        return np.linalg.svd(matrix, full_matrices=False)
+    power, vectors = np.linalg.eigh(matrix.T @ matrix if p < n else matrix @ matrix.T)
+    size = np.sqrt(np.maximum(power, 0.0))
+    inverse = np.where(size > 1e-8 * size.max(), 1.0 / np.maximum(size, 1e-300), 0.0)
+    if p < n:
+        return (matrix @ vectors) * inverse, size, vectors.T
+    return vectors, size, (vectors * inverse).T @ matrix
+
+
 def fit_directions(units: FloatArray, labels: NDArray[np.intp], groups: int) -> Directions:
     """Ridge regression with the penalty that separates the groups best, leave-one-out.
 
@@ -215,13 +237,13 @@ def fit_directions(units: FloatArray, labels: NDArray[np.intp], groups: int) -> 
     phi, y, signs = features(units), targets(labels, groups), targets(np.arange(groups), groups)
     v = balanced_weights(labels, groups, np.ones(len(labels)))
     root = np.sqrt(v)[:, None]
-    U, S, Rt = np.linalg.svd(root * phi, full_matrices=False)
-    projected = U.T @ (root * y)
+    U, S, Rt = decomposed(root * phi)
+    projected, squares = U.T @ (root * y), U**2
     best: tuple[float, Directions] | None = None
     for penalty, away in zip(PENALTIES[::-1], AWAY[::-1], strict=True):
         shrink = S**2 / (S**2 + penalty)
         fitted = U @ (shrink[:, None] * projected) / root
-        left = (U**2 @ shrink)[:, None]
+        left = (squares @ shrink)[:, None]
         loo = y - (y - fitted) / np.maximum(1.0 - left, 1e-9)
         parts = [loo[labels == g] for g in range(groups)]
         means = np.stack([part.mean(axis=0) for part in parts])
@@ -270,6 +292,82 @@ def refit_directions(
     return phi.T @ np.stack(directions) if dual else np.stack(directions), np.stack(scores)
 
 
+STEPS, PRECISE = 60, 3e-3  # of conjugate gradients: at most, and the part of the first error that may remain
+ROUNDS, SETTLED = 20, 5e-3  # for the average inverse: at most, and the change that may remain
+PAIRS = 3_000  # examples up to which leave-one-out residuals depend on the weights of all others
+
+
+def refit_from(
+    fit: Directions, units: FloatArray, labels: NDArray[np.intp], groups: int, weights: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Fit again under other item weights (B, n), starting from `fit`: nearly what `refit_directions` returns.
+
+    Replicate b solves ``(Φᵀ V_b Φ + λ I) w = Φᵀ V_b y``. Let ``D = Φᵀ E Φ + λ I = L Lᵀ`` be an average of these
+    matrices and ``X = Φ L⁻ᵀ``. The step from the fit (weights V, residuals r) to the refit is ``L⁻ᵀ z`` with
+    ``(I + Xᵀ (V_b − E) X) z = Xᵀ (V_b − V) r``: a few conjugate gradients, as products for many replicates at once.
+
+    E gives D the average inverse. An item i changes an inverse A⁻¹ that lacks it by the factor ``1 / (1 + v_i g_i)``
+    along φ_i, with ``g_i = φ_iᵀ A⁻¹ φ_i``. If s_i is the average factor, ``E_i = (1 / s_i − 1) / g_i`` and
+    ``g_i = |X_i|² / s_i``, which two or three rounds solve. Leave-one-out residuals are residuals times ``1 + v_bi
+    g_bi``. To first order ``g_bi = g_i − Σ_j τ_bj (X_i·X_j)² / s_i²``, ``τ = (v − E) / s (1 + v g)``. With more than
+    `PAIRS` examples the sum changes residuals by less than 1 %, and it would take long.
+    """
+    phi, y, basis = features(units), targets(labels, groups), None
+    if len(phi) < phi.shape[1]:
+        U, S, basis = decomposed(phi)
+        phi = U * S
+    residual = y - phi @ (fit.weights if basis is None else basis @ fit.weights)
+    own, v = (balanced_weights(labels, groups, each) for each in (np.ones(len(labels)), weights))
+    # The first g is that of the fit itself, from its leave-one-out residuals.
+    ratio = np.linalg.norm(y - fit.loo, axis=1) / np.maximum(np.linalg.norm(residual, axis=1), 1e-300)
+    g, change = np.clip(ratio - 1.0, 1e-12, 1e6) / own, 1.0
+    for number in range(ROUNDS):
+        s = (1.0 / (1.0 + v * g)).mean(axis=0)
+        average = (1.0 / s - 1.0) / g
+        root = np.sqrt(average)[:, None] * phi
+        inverse = np.linalg.inv(np.linalg.cholesky(root.T @ root + fit.penalty * np.eye(phi.shape[1])))
+        X = phi @ inverse.T
+        before, g = g, np.vecdot(X, X) / s
+        earlier, change = change, float(np.abs(g - before).sum() / g.sum())
+        rate = min(change / earlier, 0.95)
+        if number and change * rate < SETTLED:
+            g += (g - before) * rate / (1.0 - rate)  # the end of a series that shrinks at this rate
+            break
+    X, residual = X.astype(np.float32), residual.astype(np.float32)  # precise enough from here on, and faster
+    growth = 1.0 + v * g
+    if len(y) <= PAIRS:
+        squares = (X @ X.T) ** 2
+        np.fill_diagonal(squares, 0.0)
+        tau = ((v - average) / (s * growth)).astype(np.float32)
+        growth -= v * (tau @ squares) / s**2
+    q = y.shape[1]
+    directions, scores = np.empty((len(v), phi.shape[1], q)), np.empty((len(v), *y.shape))
+    at_once = max(1, 1_000_000 // (len(y) * q))
+    for first in range(0, len(v), at_once):
+        some = slice(first, first + at_once)
+        # A column is one direction of one replicate.
+        part, error = np.repeat(v[some].T, q, axis=1), np.tile(residual, len(v[some]))
+        rest = X.T @ ((part - own[:, None]).astype(np.float32) * error)
+        part = (part - average[:, None]).astype(np.float32)
+        z, move, size = np.zeros_like(rest), rest, (rest**2).sum(axis=0)
+        enough = PRECISE**2 * size
+        for _ in range(STEPS):
+            along = X @ move
+            bend = move + X.T @ (part * along)
+            step = size / np.maximum((move * bend).sum(axis=0), 1e-30)
+            z += step * move
+            error -= step * along
+            rest = rest - step * bend
+            last, size = size, (rest**2).sum(axis=0)
+            if (size <= enough).all():
+                break
+            move = rest + size / np.maximum(last, 1e-30) * move
+        error *= np.repeat(growth[some].T, q, axis=1)
+        directions[some] = (inverse.T @ z).reshape(len(z), -1, q).swapaxes(0, 1)
+        scores[some] = y - error.reshape(len(y), -1, q).swapaxes(0, 1)
+    return fit.weights + (directions if basis is None else basis.T @ directions), scores
+
+
 # -------------------------------------------------------------------------------------------------- calibration
 
 # Of the mean loss. Ten times as much shrinks the slope enough to bias disparities by 0.06.
@@ -289,6 +387,14 @@ class Calibration:
     slope: FloatArray  # (…, k − 1 ratios, k − 1 scores)
     informative: NDArray[np.bool_]  # (…)
 
+    @classmethod
+    def stacked(cls, parts: Sequence[Calibration]) -> Calibration:
+        """Put replicates one after the other."""
+        intercept, slope, informative = zip(
+            *((each.intercept, each.slope, each.informative) for each in parts), strict=True
+        )
+        return cls(np.concatenate(intercept), np.concatenate(slope), np.concatenate(informative))
+
     def __getitem__(self, replicate: int | None) -> Calibration:
         return Calibration(self.intercept[replicate], self.slope[replicate], self.informative[replicate])
 
@@ -301,19 +407,36 @@ class Calibration:
 
 
 def fit_calibration(
-    scores: FloatArray, labels: NDArray[np.intp], groups: int, weights: FloatArray
+    scores: FloatArray,
+    labels: NDArray[np.intp],
+    groups: int,
+    weights: FloatArray,
+    near: Calibration | None = None,
 ) -> Calibration:
     """Fit replicates (B, n, k − 1) of scores at once by Newton's method; groups weigh the same.
 
     With two groups this is Platt's calibration. The regression is on standardised scores, with a penalty of
-    ``SLOPE_PENALTY / 2`` on the squared slopes.
+    ``SLOPE_PENALTY / 2`` on the squared slopes. It is faster from a calibration that is `near` to most replicates.
     """
+    at_once = max(1, 400_000 // (len(labels) * (groups - 1)))
+    if len(scores) > at_once:
+        parts = (slice(start, start + at_once) for start in range(0, len(scores), at_once))
+        return Calibration.stacked(
+            [fit_calibration(scores[part], labels, groups, weights[part], near) for part in parts]
+        )
     v = balanced_weights(labels, groups, weights) / len(labels)
     centre = np.einsum("bn,bnq->bq", v, scores)
     spread = np.sqrt(np.einsum("bn,bnq->bq", v, (scores - centre[:, None]) ** 2)) + 1e-12
     z = (scores - centre[:, None]) / spread[:, None]
-    design = np.concatenate([np.ones((*z.shape[:2], 1)), z], axis=2)
-    coefficients = _newton(design, (labels[:, None] == np.arange(groups - 1)).astype(float), v)
+    member = (labels[:, None] == np.arange(groups - 1)).astype(float)
+    coefficients, far = np.empty((len(scores), groups - 1, groups)), np.ones(len(scores), dtype=bool)
+    if near is not None:
+        coefficients[:, :, 0] = near.intercept + centre @ near.slope.T
+        coefficients[:, :, 1:] = near.slope * spread[:, None]
+        far = ~_settle(coefficients, z, member, v)
+    if far.any():
+        design = np.concatenate([np.ones((int(far.sum()), len(labels), 1)), z[far]], axis=2)
+        coefficients[far] = _newton(design, member, v[far])
     slope = coefficients[:, :, 1:] / spread[:, None, :]
     intercept = coefficients[:, :, 0] - np.einsum("bcq,bq->bc", slope, centre)
     # Mean scores (B, group of the items, score of the group), the last score being minus the sum of the others.
@@ -356,3 +479,32 @@ def _newton(design: FloatArray, member: FloatArray, v: FloatArray) -> FloatArray
         if np.abs(step).max() < 1e-9:
             break
     return theta
+
+
+def _settle(theta: FloatArray, z: FloatArray, member: FloatArray, v: FloatArray) -> NDArray[np.bool_]:
+    """Improve coefficients (B, k − 1, k) in place by a few steps; returns where they have settled.
+
+    Newton's method, but the second derivatives at the second step serve all later ones.
+    """
+    B, n, q = z.shape
+    design = np.ones((B, q + 1, n))  # items last: every operation is on long rows
+    design[:, 1:] = z.swapaxes(1, 2)
+    transposed = design.swapaxes(1, 2)
+    penalty = np.r_[1e-9, np.full(q, SLOPE_PENALTY)]
+    for number in range(8):
+        prob = np.exp(np.clip(theta @ design, -300.0, 300.0))
+        prob /= 1.0 + prob.sum(axis=1, keepdims=True)
+        gradient = ((prob - member.T) * v[:, None]) @ transposed + penalty * theta
+        if number < 2:
+            hessian = np.empty((B, q, q + 1, q, q + 1))
+            for c, e in combinations_with_replacement(range(q), 2):
+                curvature = v * prob[:, c] * ((c == e) - prob[:, e])
+                block = (curvature[:, None] * design) @ transposed
+                hessian[:, c, :, e], hessian[:, e, :, c] = block, block.swapaxes(1, 2)
+            inverse = np.linalg.inv(hessian.reshape(B, q * (q + 1), -1) + np.diag(np.tile(penalty, q)))
+        step = (inverse @ gradient.reshape(B, -1, 1)).reshape(theta.shape)
+        theta -= step
+        settled = (np.abs(step) < 1e-4).all(axis=(1, 2))
+        if settled.all():
+            break
+    return np.asarray(settled)

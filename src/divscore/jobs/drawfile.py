@@ -37,6 +37,7 @@ BETWEEN = " | "  # names of groups in one cell
 OF_VECTOR = "blake2b-vector-"
 FORMULA = re.compile(r"[=+\-@\t\r](?!\d+([.,]\d+)?$)")  # begins a cell that a spreadsheet would run
 GUARD = "'"
+Shown = Literal["image", "text", "vectors"]  # what people see of an item; nothing of a vector
 PAGES, TABLES = (".html", ".htm"), (".csv", ".parquet")
 PAGE_MARK = 'data-draw="'  # in a page, before the key of its draw
 
@@ -79,7 +80,7 @@ class Draw:
     """
 
     items: tuple[DrawnItem, ...]
-    kind: Literal["image", "text", "vectors"] = "vectors"
+    kind: Shown = "vectors"
     attribute: str = ""
     groups: tuple[str, ...] = ()
     encoder: str | None = None
@@ -363,7 +364,7 @@ def read_draw(path: str | os.PathLike[str], warn: Callable[[str], None]) -> Draw
     items, attribute, groups = _merged(table, list(_items(table, wanted, vectors)), warn)
     if not items:
         raise FileError(f"{table.label} has no items")
-    kind: Literal["image", "text", "vectors"] = "vectors"
+    kind: Shown = "vectors"
     if PATH in wanted:
         kind = "image"
     elif TEXT in wanted:

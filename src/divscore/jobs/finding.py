@@ -8,19 +8,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from divscore.control.similarity import usable_rows
 from divscore.errors import FileError, InputError
-from divscore.jobs.drawfile import (
-    OF_VECTOR,
-    DrawnItem,
-    content_digest,
-    vector_digest,
-)
+from divscore.jobs.drawfile import OF_VECTOR, DrawnItem, Shown, content_digest, vector_digest
 from divscore.jobs.encode import SEVERAL
 from divscore.jobs.sketching import PATH, Run
 from divscore.sketch.sketch import Sketch
@@ -69,7 +64,7 @@ class ItemPlaces:
 
     def __init__(self, run: Run, source: Items) -> None:
         self.run, self.source = run, source
-        self.kind: Literal["image", "text", "vectors"] = source.kind
+        self.kind: Shown = source.kind
 
     def batches(self) -> Iterator[tuple[ItemBatch, int, Sequence[int]]]:
         """Runs of items, the place of the first, and which of them can be read."""
@@ -138,7 +133,7 @@ class VectorPlaces:
         # A table of vectors may also have what they were made from, for people to see.
         others = {name: kind for name, kind in columns.items() if kind == "text" and name != run.by}
         self._shown = usual_column(source.parts[0], others, forced=True) if others else None
-        self.kind: Literal["image", "text", "vectors"] = "vectors"
+        self.kind: Shown = "vectors"
         if self._shown is not None and names_pictures(source.parts[0], self._shown):
             folder = folder_of(source.parts[0].location)
             first = [address_from(folder, path) for path in source.parts[0].head(self._shown)[:NAMED]]

@@ -190,6 +190,7 @@
   const start = () => {
     get("naming").hidden = true;
     get("work").hidden = false;
+    get("work").classList.toggle("many", groups.length > 6);
     get("rename").hidden = draw.groups.length > 0;
     const choice = (name, shown, shortcut) => {
       const [button, text, key] = ["button", "bdi", "kbd"].map((tag) => document.createElement(tag));

@@ -11,12 +11,13 @@ from divscore.audit.planning import FRACTIONS, ROUNDS, SIMPLE, LabelPlan
 from divscore.audit.planning import plan as make_plan
 from divscore.cli import options as opt
 from divscore.cli.console import progress_bar, say, warn
+from divscore.control.controlfile import is_control
 from divscore.errors import InputError
 from divscore.jobs.encode import Encoding
 from divscore.jobs.labelplan import plan_collection
 from divscore.jobs.pool import has_groups
 from divscore.report.listing import columns
-from divscore.text import count
+from divscore.text import count, quoted
 
 EXAMPLES = """
 \b
@@ -95,6 +96,11 @@ def plan(
         return
     confidence, seed = options.pop("confidence"), options.pop("seed")
     labelled = opt.read_pool(thing, encoding, **options)
+    if options["attribute"] is None and not is_control(thing):
+        warn(
+            f"{thing} is read as labelled examples of the groups {quoted(labelled.groups)}; to plan labels of it as a "
+            "collection, add --control or --labelled-sample"
+        )
     with progress_bar("measuring", len(FRACTIONS) * ROUNDS) as advance:
         pilot = make_plan(
             labelled,

@@ -238,13 +238,18 @@ def technical_listing(audits: Sequence[Audit]) -> Listing | None:
         return None
     lines = []
     labelled = audits[0].labels is not None  # the result does not depend on the control set
+    alone = audits[0].control.incomplete  # and there is none
     for audit in in_order(audits):
         checks, k = audit.diagnostics, len(audit.shares)
         divscore = signed(audit.divscore).replace("-", MINUS)
         figures = [disparity_text(audit.disparity, k), disparity_range(audit.interval, k)]
-        figures += [_bracketed(divscore) if audit.noisy_groups else divscore]
+        figures += [] if alone else [_bracketed(divscore) if audit.noisy_groups else divscore]
         if audit.trust == "poor":
-            figures = list(map(_bracketed, figures)) if has_numbers(audit) else [INCONCLUSIVE, "", ""]
+            figures = (
+                list(map(_bracketed, figures))
+                if has_numbers(audit)
+                else [INCONCLUSIVE, *[""] * (len(figures) - 1)]
+            )
         figures += (
             []
             if labelled
@@ -255,7 +260,7 @@ def technical_listing(audits: Sequence[Audit]) -> Listing | None:
             ]
         )
         lines.append(Line(shortened(audit.name), tooltip(audit.name), tuple(figures)))
-    labels = ["disparity", interval_title(audits[0].interval), "DivScore"]
+    labels = ["disparity", interval_title(audits[0].interval), *([] if alone else ["DivScore"])]
     heads = map(Column, labels if labelled else [*labels, "relevance", "misfit", "Theorem 3.3 error"])
     return Listing((Column("collection", "text"), *heads), tuple(lines))
 
@@ -348,7 +353,7 @@ def _row(audit: Audit) -> dict[str, str]:
     figures[interval_title(interval)] = (
         "none" if interval.is_none else f"{figure(interval.low)} to {figure(interval.high)}"
     )
-    if two and audit.target is None:
+    if two and audit.target is None and not audit.control.incomplete:
         divscore = signed(audit.divscore)
         figures["DivScore"] = _bracketed(divscore) if audit.noisy_groups else divscore
     if not has_numbers(audit):

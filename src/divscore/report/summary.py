@@ -268,6 +268,7 @@ def summarise(audits: Sequence[Audit], context: Context) -> Summary:
             (assumption["title"], assumption["text"])
             for assumption in sentences()["assumptions"]
             if not (assumption.get("control") and first.labels is not None)
+            and not (assumption.get("examples") and first.control.incomplete)
         ),
         statistics=technical_listing(audits),
         definitions=tuple(_definitions(audits)),

@@ -15,10 +15,11 @@ from record import HERE
 
 PICTURES = "ppb2017_images"  # the portraits, in the folder of the features
 TWEETS = "tweets_dialect.parquet"  # also there
-NEED_DATA = ("ppb", "changes", "diagnostics", "faces", "tweets", "pipeline", "refits")
+NEED_DATA = ("ppb", "changes", "diagnostics", "faces", "tweets", "pipeline", "refits", "labels")
 QUICK = {
     "ppb": ["--splits", "2"],
     "changes": ["--splits", "3", "--four-splits", "1"],
+    "labels": ["--draws", "3", "--country-draws", "1"],
     "diagnostics": ["--splits", "6", "--country-splits", "1", "--noise-splits", "6"],
     "faces": ["--splits", "1", "--every", "4"],
     "tweets": ["--splits", "2", "--repetitions", "1"],

@@ -17,6 +17,7 @@ ORDER = (
     "changes",
     "faces",
     "tweets",
+    "labels",
     "diagnostics",
     "speed",
     "refits",

@@ -194,16 +194,16 @@ def report_random(record: Record, answers: list[Answer]) -> None:
                     if (features, labels) in WIDTHS:
                         limit = WIDTHS[features, labels]
                         record.checks.append(Check(f"width of crossfit, {where}", ours[2], limit))
-                    if (features, labels) in WIDTHS or (features, labels) == ("VGG", 100):
                         record.checks.append(Check(f"coverage, {where}", ours[1], COVERAGE, upper=False))
     for attribute, limit in PARTS.items():
         at = {"features": "VGG", "attribute": attribute, "labels": 100}
         part = mean(answers, "width", method="crossfit", **at) / mean(
             answers, "width", method="simple sample", **at
         )
-        record.checks.append(
-            Check(f"width of crossfit / simple sample, VGG, {attribute}, 100 labels", part, limit)
-        )
+        where = f"VGG, {attribute}, 100 labels"
+        record.checks.append(Check(f"width of crossfit / simple sample, {where}", part, limit))
+        cover = mean(answers, "covered", method="crossfit", **at)
+        record.checks.append(Check(f"coverage, {where}", cover, COVERAGE, upper=False))
     columns = ["features", "attribute", "labels", "share", "error of d", "coverage", "width"]
     columns += ["width, simple sample (Wilson)", "width, iid (exact)"]
     record.tables.append(Table("Labels of the collection alone (crossfit)", columns, rows))

@@ -86,15 +86,16 @@ def test_coverage_of_rectified(counts: tuple[int, int], shift: float, pairs: boo
 
 
 @pytest.mark.slow
-def test_coverage_with_four_groups() -> None:
-    rows, groups = draw_groups(1, (400, 300, 200, 100), gap=2.5)
-    truth, reps = np.array([0.4, 0.3, 0.2, 0.1]), 80
+@pytest.mark.parametrize("counts", [(400, 300, 200, 100), (250, 250, 250, 250)])
+def test_coverage_with_four_groups(counts: tuple[int, ...]) -> None:
+    rows, groups = draw_groups(1, counts, gap=2.5)
+    truth, reps = np.array(counts) / 1000, 80
     covered, inside, errors = 0, np.zeros(4), []
     for rep in range(reps):
         chosen = np.random.default_rng(rep).choice(1000, size=100, replace=False)
         sample = LabelledSample.of(rows[chosen], groups[chosen], order=("a", "b", "c", "d"))
         found = from_labels(crossfitted(rows, sample), sample).estimate
-        covered += 0.3 in found.interval
+        covered += (counts[0] - counts[3]) / 1000 in found.interval
         inside += [share in interval for share, interval in zip(truth, found.share_intervals, strict=True)]
         errors.append(np.abs(found.shares - truth).mean())
         assert found.shares.sum() == pytest.approx(1)
@@ -143,6 +144,37 @@ def test_the_labelled_items_themselves_bound_the_shares() -> None:
     everything = LabelledSample.of(rows, names)
     whole = from_labels(crossfitted(rows, everything), everything).estimate
     assert (whole.disparity, whole.interval.low, whole.interval.high) == pytest.approx((0, 0, 0), abs=1e-12)
+
+
+@pytest.mark.slow
+def test_coverage_with_twelve_equal_groups() -> None:
+    rng, reps = np.random.default_rng(0), 60
+    labels = rng.permutation(np.repeat(np.arange(12), 50))
+    rows, names = (
+        rng.normal(size=(600, 16)) + 2.5 * np.eye(16)[labels],
+        np.array(list("abcdefghijkl"))[labels],
+    )
+    covered, inside = 0, 0.0
+    for rep in range(reps):
+        chosen = np.random.default_rng(rep).choice(600, size=100, replace=False)
+        sample = LabelledSample.of(rows[chosen], names[chosen], order=tuple("abcdefghijkl"))
+        found = from_labels(crossfitted(rows, sample), sample).estimate
+        covered += 0.0 in found.interval
+        inside += float(np.mean([1 / 12 in interval for interval in found.share_intervals]))
+    assert covered >= fewest(reps, 0.95)
+    assert inside / reps >= 0.9
+
+
+def test_a_few_items_without_a_label_are_not_predicted() -> None:
+    rows, names = draw_groups(2, (200, 99), gap=3.0)
+    for n in (298, 290):
+        found = from_labels(
+            crossfitted(rows, sample := LabelledSample.of(rows[:n], names[:n], order=("a", "b"))), sample
+        ).estimate
+        members = int((names[:n] == "a").sum())
+        assert found.shares[0] == pytest.approx(members / n)
+        assert found.share_intervals[0].low == pytest.approx(members / 299)
+        assert found.share_intervals[0].high == pytest.approx((members + 299 - n) / 299)
 
 
 # Items without a label
@@ -274,6 +306,13 @@ def test_later_labels_and_a_changed_collection_are_reported(collection: FloatArr
     result = audit(collection, sample=grown)
     assert result.trust == "caution"
     assert "had 300 items when the sample was drawn, and has 400 now" in result.warnings[0]
+
+
+def test_items_that_were_labelled_several_times_are_noticed(collection: FloatArray) -> None:
+    _, names = draw_groups(1, [300, 100], gap=2.5)
+    twice = np.arange(40) // 2
+    result = audit(collection, sample=(collection[twice], names[twice]))
+    assert "20 of 40 labelled items repeat another" in " ".join(result.warnings)
 
 
 def test_names_that_differ_in_case_and_spaces_are_one_group() -> None:

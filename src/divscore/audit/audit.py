@@ -47,6 +47,7 @@ DISAGREE = (
 )
 MANY_INSIDE = 0.1  # of the items are labelled examples: their scores are not those of new items
 FEW_LABELLED = 10  # with fewer labelled items of the collection, their disparity says nothing
+REPEATED = 0.05  # of the labelled items: so many copies of one another are no chance
 SAYS_NOTHING = 0.6  # a share that may be anywhere in such a range is unknown
 ESTIMATORS = ("likelihood", "divscore", "rectified", "crossfit", "iid", "self-training")
 LABELLED = ("rectified", "crossfit", "iid")  # those that use labels of the collection itself
@@ -249,7 +250,7 @@ def audit_vectors(
         about = [] if estimator == "iid" else about_items(sketch, copies)
         about += _about_labels(sample, estimate)
         trust = "poor" if about else "caution" if skipped_warning or _changed(sample, sketch) else "good"
-        warnings = [*about, *_about_sample(sample, sketch), *skipped_warning]
+        warnings = [*about, *_about_sample(sample, sketch, copies), *skipped_warning]
     else:
         estimate = _estimate(collection, sketch, estimator, confidence, population)
         facts, hardest = control_facts(control), hardest_pair(sketch)
@@ -268,7 +269,8 @@ def audit_vectors(
                 "the DivScore is mostly noise"
             )
     if sample is not None and estimator in ("likelihood", "rectified") and len(sample) >= FEW_LABELLED:
-        warnings += _disagreement(sketch, control, sample, confidence)
+        corrected = estimate if direct else from_labels(sketch, sample, confidence=confidence).estimate
+        warnings += _disagreement(sketch, control, corrected, confidence)
     inside = 0 if direct else labelled_inside(sketch)
     if inside:
         about_how_many = "" if sketch.sample.complete else "about "
@@ -412,7 +414,7 @@ def _about_labels(sample: LabelledSample, estimate: Estimate) -> list[str]:
     return [f"cannot tell: with {labelled:,} labels nearly every composition is possible; {more}"]
 
 
-def _about_sample(sample: LabelledSample, sketch: Sketch) -> list[str]:
+def _about_sample(sample: LabelledSample, sketch: Sketch, copies: Copies) -> list[str]:
     """What a reader should know about the labels of a collection."""
     warnings, missing = [], len(sample) - int(sample.labelled.sum())
     if missing:
@@ -425,6 +427,12 @@ def _about_sample(sample: LabelledSample, sketch: Sketch) -> list[str]:
             f"labels were added {'' if sample.batches == 2 else f'{sample.batches - 1} times '}after a first batch. "
             "The interval is for a number of labels that is fixed beforehand: if you added labels until the result "
             "looked good, it is too narrow"
+        )
+    repeated = len(sample) - len(np.unique(sample.vectors, axis=0))
+    if repeated > REPEATED * len(sample) and repeated / len(sample) > 3 * copies.items / sketch.count:
+        warnings.append(
+            f"{repeated:,} of {len(sample):,} labelled items repeat another, but few items of the collection do: each "
+            "item should be labelled once, or the interval is too narrow"
         )
     total = sketch.count + sum(sketch.skipped.values())
     if len(sample) > total:
@@ -445,9 +453,7 @@ def _changed(sample: LabelledSample, sketch: Sketch) -> bool:
     return sample.drawn_from is not None and not sketch.count <= sample.drawn_from <= total
 
 
-def _disagreement(
-    sketch: Sketch, control: ControlSet, sample: LabelledSample, confidence: float
-) -> list[str]:
+def _disagreement(sketch: Sketch, control: ControlSet, corrected: Estimate, confidence: float) -> list[str]:
     """Warn if the labels contradict the control set: both estimates are of the same collection."""
     alone = sketch
     if sketch.control.digest != control.digest:
@@ -456,7 +462,6 @@ def _disagreement(
         units, copies = sketch.units()
         alone.add(np.repeat(units, copies, axis=0))
     without = likelihood(alone, confidence=confidence)
-    corrected = from_labels(sketch, sample, confidence=confidence).estimate
     a, b = without.interval, corrected.interval
     if not math.isfinite(without.disparity) or (a.high >= b.low and b.high >= a.low):
         return []

@@ -167,7 +167,8 @@ class LabelPlan:
         variance = float(np.interp(math.log(labels), np.log(sizes), values))
         # Of the difference of two shares; with two groups that is twice a share.
         unseen = 0.0 if way == SIMPLE else UNSEEN * (4 if self.groups == 2 else 2)
-        half = half_width(variance, min(labels, self.items), self.items, self.confidence, unseen=unseen)
+        size, groups = min(labels, self.items), 1 if way == SIMPLE else self.groups
+        half = half_width(variance, size, self.items, self.confidence, groups=groups, unseen=unseen)
         return min(2 * half, low_high[1] - low_high[0])
 
     def labels(self, width: float, way: str) -> int:
@@ -218,6 +219,10 @@ def plan_labels(
             # Both together predict at least as well as the labels alone.
             variances = {WITHOUT: alone, WITH: tuple((n, min(value, float(left))) for n, value in alone)}
     for fitted, sample, with_control in pilots:
+        if sample.labelled.sum() < FEWEST_LABELS:
+            raise InputError(
+                f"{sample.labelled.sum()} labels say too little; label {FEWEST_LABELS} or more first"
+            )
         basis, attribute, groups = (
             f"{int(sample.labelled.sum())} labels",
             sample.attribute,

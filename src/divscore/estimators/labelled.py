@@ -11,7 +11,7 @@ from divscore.blas import one_thread
 from divscore.control.labelledsample import LabelledSample
 from divscore.control.similarity import FloatArray
 from divscore.estimators.iid import clopper_pearson
-from divscore.estimators.interval import Estimate, Interval
+from divscore.estimators.interval import Estimate, Interval, disparity_range
 from divscore.estimators.likelihood import summarise
 from divscore.sketch.scorer import Scorer
 from divscore.sketch.sketch import Sketch
@@ -19,7 +19,11 @@ from divscore.sketch.sketch import Sketch
 # With fewer labelled items of a group its calibrated posterior looks too sure: coverage was 0.84–0.89 on portraits, and
 # 0.99 with the linear score.
 FEW_OF_A_GROUP = 4
-CHOSEN = 5  # numbers that the same labels chose: penalty, calibration (2), prior and λ
+FEW = 12  # labels a group, with three groups and more: a calibration of that many scores needs them
+# Numbers that the same labels chose, for each group but one: penalty, calibration (2), prior and λ.
+CHOSEN = 5
+# So few items without a label are not predicted: the result would tell more about them than about the collection.
+FEW_OTHERS = 20
 # Squared mistakes that a small sample may not show by chance. Two imaginary items, one in and one outside the group,
 # would be 0.5 for an even split, where portraits then had a coverage of 0.92; chosen after looking at that.
 UNSEEN = 0.75
@@ -88,7 +92,11 @@ def _estimate(sketch: Sketch, sample: LabelledSample, confidence: float) -> Esti
     shares = shares / shares.sum()
     replicates = shares + _resampled(np.stack(residuals, axis=1), sketch, sample)
     summary = summarise(shares, replicates, confidence)
-    interval = replace(summary.interval, method=each[0].method)
+    # Noise spreads the shares of equal groups, so the disparity has to reach down to what all shares together allow.
+    level = 1 - (1 - confidence) / k
+    joint = [_share(sketch.count, sample, predictions, g, level)[1] for g in range(k)]
+    low = min(summary.interval.low, disparity_range(joint)[0])
+    interval = replace(summary.interval, low=low, method=each[0].method)
     return replace(summary, share_intervals=each, interval=interval)
 
 
@@ -99,7 +107,9 @@ def _share(
     n = len(sample)
     y = (sample.labels == group).astype(float)
     members = int(y.sum())
-    few = min(members, n - members) < FEW_OF_A_GROUP
+    few = min(members, n - members) < FEW_OF_A_GROUP or (
+        len(sample.groups) > 2 and n < FEW * len(sample.groups)
+    )
     f, rest = predictions.of_group(group, linear=few)
     spread = float(f.var(ddof=1)) if n > 1 else 0.0
     power = min(max(float(np.cov(y, f)[0, 1]) / spread, 0.0), 1.0) if spread > 1e-12 else 0.0
@@ -119,7 +129,8 @@ def _share(
             _, stratum, sizes = np.unique(sample.strata, return_inverse=True, return_counts=True)
             centred = residual - (np.bincount(stratum, residual) / sizes)[stratum]
             degrees = int((sizes - 1).sum())
-        half = half_width(float(centred @ centred) / degrees, n, count, confidence, degrees)
+        groups, variance = len(predictions.known), float(centred @ centred) / degrees
+        half = half_width(variance, n, count, confidence, degrees, groups=groups)
         low, high = value - half, value + half
     value = min(max(value, least), most)
     low, high = min(max(low, least), value), max(min(high, most), value)
@@ -127,12 +138,20 @@ def _share(
 
 
 def half_width(
-    variance: float, n: int, count: int, confidence: float, degrees: int | None = None, unseen: float = UNSEEN
+    variance: float,
+    n: int,
+    count: int,
+    confidence: float,
+    degrees: int | None = None,
+    *,
+    groups: int = 2,
+    unseen: float = UNSEEN,
 ) -> float:
     """Half the width of an interval from n labelled items of `count`, with this variance of the residuals."""
     from scipy.special import stdtrit
 
-    mistakes = variance * (n - 1) ** 2 / max(n - 1 - CHOSEN, 1) + unseen
+    chosen = min(CHOSEN * (groups - 1), 3 * (n - 1) / 4)
+    mistakes = variance * (n - 1) ** 2 / (n - 1 - chosen) + unseen
     t = float(stdtrit(degrees or n - 1, (1 + confidence) / 2))
     return t * math.sqrt(mistakes / n / n * max(1 - n / count, 0.0))
 
@@ -172,7 +191,7 @@ class _Predictions:
     def of(cls, sketch: Sketch, sample: LabelledSample) -> _Predictions:
         """Score the labelled items with and without their own labels, and the collection from its sketch."""
         scorer, k, n = sketch.scorer, len(sample.groups), len(sample)
-        if not scorer.calibration.informative:
+        if not scorer.calibration.informative or 0 < sketch.count - n < FEW_OTHERS:
             return cls(np.zeros((n, k)), np.zeros((n, k)), np.zeros(k), np.zeros(k), ())
         control, grid = scorer.control, scorer.grid
         column = [sample.groups.index(control.groups[at]) for at in scorer.order]

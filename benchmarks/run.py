@@ -15,7 +15,7 @@ from record import HERE
 
 PICTURES = "ppb2017_images"  # the portraits, in the folder of the features
 TWEETS = "tweets_dialect.parquet"  # also there
-NEED_DATA = ("ppb", "changes", "diagnostics", "faces", "tweets", "pipeline", "refits", "labels")
+NEED_DATA = ("ppb", "changes", "diagnostics", "faces", "tweets", "shift", "pipeline", "refits", "labels")
 QUICK = {
     "ppb": ["--splits", "2"],
     "changes": ["--splits", "3", "--four-splits", "1"],
@@ -23,6 +23,7 @@ QUICK = {
     "diagnostics": ["--splits", "6", "--country-splits", "1", "--noise-splits", "6"],
     "faces": ["--splits", "1", "--every", "4"],
     "tweets": ["--splits", "2", "--repetitions", "1"],
+    "shift": ["--quick"],
     "speed": ["--rows", "100000", "--repetitions", "2", "--self-training-rows", "4000"],
     "refits": ["--labels", "200", "600", "--repetitions", "1", "--splits", "1"],
     "files": ["--rows", "50000", "--repetitions", "2"],
@@ -38,7 +39,7 @@ def main() -> None:
     options = argparse.ArgumentParser(prog="benchmarks/run.py", description=__doc__)
     options.add_argument("--quick", action="store_true", help="small settings, to see that all of it runs")
     options.add_argument("--only", nargs="+", choices=QUICK, default=list(QUICK), help="which benchmarks")
-    options.add_argument("--no-quapy", action="store_true", help="leave QuaPy out of ppb.py")
+    options.add_argument("--no-quapy", action="store_true", help="leave QuaPy out of ppb.py and shift.py")
     options.add_argument(
         "--data",
         type=Path,
@@ -58,7 +59,7 @@ def main() -> None:
             command += ["--data", str(data)]
         if found.quick:
             command += [*QUICK[name], "--out", str(HERE / "out" / f"{name}.json")]
-        if name == "ppb" and found.no_quapy:
+        if name in ("ppb", "shift") and found.no_quapy:
             command.append("--no-quapy")
         print(f"\n== {name}", file=sys.stderr, flush=True)
         subprocess.run(command, check=True)

@@ -20,6 +20,7 @@ from divscore import ControlSet
 from divscore.audit.audit import audit
 from divscore.audit.change import Change, added_intervals, change_between, compare_documents, paired_intervals
 from divscore.audit.document import AuditDocument, Entry, document, parse_document
+from divscore.control.similarity import FloatArray
 from divscore.errors import MismatchError
 from divscore.estimators.interval import Refits
 from divscore.report.changes import change_document, change_headline, change_table
@@ -90,6 +91,38 @@ def test_what_both_share_goes_away_and_the_rest_adds_up() -> None:
     change, _ = paired_intervals((0.1, Refits(0.1 + wide, 0.03)), (0.3, Refits(0.3 + wide, 0.04)), 2, 0.95)
     assert change.high - 0.2 == pytest.approx(1.96 * 0.05, rel=0.03)
     assert change.low - 0.2 == pytest.approx(-1.96 * 0.05, rel=0.03)
+
+
+def test_differences_from_the_labelled_examples_cancel_as_far_as_they_agree() -> None:
+    wide, axes = 0.3 * np.random.default_rng(0).normal(size=200), np.eye(4)
+
+    def half_width(one: FloatArray | None, other: FloatArray | None, shifts: tuple[float, float]) -> float:
+        before = 0.1, Refits(0.1 + wide, 0.03, None, shifts[0], one)
+        after = 0.1, Refits(0.1 + wide, 0.04, None, shifts[1], other)
+        change, _ = paired_intervals(before, after, 2, 0.95)
+        assert paired_intervals(after, before, 2, 0.95)[0] == change.mirrored()
+        return change.width / 2 / 1.96
+
+    assert half_width(axes[0], axes[0], (0.12, 0.12)) == pytest.approx(0.05, rel=0.03)
+    assert half_width(axes[0], axes[1], (0.12, 0.12)) == pytest.approx(math.hypot(0.05, 0.12, 0.12), rel=0.03)
+    assert half_width(axes[0], -axes[0], (0.12, 0.12)) == pytest.approx(math.hypot(0.05, 0.24), rel=0.03)
+    assert half_width(axes[0], None, (0.12, 0.0)) == pytest.approx(0.13, rel=0.03)
+
+
+def test_the_same_difference_in_both_audits_does_not_hide_a_change() -> None:
+    control, away = labelled(counts=(60, 60), gap=2.5), 0.6 * np.random.default_rng(5).normal(size=8)
+    rows, more = draw_groups(1, (300, 100), gap=2.5)[0], draw_groups(2, (20, 180), gap=2.5)[0]
+    before = stored(rows + away, control)
+    after = stored(np.concatenate([rows, more]) + away, control)
+    refits = before.collections[0].refits
+    assert refits is not None
+    assert refits.shift > 0.05
+    assert refits.outline is not None
+    assert len(refits.outline) == 32
+    change = compare_documents(before, after).changes[0]
+    assert change.interval.method == "paired refits"
+    assert (320 - 280) / 600 - 0.5 in change.interval
+    assert change.interval.width < 0.6 * before.collections[0].interval.width
 
 
 @pytest.mark.parametrize(("groups", "span"), [(2, 2.0), (3, 1.0)])

@@ -10,9 +10,10 @@ import pytest
 from conftest import MakeControl, draw_groups, labelled_part
 
 from divscore.audit.audit import audit
-from divscore.audit.trust import FEW_ITEMS, control_facts, coverage
+from divscore.audit.trust import ALLOWED, FEW_ITEMS, TOO_WIDE, control_facts, coverage
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray
+from divscore.estimators.shift import UNLIKE
 from divscore.sketch.sketch import Sketch
 
 
@@ -87,15 +88,23 @@ def test_harmless_shift_asks_for_caution(control: ControlSet, collection: FloatA
     assert result.diagnostics.relevance_p < 0.001
     assert result.diagnostics.relevance > 3
     assert result.trust == "caution"
-    assert any("look different from your labelled examples" in w for w in result.warnings)
+    (warning,) = result.warnings
+    assert "look different from your labelled examples" in warning
+    assert f"{ALLOWED} To settle it, label 60 random items" in warning
+    assert "'divscore audit … --labelled-sample to-label.csv'" in warning
+    # The paper's own score has no interval that allows for anything.
+    assert ALLOWED not in audit(collection + 1.2 * np.eye(8)[5], control, estimator="divscore").warnings[0]
 
 
 def test_harmful_shift_is_poor(control: ControlSet, collection: FloatArray) -> None:
     result = audit(collection + 3.0 * (np.eye(8)[0] - np.eye(8)[1]), control)
     assert result.trust == "poor"
-    assert result.diagnostics.misfit
-    assert any("do not look like any mixture of the labelled groups" in w for w in result.warnings)
-    assert any("'rectified'" in w for w in result.warnings)
+    assert result.diagnostics.score_fit > UNLIKE
+    assert (result.interval_if_similar.low, result.interval_if_similar.high) == (-1, 1)  # hidden, too
+    text = " ".join(result.warnings)
+    assert text.startswith(TOO_WIDE)
+    assert "divscore sample COLLECTION --size 60 -o to-label.csv" in text
+    assert ALLOWED not in text
 
 
 def test_noisy_divscore_warns() -> None:

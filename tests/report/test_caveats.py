@@ -4,12 +4,11 @@ import re
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from divscore import ControlSet
 from divscore.audit.audit import audit
 from divscore.audit.document import document
-from divscore.audit.trust import DIFFERS, NO_MIXTURE, NOT_QUITE, Copies
+from divscore.audit.trust import DIFFERS, NO_MIXTURE, TOO_WIDE, Copies
 from divscore.report.caveats import checks, notices
 from divscore.report.listing import uninformative
 from divscore.report.summary import Context, summarise
@@ -46,7 +45,6 @@ def test_checks_follow_the_diagnostics(audits):
     assert state(1, auc=0.7) == ("caution", "caution")
     assert state(0, relevance=9.0, relevance_p=0.001) == ("caution", "caution")
     assert state(2, score_fit=1.2, score_fit_p=0.001) == ("caution", "caution")
-    assert state(2, score_fit=2.2, score_fit_p=0.001) == ("poor", "caution")
 
 
 def test_labels_of_the_collection_need_no_check_of_the_control_set(by_labels):
@@ -151,16 +149,15 @@ def test_warnings_of_many_collections_say_how_many_are_by_chance(audits):
     assert other.text == "only 5 'a' among the labelled examples"
 
 
-@pytest.mark.parametrize("warning", [NO_MIXTURE, NOT_QUITE])
-def test_warnings_on_scores_say_how_many_are_at_most_by_chance(audits, warning):
-    many = flagged(audits[0], 9, 400, warning)
+def test_warnings_on_scores_say_how_many_are_at_most_by_chance(audits):
+    many = flagged(audits[0], 9, 400, NO_MIXTURE)
     (notice,) = notices(many)
-    assert notice.text == f"{warning} (9 of 400 collections; at most about 4 are expected by chance)"
+    assert notice.text == f"{NO_MIXTURE} (9 of 400 collections; at most about 4 are expected by chance)"
     unknown = replace(audits[0].diagnostics, score_fit_p=np.nan)
     (notice,) = notices([*many[:101], *(replace(each, diagnostics=unknown) for each in many[101:])])
     assert "at most about 1 are" in notice.text
     (notice,) = notices([replace(each, diagnostics=unknown) for each in many])
-    assert notice.text == warning
+    assert notice.text == NO_MIXTURE
 
 
 def test_warnings_of_real_audits_start_as_expected(draw, make_control):
@@ -170,12 +167,13 @@ def test_warnings_of_real_audits_start_as_expected(draw, make_control):
     assert "p < 0.001" in shifted.warnings[0]
     sentence = notices([shifted])[0].sentence
     assert re.search(r"\(\d+\.\d times the expected distance\)", sentence)  # p-values are technical
-    odd = audit(draw(2, (100, 200), gap=2.5)[0] + 4 * np.random.default_rng(1).normal(size=(300, 8)), control)
-    assert odd.warnings[0].startswith(NO_MIXTURE)
+    rows = draw(2, (300, 300), gap=2.5)[0]
+    between = audit(rows[np.abs(rows[:, 0] - rows[:, 1]) < 3], control)
+    assert any(text.startswith(NO_MIXTURE) for text in between.warnings)
 
 
 def test_the_gravest_warnings_come_first(audits):
-    few, differs, grave = "only 5 'a' are labelled", "the items differ (3 times)", f"{NO_MIXTURE}: copies"
+    few, differs, grave = "only 5 'a' are labelled", "the items differ (3 times)", f"{TOO_WIDE}: copies"
     made = [(few,), (differs, few), ("3 files are missing", grave, few)]
     found = notices([replace(audits[0], name=str(at), warnings=each) for at, each in enumerate(made)])
     assert [notice.text for notice in found] == [grave, differs, "3 files are missing", few]

@@ -59,7 +59,29 @@ def test_one_collection_has_its_numbers_in_the_lead(audits, three):
         lead(audits[:1]),
     )
     assert re.fullmatch(r"Best estimate: from 1\d% c to 6\d% b\.", lead(three[:1]))
+
     assert lead(audits[3:]) == "The warnings and checks below say why. So there are no numbers."
+
+
+def test_both_ranges_are_given_where_a_collection_differs(draw, make_control):
+    rows = draw(5, (300, 100), gap=2.5)[0]
+    away = 0.4 * np.eye(8)[7]
+    control = make_control(1, (60, 60), gap=2.5)
+    made = [audit(rows + away, control, name="odd"), audit(rows, control, name="usual")]
+    assert [a.trust for a in made] == ["caution", "good"]
+    _, _, ranges = lead(made[:1]).partition("If these items are like your labelled examples: ")
+    low, high, least, most = map(int, re.findall(r"\d+", ranges))
+    assert "; allowing for the difference: " in ranges
+    assert least < low < high < most
+    assert "labelled examples" not in lead(made[1:])
+    both = summarise(made, Context())
+    assert both.remark.startswith("1 of 2 collections look different from your labelled examples.")
+    assert both.statistics.columns[3].label == "if similar"
+    assert [line.cells[2] for line in both.statistics.lines].count("the same") == 1
+    relevance, _, _ = summarise(made[:1], Context()).checks[:3]
+    assert relevance.sentence.endswith(
+        "The interval allows for a difference of this size where it would do harm and cannot be seen."
+    )
 
 
 def test_a_score_without_shares_mentions_none(scored):

@@ -15,7 +15,8 @@ from divscore.audit.audits import Audits
 from divscore.audit.result import Audit, LabelFacts, marginals
 from divscore.audit.target import Target
 from divscore.audit.trust import (
-    HOLDS,
+    ALLOWED,
+    SAYS_NOTHING,
     Copies,
     Diagnostics,
     about_items,
@@ -39,6 +40,7 @@ from divscore.estimators.interval import Estimate, Interval, bounds
 from divscore.estimators.labelled import from_labels
 from divscore.estimators.likelihood import cannot_tell, likelihood
 from divscore.estimators.self_training import self_training
+from divscore.estimators.shift import find_difference
 from divscore.sketch.sketch import Sketch
 from divscore.text import count, joined, printable
 
@@ -48,7 +50,6 @@ DISAGREE = (
 MANY_INSIDE = 0.1  # of the items are labelled examples: their scores are not those of new items
 FEW_LABELLED = 10  # with fewer labelled items of the collection, their disparity says nothing
 REPEATED = 0.05  # of the labelled items: so many copies of one another are no chance
-SAYS_NOTHING = 0.6  # a share that may be anywhere in such a range is unknown
 ESTIMATORS = ("likelihood", "divscore", "rectified", "crossfit", "iid", "self-training")
 LABELLED = ("rectified", "crossfit", "iid")  # those that use labels of the collection itself
 
@@ -252,16 +253,23 @@ def audit_vectors(
         trust = "poor" if about else "caution" if skipped_warning or _changed(sample, sketch) else "good"
         warnings = [*about, *_about_sample(sample, sketch, copies), *skipped_warning]
     else:
-        estimate = _estimate(collection, sketch, estimator, confidence, population)
+        difference = find_difference(sketch)
+        honest = cannot_tell(k, confidence)
+        if not sketch.individual:
+            honest = likelihood(sketch, confidence=confidence, population=population, difference=difference)
+        simple = sketch.individual or estimator == "likelihood"
+        estimate = honest if simple else _by_the_paper(collection, sketch, estimator, confidence)
         facts, hardest = control_facts(control), hardest_pair(sketch)
-        diagnostics = diagnose(sketch, estimate.disparity)
+        diagnostics = diagnose(sketch, estimate.disparity, difference)
         skipped_warning = about_skipped(sketch, diagnostics, estimate.interval.width / 2)
         noisy = facts.reference.noisy if estimator == "divscore" else ()
         known = math.isfinite(estimate.disparity) and not any(noisy)
-        trust = trust_of(sketch, diagnostics, copies) if known else "poor"
+        trust = trust_of(sketch, diagnostics, copies, honest.interval) if known else "poor"
         if trust == "good" and skipped_warning:
             trust = "caution"
-        warnings = warnings_for(sketch, diagnostics, copies, skipped_warning)
+        warnings = warnings_for(
+            sketch, diagnostics, copies, honest.interval, skipped_warning, allowed=estimator == "likelihood"
+        )
         if any(noisy):
             names = [printable(name) for name, bad in zip(control.groups, noisy, strict=True) if bad]
             warnings.append(
@@ -290,7 +298,7 @@ def audit_vectors(
         # So are warnings that compare numbers, and what others say about an estimate.
         kept = (text for text in warnings if text not in skipped_warning)
         warnings = [
-            DISAGREE if text.startswith("the disparity is ") else text.replace(HOLDS, "") for text in kept
+            DISAGREE if text.startswith("the disparity is ") else text.replace(ALLOWED, "") for text in kept
         ]
         reach = 2.0 * sum(sketch.skipped.values())  # the shift that was computed tells the disparity
         diagnostics = replace(diagnostics, skipped_shift=reach / (sketch.count + reach / 2))
@@ -306,6 +314,7 @@ def audit_vectors(
         share_intervals=dict(zip(control.groups, estimate.share_intervals, strict=True)),
         disparity=estimate.disparity,
         interval=estimate.interval,
+        if_similar=estimate.if_similar,
         divscore=score,
         trust=trust,
         diagnostics=diagnostics,
@@ -378,15 +387,9 @@ def _blocks(collection: Any) -> Iterable[Any]:
     return collection if several else [collection]
 
 
-def _estimate(
-    collection: Any, sketch: Sketch, estimator: str, confidence: float, population: bool
-) -> Estimate:
-    """Estimate shares with a control set alone."""
+def _by_the_paper(collection: Any, sketch: Sketch, estimator: str, confidence: float) -> Estimate:
+    """Estimate shares by one of the paper's algorithms."""
     control = sketch.control
-    if sketch.individual:
-        return cannot_tell(len(control.groups), confidence)
-    if estimator == "likelihood":
-        return likelihood(sketch, confidence=confidence, population=population)
     if estimator == "divscore":
         facts = control_facts(control)
         return divscore(sketch, facts.reference, facts.separability)

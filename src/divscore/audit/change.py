@@ -6,6 +6,7 @@ much better than either value.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
@@ -111,7 +112,9 @@ def paired_intervals(
     the same weights on its examples and the same rates of mistakes in both audits: errors that both share cancel. σ is
     the error that a collection's own items add; z and z' are independent and go evenly through the normal distribution.
     If the later collection contains the earlier one, their own errors are alike and would partly cancel too; the
-    interval ignores that, so it is then too wide rather than too narrow. A refit that does not separate the groups
+    interval ignores that, so it is then too wide rather than too narrow. Errors from a difference between a collection
+    and the labelled examples (`Refits.shift`) cancel as far as the two differences have the same direction: with ρ the
+    cosine of their outlines, their variance is ``s² + s'² − 2 ρ s s'``. A refit that does not separate the groups
     counts as the largest change in either direction. Limits as for a disparity: union of the percentile and the basic
     interval.
 
@@ -125,10 +128,15 @@ def paired_intervals(
     if before[1].pair is not None and after[1].pair is not None:
         series.append((before[1].pair, after[1].pair))
     change, increase = [], []
+    one, other = before[1].outline, after[1].outline
+    alike = 0.0 if one is None or other is None or len(one) != len(other) else float(one @ other)
+    s, t = before[1].shift, after[1].shift
+    shift = max(s * s + t * t - 2 * alike * s * t, 0.0)
+    own, own_later = (math.sqrt(each.own**2 + shift / 2) for each in (before[1], after[1]))
     for earlier, later in series:
         # Every pair of steps of the two own errors, for every refit: (B, steps, steps).
-        b = earlier[:, None, None] + before[1].own * NORMAL[:, None]
-        a = later[:, None, None] + after[1].own * NORMAL
+        b = earlier[:, None, None] + own * NORMAL[:, None]
+        a = later[:, None, None] + own_later * NORMAL
         change.append(_interval(after[0] - before[0], a - b, level, 2.0 if groups == 2 else 1.0))
         value = float(_unevenness(after[0], groups) - _unevenness(before[0], groups))
         increase.append(_interval(value, _unevenness(a, groups) - _unevenness(b, groups), level, 1.0))

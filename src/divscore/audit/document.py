@@ -98,6 +98,8 @@ class _Replicates(Struct, frozen=True):
     disparity: Series
     own: Annotated[float, Meta(ge=0, le=LARGEST)]
     pair: Series | None = None
+    shift: Annotated[float, Meta(ge=0, le=LARGEST)] = 0.0
+    outline: list[Annotated[float, Meta(ge=-1, le=1)]] | None = None
 
 
 class Entry(Struct, frozen=True, kw_only=True):
@@ -142,11 +144,13 @@ class Entry(Struct, frozen=True, kw_only=True):
         """The replicates, if the document has them."""
         if self.replicates is None or self.stored_disparity is None:
             return None
-        pair = self.replicates.pair
+        pair, outline = self.replicates.pair, self.replicates.outline
         return Refits(
             np.array(self.replicates.disparity, dtype=float),
             self.replicates.own,
             None if pair is None else np.array(pair, dtype=float),
+            self.replicates.shift,
+            None if outline is None else np.array(outline),
         )
 
     @property

@@ -104,7 +104,8 @@ def plan(
             # Items drawn twice must not have the same hash, or the sample would keep only one of them.
             units = pool.units[np.concatenate(drawn)]
             sketch.add(units + 1e-9 * rng.standard_normal(units.shape))
-            width = likelihood(sketch, confidence=confidence).interval.width
+            planned = likelihood(sketch, confidence=confidence)
+            width = (planned.if_similar or planned).interval.width  # both parts are of one pool
         measured.append((len(part), width))
         if progress is not None:
             progress(len(measured), len(FRACTIONS) * ROUNDS)

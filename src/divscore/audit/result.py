@@ -78,7 +78,8 @@ class Audit:
 
     `disparity` is share(first group) − share(second) for two groups, largest share − smallest for more. `divscore` is
     the paper's Algorithm 1 on the representatives, for comparison, whichever estimator was used. If trust is "poor",
-    there are no numbers: shares, disparity and DivScore are NaN, intervals are the whole range.
+    there are no numbers: shares, disparity and DivScore are NaN, intervals are the whole range. If the collection
+    differs from the labelled examples, the intervals allow for that; `if_similar` is the estimate without.
     `from_target` is how far the shares are from the `target`, with its interval. `copies` are items with
     exactly the same vector, `labelled_inside` is the number of labelled examples that are also in the collection.
     `hardest_pair` are the two groups that are hardest to distinguish. `labels` are the labels of the collection itself,
@@ -107,11 +108,22 @@ class Audit:
     copies: Copies = field(default_factory=Copies)
     labelled_inside: int = 0
     hardest_pair: tuple[str, str] = ("", "")
+    if_similar: Estimate | None = field(default=None, compare=False, repr=False)
     marginals: tuple[Marginal, ...] = ()
     labels: LabelFacts | None = None
     noun: str = "items"
     missing: Missing = field(default_factory=Missing)
     refits: Refits | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def interval_if_similar(self) -> Interval:
+        """The interval of the disparity if the collection were like the labelled examples."""
+        return self.interval if self.if_similar is None else self.if_similar.interval
+
+    @property
+    def differs(self) -> bool:
+        """Whether the intervals allow for a difference between the collection and the labelled examples."""
+        return self.diagnostics.shift > 0 and self.if_similar is not None
 
     @property
     def distance(self) -> float:
@@ -220,6 +232,7 @@ class Audit:
             "share_intervals": {name: [i.low, i.high] for name, i in self.share_intervals.items()},
             "disparity": finite(self.disparity),
             "interval": [self.interval.low, self.interval.high],
+            "interval_if_similar": [self.interval_if_similar.low, self.interval_if_similar.high],
             "interval_level": self.interval.level,
             "interval_method": self.interval.method,
             "divscore": finite(self.divscore),
@@ -241,9 +254,13 @@ class Audit:
         if self.marginals:
             entry["marginals"] = [marginal.to_dict() for marginal in self.marginals]
         if replicates and self.refits is not None:
-            series = {"disparity": self.refits.disparity, "pair": self.refits.pair}
+            series = {
+                "disparity": self.refits.disparity,
+                "pair": self.refits.pair,
+                "outline": self.refits.outline,
+            }
             # Four decimals are far finer than any interval, and halve the size of the document.
-            entry["replicates"] = {"own": self.refits.own} | {
+            entry["replicates"] = {"own": self.refits.own, "shift": self.refits.shift} | {
                 key: [round(value, 4) if math.isfinite(value) else None for value in values.tolist()]
                 for key, values in series.items()
                 if values is not None

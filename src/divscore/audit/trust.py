@@ -11,22 +11,16 @@ from numpy.typing import NDArray
 from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet
 from divscore.control.theory import Reference, Separability, separability, theorem
-from divscore.estimators.checks import (
-    GroupMoments,
-    group_moments,
-    relevance,
-    score_fit,
-    separable,
-    separation,
-)
-from divscore.estimators.mixture import mixture_fit
+from divscore.estimators.checks import ALARM, GroupMoments, group_moments, separable, separation
+from divscore.estimators.interval import Interval, bounds
+from divscore.estimators.shift import Difference
 from divscore.sketch.sample import TOP
 from divscore.sketch.scorer import Scorer
 from divscore.sketch.sketch import Sketch
 from divscore.text import count, finite, joined, p_value, percent, printable
 
-ALARM = 0.01
-MISFIT = 1.6  # a larger misfit of the scores came with real errors; harmless shifts stayed below
+SAYS_NOTHING = 0.6  # of all that is possible: a number that may be anywhere in such a range is unknown
+ENOUGH_LABELS = 60  # labels of the collection that give the disparity within about 0.08
 FEW_ITEMS = 20
 FEW_LABELS = 10
 UNEVEN_P = 0.05
@@ -42,9 +36,9 @@ SKIPPED = {
 }
 # How the warnings start that come from tests at the level ALARM.
 DIFFERS = "these items look different from your labelled examples"
-HOLDS = " The estimate holds if the difference is the same for all groups."
-NO_MIXTURE = "cannot tell: the scores of these items do not look like any mixture"
-NOT_QUITE = "the scores of these items do not quite look like a mixture"
+ALLOWED = " The interval allows for this."
+NO_MIXTURE = "the scores of these items do not look like a mixture"
+TOO_WIDE = "cannot tell: the interval is so wide that it says nothing"
 
 
 @dataclass(frozen=True)
@@ -66,6 +60,7 @@ class Diagnostics:
     relevance_p: float
     score_fit: float
     score_fit_p: float
+    shift: float
     skipped_shift: float
     theorem_error: float
 
@@ -74,11 +69,6 @@ class Diagnostics:
         """What is known if a result does not depend on a control set: only what skipped items could change."""
         unknown = dict.fromkeys((field.name for field in fields(cls)), math.nan)
         return cls(**{**unknown, "skipped_shift": skipped_shift(sketch, value)})
-
-    @property
-    def misfit(self) -> bool:
-        """Whether the scores fit no mixture of the groups: by more than chance, and by an amount that matters."""
-        return self.score_fit_p < ALARM and self.score_fit > MISFIT
 
     def to_dict(self) -> dict[str, float | None]:
         """Plain numbers; infinite and unknown ones are None."""
@@ -159,7 +149,7 @@ def control_facts(control: ControlSet) -> ControlFacts:
 
 
 def _facts(control: ControlSet) -> ControlFacts:
-    return ControlFacts(separability(control), Reference.of(control), group_moments(control))
+    return ControlFacts(separability(control), Reference.of(control), control.once(group_moments))
 
 
 @dataclass(frozen=True)
@@ -221,23 +211,19 @@ def uncovered_by_chance(control: ControlSet, draws: int = 5) -> dict[str, float]
     return dict(zip(control.groups, (total / draws).tolist(), strict=True))
 
 
-def diagnose(sketch: Sketch, value: float) -> Diagnostics:
-    """Run every check on one collection with the estimated disparity `value`."""
-    control = sketch.control
-    facts = control_facts(control)
-    mixture = mixture_fit(sketch)
-    fit = relevance(sketch.mean, sketch.count, facts.moments, mixture.named)
-    apart = sketch.scorer.once(separation)
-    scores = score_fit(sketch, mixture)
-    size = int(control.representative.sum())
+def diagnose(sketch: Sketch, value: float, difference: Difference) -> Diagnostics:
+    """All checks of one collection with the estimated disparity `value`."""
+    facts, apart = control_facts(sketch.control), sketch.scorer.once(separation)
+    size = int(sketch.control.representative.sum())
     bound = theorem(size, sketch.count, facts.separability.mu_same, facts.separability.mu_diff)
     return Diagnostics(
         separability_p=apart.p_value,
         auc=apart.auc,
-        relevance=fit.statistic,
-        relevance_p=fit.p_value,
-        score_fit=scores.statistic,
-        score_fit_p=scores.p_value,
+        relevance=difference.relevance.statistic,
+        relevance_p=difference.relevance.p_value,
+        score_fit=difference.score_fit.statistic,
+        score_fit_p=difference.score_fit.p_value,
+        shift=difference.shift,
         skipped_shift=skipped_shift(sketch, value),
         theorem_error=bound.additive_error,
     )
@@ -255,13 +241,24 @@ def is_set(sketch: Sketch, copies: Copies) -> bool:
     return sketch.count >= FEW_ITEMS and copies.often(sketch.count) < DOMINANT and not sketch.individual
 
 
-def trust_of(sketch: Sketch, checks: Diagnostics, copies: Copies) -> str:
-    """One word: good, caution or poor."""
+def says_nothing(interval: Interval, groups: int) -> bool:
+    """Whether an interval of the disparity leaves nearly everything possible."""
+    low, high = bounds(groups)
+    return interval.width > SAYS_NOTHING * (high - low)
+
+
+def trust_of(sketch: Sketch, checks: Diagnostics, copies: Copies, honest: Interval) -> str:
+    """One word: good, caution or poor; `honest` is the interval that allows for a difference."""
     sampled = is_set(sketch, copies) and not (sketch.few_distinct or sketch.thinned)
-    if not (separable(sketch.scorer) and sampled) or checks.misfit:
+    if not (separable(sketch.scorer) and sampled) or says_nothing(honest, len(sketch.control.groups)):
         return "poor"
     odd = min(checks.relevance_p, checks.score_fit_p) < ALARM or copies.often(sketch.count) >= FREQUENT
     return "caution" if odd else "good"
+
+
+def enough_labels(sketch: Sketch) -> int:
+    """How many items of a collection to label, to settle what the control set leaves open."""
+    return min(ENOUGH_LABELS, sketch.count)
 
 
 def about_items(sketch: Sketch, copies: Copies) -> list[str]:
@@ -282,9 +279,26 @@ def about_items(sketch: Sketch, copies: Copies) -> list[str]:
     return warnings
 
 
-def warnings_for(sketch: Sketch, checks: Diagnostics, copies: Copies, skipped: list[str]) -> list[str]:
-    """What may be wrong, in plain words, most serious first; `skipped` is what `about_skipped` returned."""
+def warnings_for(
+    sketch: Sketch,
+    checks: Diagnostics,
+    copies: Copies,
+    honest: Interval,
+    skipped: list[str],
+    *,
+    allowed: bool = True,
+) -> list[str]:
+    """What may be wrong, in plain words, most serious first.
+
+    `honest` is the interval that allows for a difference, `allowed` whether the result has it; `skipped` is what
+    `about_skipped` returned.
+    """
     control, warnings = sketch.control, []
+    labels = enough_labels(sketch)
+    settle = (
+        f" To settle it, label {labels} random items: 'divscore sample COLLECTION --size {labels} -o to-label.csv', "
+        "then 'divscore audit … --labelled-sample to-label.csv'"
+    )
     hardest = [f"'{printable(name)}'" for name in hardest_pair(sketch)]
     if not separable(sketch.scorer):
         warnings.append(
@@ -299,22 +313,21 @@ def warnings_for(sketch: Sketch, checks: Diagnostics, copies: Copies, skipped: l
             "remaining items again"
         )
     warnings += about_items(sketch, copies)
-    if checks.misfit:
+    wide = not warnings and says_nothing(honest, len(control.groups))
+    if wide:
+        warnings.append(TOO_WIDE)
+    remark = ALLOWED if allowed and not wide else ""
+    if checks.relevance_p < ALARM:
         warnings.append(
-            f"{NO_MIXTURE} of the labelled groups ({p_value(checks.score_fit_p)}). Label about 50 random items of the "
-            "collection and use estimator 'rectified', or use labelled examples from the same kind of source"
-        )
-    elif checks.relevance_p < ALARM:
-        warnings.append(
-            f"{DIFFERS} ({checks.relevance:.1f} times the expected distance, {p_value(checks.relevance_p)}).{HOLDS} "
-            "Label 30–50 random items of the collection to check (estimator 'rectified')"
+            f"{DIFFERS} ({checks.relevance:.1f} times the expected distance, {p_value(checks.relevance_p)}).{remark}"
         )
     elif checks.score_fit_p < ALARM:
         warnings.append(
-            f"{NOT_QUITE} of the labelled groups (misfit {checks.score_fit:.1f}, {p_value(checks.score_fit_p)}; above "
-            f"{MISFIT} the result would be 'cannot tell'). Some items may be copies, or of no group. Label 30–50 "
-            "random items of the collection to check (estimator 'rectified')"
+            f"{NO_MIXTURE} of the labelled groups (misfit {checks.score_fit:.1f}, {p_value(checks.score_fit_p)}). Some "
+            f"may be copies, or of no group.{remark}"
         )
+    if wide or min(checks.relevance_p, checks.score_fit_p) < ALARM:
+        warnings[-1] = warnings[-1].rstrip(".") + "." + settle
     warnings += skipped
     if FREQUENT <= copies.often(sketch.count) < DOMINANT:
         warnings.append(f"{copies.sentence(sketch.count)}; each copy counts, and the interval ignores that")

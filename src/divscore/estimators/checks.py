@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import combinations, product
 
@@ -28,6 +29,8 @@ from divscore.sketch.scorer import (
 )
 from divscore.sketch.sketch import Sketch
 
+ALARM = 0.01  # level of the tests
+
 
 @dataclass(frozen=True)
 class CheckResult:
@@ -35,6 +38,11 @@ class CheckResult:
 
     statistic: float
     p_value: float
+
+    @property
+    def rejects(self) -> bool:
+        """Whether it is more than chance."""
+        return self.p_value < ALARM
 
 
 @dataclass(frozen=True)
@@ -136,31 +144,44 @@ def score_fit(sketch: Sketch, mixture: MixtureFit | None = None) -> CheckResult:
     The statistic is ``√n_eff · sup |F_S − Σ_g p_g F_g|`` with ``1/n_eff = 1/N + Σ_g p_g²/n_g``, the largest over
     the k − 1 scores: a scaled Kolmogorov–Smirnov distance. Its distribution under the assumption is simulated: redraw
     the labelled scores of each group, recalibrate, draw a collection from their mixture, estimate its shares. `mixture`
-    is the best mixture, if it is known already.
+    is the best mixture, if it is known already. Where its labelled examples have weights, n_g is their effective
+    number; the simulation is the one without weights.
     """
     scorer = sketch.scorer
     mixture = mixture or mixture_fit(sketch)
-    p = mixture.shares
+    p, labels = mixture.shares, scorer.labels
     # Both are put on one grid, or its steps alone would look like a misfit. With three groups or more the grid is
     # coarse: scores of a group without its own direction hardly vary, and leave-one-out noise would be a misfit.
-    grid = scorer.grid if scorer.groups == 2 else Grid(scorer.grid.reach, COARSE_STEPS)
-    pool = grid.scores(grid.steps(scorer.fit.loo))
-    sizes = np.bincount(scorer.labels)
-    scale = float(1.0 / np.sqrt(1.0 / sketch.count + (p**2 / sizes).sum()))
-    scores = np.concatenate([grid.scores(grid.steps(mixture.scores)), pool])
-    seen = np.concatenate([mixture.counts / mixture.counts.sum(), np.zeros(len(pool))])
-    fitted = np.concatenate([np.zeros(len(mixture.counts)), (p / sizes)[scorer.labels]])
-    statistic = scale * float(_distance(scores, (seen - fitted)[None])[0])
+    grid = mixture.grid if scorer.groups == 2 else Grid(mixture.grid.reach, COARSE_STEPS)
+    pool = grid.scores(grid.steps(mixture.pool))
+    expected = (p / np.bincount(labels, mixture.weights))[labels] * mixture.weights
+    gap = largest_gap(grid.scores(grid.steps(mixture.scores)), mixture.counts, pool, expected)
+    statistic = math.sqrt(effective_size(sketch, mixture)) * gap
     redrawn, likelihoods = scorer.once(_redrawn_labels)
     rng = np.random.default_rng([scorer.seed, 3])
-    chance = (p / sizes)[scorer.labels]
-    drawn = rng.multinomial(min(sketch.count, 1_000_000), chance / chance.sum(), size=SIMULATIONS).astype(
-        float
-    )
+    sizes, count = np.bincount(labels), mixture.counts.sum()
+    chance = (p / sizes)[labels]
+    drawn = rng.multinomial(min(int(count), 1_000_000), chance / chance.sum(), size=SIMULATIONS).astype(float)
     shares = mixture_shares(likelihoods, drawn)
-    weights = redrawn * (shares / sizes)[:, scorer.labels]
+    weights = redrawn * (shares / sizes)[:, labels]
+    even = Grid(scorer.grid.reach, grid.half)
+    pool = even.scores(even.steps(scorer.fit.loo))
+    scale = float(1.0 / np.sqrt(1.0 / count + (p**2 / sizes).sum()))
     simulated = scale * _distance(pool, drawn / drawn.sum(axis=1, keepdims=True) - weights)
     return CheckResult(statistic, float((1 + (simulated >= statistic).sum()) / (1 + SIMULATIONS)))
+
+
+def largest_gap(scores: FloatArray, counts: FloatArray, pool: FloatArray, weights: FloatArray) -> float:
+    """Kolmogorov–Smirnov distance of scores (m, q) with counts from a pool (n, q) with weights that add up to 1."""
+    both = np.concatenate([counts / counts.sum(), -weights])
+    return float(_distance(np.concatenate([scores, pool]), both[None])[0])
+
+
+def effective_size(sketch: Sketch, mixture: MixtureFit) -> float:
+    """How many items a distribution function would come from that is as uncertain as the difference of both sides."""
+    labels, w = sketch.scorer.labels, mixture.weights
+    sizes = np.bincount(labels, w) ** 2 / np.bincount(labels, w**2)
+    return float(1.0 / (1.0 / mixture.counts.sum() + (mixture.shares**2 / sizes).sum()))
 
 
 def _redrawn_labels(scorer: Scorer) -> tuple[FloatArray, FloatArray]:

@@ -49,12 +49,16 @@ class Refits:
 
     Replicate b of two audits with the same control set and seed comes from the same refit, so errors that both share
     cancel in their difference. NaN if a refit does not separate the groups. With more than two groups `pair` follows
-    the largest and the smallest group; `own` is the standard error that the collection's own items add.
+    the largest and the smallest group; `own` is the standard error that the collection's own items add. `shift` is the
+    standard error from a difference between the collection and the labelled examples, which two audits share as far
+    as their differences have one `outline`.
     """
 
     disparity: FloatArray  # (B,)
     own: float
     pair: FloatArray | None = None  # (B,)
+    shift: float = 0.0
+    outline: FloatArray | None = None  # a vector of length 1
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,8 @@ class Estimate:
     interval: Interval
     replicates: FloatArray | None = None  # (B, k) replicated shares, if the method has them
     refits: Refits | None = None
+    # What it would be if the collection were like the labelled examples, where a method allows for a difference.
+    if_similar: Estimate | None = None
 
     @classmethod
     def of_two(cls, value: float, interval: Interval) -> Self:

@@ -24,52 +24,80 @@ from divscore.estimators.interval import (
     disparity,
     from_replicates,
 )
-from divscore.estimators.mixture import excess_variance, mixture_fit, mixture_shares
-from divscore.sketch.scorer import Scorer
+from divscore.estimators.mixture import excess_variance, mixture_fit, mixture_shares, sampled_scores
+from divscore.estimators.shift import Difference, find_difference, random_shifts
+from divscore.sketch.scorer import Replicates, Scorer
 from divscore.sketch.sketch import Sketch
 
 
 @one_thread
-def likelihood(sketch: Sketch, *, confidence: float = 0.95, population: bool = False) -> Estimate:
+def likelihood(
+    sketch: Sketch,
+    *,
+    confidence: float = 0.95,
+    population: bool = False,
+    difference: Difference | None = None,
+) -> Estimate:
     """Estimate shares from a sketch.
 
     The share p of a two-group collection maximises ``Σ_x log(p r(x) + 1 − p)``, r(x) the calibrated likelihood
     ratio of x's score. If a refitted direction does not separate the groups, its replicate is a random one of the
     collections with only one group; if the fit itself does not, there is no estimate. With `population` the interval is
     about the source that the items were drawn from (wider), not about exactly these items.
+
+    If the collection differs from the labelled examples (`difference`, if it is known already), the estimate is the
+    reweighted one and the interval allows for a random shift of all scores; `if_similar` is what they would be without.
     """
     scorer = sketch.scorer
     if not separable(scorer) or sketch.few_distinct or sketch.thinned:
         return cannot_tell(scorer.groups, confidence)
     fit = mixture_fit(sketch)
-    shares = fit.shares
+    difference = difference or find_difference(sketch, fit)
     rng = np.random.default_rng([scorer.seed, 2])
-    spread = _replicate_shares(sketch)
-    deviation = spread[1:] - spread[0]
-    noise = excess_variance(fit.likelihoods, fit.counts, shares)
+    still, shifted = _replicate_shares(sketch, difference.shift)
+    draws = len(still) - 1
+    noise = excess_variance(fit.likelihoods, fit.counts, fit.shares)
     if population:
-        noise = noise + (np.diag(shares) - np.outer(shares, shares)) / fit.counts.sum()
+        noise = noise + (np.diag(fit.shares) - np.outer(fit.shares, fit.shares)) / fit.counts.sum()
     values, vectors = np.linalg.eigh(noise)
     root = (vectors * np.sqrt(np.clip(values, 0.0, None))) @ vectors.T
-    own = rng.standard_normal((len(deviation), len(shares))) @ root
-    rates = _unseen_errors(scorer, len(deviation), rng)
-    replicates = _mistaken(shares + deviation + own, rates)
+    own = rng.standard_normal((draws, scorer.groups)) @ root
+    rates = _unseen_errors(scorer, draws, rng)
     useless = ~scorer.replicates.calibration.informative[1:]
-    replicates[useless] = np.eye(len(shares))[rng.integers(len(shares), size=int(useless.sum()))]
+    corners = np.eye(scorer.groups)[rng.integers(scorer.groups, size=int(useless.sum()))]
     back = np.argsort(scorer.order)
-    estimate = summarise(shares[back], replicates[:, back], confidence)
-    if sketch.small_sample:
-        each = tuple(replace(interval, method=SMALL_SAMPLE) for interval in estimate.share_intervals)
-        interval = replace(estimate.interval, method=SMALL_SAMPLE)
-        estimate = replace(estimate, share_intervals=each, interval=interval)
-    # What a later audit with the same control set and seed can be paired with: the refits alone, and the noise of the
-    # collection's own items in the difference of the largest and the smallest group.
+
+    def estimate_from(shares: FloatArray, deviation: FloatArray) -> Estimate:
+        replicates = _mistaken(shares + deviation + own, rates)
+        replicates[useless] = corners
+        estimate = summarise(shares[back], replicates[:, back], confidence)
+        if sketch.small_sample:
+            each = tuple(replace(interval, method=SMALL_SAMPLE) for interval in estimate.share_intervals)
+            interval = replace(estimate.interval, method=SMALL_SAMPLE)
+            estimate = replace(estimate, share_intervals=each, interval=interval)
+        return estimate
+
+    shares, deviation = fit.shares, still[1:] - still[0]
+    estimate = similar = estimate_from(shares, deviation)
+    if difference.found:
+        shares = np.maximum(shares + difference.moved, 0.0)
+        shares = shares / shares.sum()
+        estimate = estimate_from(shares, shifted[1:] - still[0])
+    # What a later audit with the same control set and seed can be paired with: the refits alone, and in the difference
+    # of the largest and the smallest group the noise of the collection's own items and the effect of a shift.
     shared = np.where(useless[:, None], np.nan, _mistaken(shares + deviation, rates))[:, back]
     pair = (0, 1) if len(shares) == 2 else (int(estimate.shares.argmax()), int(estimate.shares.argmin()))
     contrast = np.eye(len(shares))[pair[0]] - np.eye(len(shares))[pair[1]]
     alone = math.sqrt(max(float(contrast @ noise[np.ix_(back, back)] @ contrast), 0.0))
-    refits = Refits(disparity(shared), alone, shared @ contrast if len(shares) > 2 else None)
-    return replace(estimate, refits=refits)
+    effect = float(((shifted - still)[1:, back] @ contrast)[~useless].std()) if not useless.all() else 0.0
+    refits = Refits(
+        disparity(shared),
+        alone,
+        shared @ contrast if len(shares) > 2 else None,
+        effect,
+        difference.outline if effect else None,
+    )
+    return replace(estimate, if_similar=replace(similar, replicates=None), refits=refits)
 
 
 def summarise(shares: FloatArray, replicates: FloatArray, confidence: float) -> Estimate:
@@ -106,30 +134,35 @@ def _range_interval(shares: FloatArray, replicates: FloatArray, confidence: floa
     return Interval(min(pair.low, spread.low), max(pair.high, spread.high), confidence, pair.method)
 
 
-def _replicate_shares(sketch: Sketch) -> FloatArray:
+def _replicate_shares(sketch: Sketch, shift: float) -> tuple[FloatArray, FloatArray]:
     """Shares (R, k) by every refitted direction, on the sampled items; row 0 is the fit itself.
 
-    The mean score under every direction is known exactly from Σ x̂. Sampled scores are moved to have it, which takes
-    away part of the noise of a small sample.
+    The second result is with all scores of a replicate off by a random shift of `shift` standard deviations.
     """
-    replicates, (units, copies) = sketch.scorer.replicates, sketch.units()
-    count, _, q = replicates.weights.shape
-    weights = replicates.weights[:, :-1].transpose(1, 0, 2).reshape(-1, count * q)
-    scores = units @ weights
-    scores += sketch.mean @ weights - np.average(scores, axis=0, weights=copies)
-    scores += replicates.weights[:, -1].ravel()
+    scorer = sketch.scorer
+    scores, copies = sampled_scores(sketch, scorer.replicates.weights)
+    still = _solved(scorer.replicates, scores, copies)
+    if not shift:
+        return still, still
+    count, q = scores.shape[1:]
+    moved = shift * random_shifts(scorer, count - 1)
+    return still, _solved(scorer.replicates, scores + np.concatenate([np.zeros((1, q)), moved]), copies)
+
+
+def _solved(replicates: Replicates, scores: FloatArray, copies: FloatArray) -> FloatArray:
+    """The most likely shares (R, k) of scores (m, R, q)."""
     # Steps absorb the last bits of the product, which depend on the threads of BLAS. With one score, counting on 129
     # steps is also eight times as fast as the mixture of the scores themselves.
-    grid = replicates.grid
-    steps = grid.steps(scores.reshape(-1, count, q))
+    grid, (_, count, q) = replicates.grid, scores.shape
+    steps = grid.steps(scores)
     if q == 1:
         side = 2 * grid.half + 1
         cells = steps[..., 0].astype(np.intp) + np.arange(count) * side
-        items = np.repeat(copies, count).astype(np.float64)
+        items = np.repeat(copies, count)
         counts = np.bincount(cells.ravel(), items, minlength=count * side).reshape(count, side)
         return mixture_shares(replicates.grid_likelihoods, counts.astype(np.float64, copy=False))
     likelihoods = replicates.calibration.likelihoods(grid.scores(steps).swapaxes(0, 1))
-    return np.array([mixture_shares(each, copies.astype(np.float64)) for each in likelihoods])
+    return np.array([mixture_shares(each, copies) for each in likelihoods])
 
 
 def _unseen_errors(scorer: Scorer, replicates: int, rng: np.random.Generator) -> FloatArray:

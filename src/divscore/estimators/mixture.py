@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from divscore.control.similarity import FloatArray
+from divscore.sketch.scorer import Calibration, Grid
 from divscore.sketch.sketch import Sketch
 
 
@@ -104,16 +105,21 @@ def excess_variance(likelihoods: FloatArray, counts: FloatArray, shares: FloatAr
 
 @dataclass(frozen=True)
 class MixtureFit:
-    """A sketch as a mixture of the groups: scores with counts and likelihoods, and the most likely shares.
+    """A collection as a mixture of the groups: scores with counts and likelihoods, and the most likely shares.
 
-    Groups are in the scorer's order; `named` gives the shares in the control set's.
+    Groups are in the scorer's order; `named` gives the shares in the control set's. `pool` are the leave-one-out scores
+    of the labelled examples, which count as their `weights`.
     """
 
-    scores: FloatArray  # (m, k − 1)
+    scores: FloatArray  # (m, k − 1), on the grid
     counts: FloatArray  # (m,)
     likelihoods: FloatArray  # (m, k)
     shares: FloatArray  # (k,)
     named: FloatArray  # (k,)
+    grid: Grid
+    calibration: Calibration
+    pool: FloatArray  # (n, k − 1)
+    weights: FloatArray  # (n,)
 
 
 def mixture_fit(sketch: Sketch) -> MixtureFit:
@@ -122,4 +128,21 @@ def mixture_fit(sketch: Sketch) -> MixtureFit:
     scores, counts = sketch.scores()
     likelihoods = scorer.calibration.likelihoods(scores)
     shares = mixture_shares(likelihoods, counts)
-    return MixtureFit(scores, counts, likelihoods, shares, shares[np.argsort(scorer.order)])
+    named, even = shares[np.argsort(scorer.order)], np.ones(len(scorer.labels))
+    fitted = scorer.grid, scorer.calibration, scorer.fit.loo, even
+    return MixtureFit(scores, counts, likelihoods, shares, named, *fitted)
+
+
+def sampled_scores(sketch: Sketch, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Scores (m, R, q) of the sampled items under other directions (R, d + 1, q), and the copies (m,) of each item.
+
+    The mean score under every direction is known exactly from Σ x̂. Sampled scores are moved to have it, which takes
+    away part of the noise of a small sample.
+    """
+    units, copies = sketch.units()
+    count, _, q = weights.shape
+    flat = weights[:, :-1].transpose(1, 0, 2).reshape(-1, count * q)
+    scores = units @ flat
+    scores += sketch.mean @ flat - np.average(scores, axis=0, weights=copies)
+    scores += weights[:, -1].ravel()
+    return scores.reshape(-1, count, q), copies.astype(np.float64)

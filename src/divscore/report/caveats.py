@@ -15,17 +15,15 @@ from typing import Any
 from divscore.audit.document import missing_from
 from divscore.audit.result import Audit
 from divscore.audit.trust import (
-    ALARM,
     DIFFERS,
     DOMINANT,
     FREQUENT,
     NO_MIXTURE,
-    NOT_QUITE,
     coverage,
     uncovered_by_chance,
 )
 from divscore.control.controlset import ControlSet
-from divscore.estimators.checks import SEPARABLE_P
+from divscore.estimators.checks import ALARM, SEPARABLE_P
 from divscore.report.listing import uninformative
 from divscore.sketch.missing import Missing
 from divscore.text import brief, count, finite, joined, listed, percent, printable, unsigned
@@ -94,8 +92,9 @@ def _relevance(audits: Sequence[Audit]) -> Check:
     worst = _largest(audits, "relevance")
     times = unsigned(worst.diagnostics.relevance, 1)
     if len(audits) == 1:
-        return _check("relevance", key, times)
-    return _check("relevance", f"{key}_many", f"{off:,} of {len(audits):,}", times, brief(worst.name, 30))
+        return _allowed(_check("relevance", key, times), audits)
+    check = _check("relevance", f"{key}_many", f"{off:,} of {len(audits):,}", times, brief(worst.name, 30))
+    return _allowed(check, audits)
 
 
 def _separability(audit: Audit) -> Check:
@@ -112,13 +111,18 @@ def _separability(audit: Audit) -> Check:
 
 
 def _score_fit(audits: Sequence[Audit]) -> Check:
-    bad = sum(a.diagnostics.misfit for a in audits)
-    odd = sum(a.diagnostics.score_fit_p < ALARM and not a.diagnostics.misfit for a in audits)
-    key = "poor" if bad else "caution" if odd else "good"
+    odd = sum(a.diagnostics.score_fit_p < ALARM for a in audits)
+    key = "caution" if odd else "good"
     if len(audits) == 1:
-        return _check("score_fit", key)
-    state = "caution" if 0 < bad < len(audits) else ""
-    return _check("score_fit", f"{key}_many", f"{bad or odd:,} of {len(audits):,}", state=state)
+        return _allowed(_check("score_fit", key), audits)
+    return _allowed(_check("score_fit", f"{key}_many", f"{odd:,} of {len(audits):,}"), audits)
+
+
+def _allowed(check: Check, audits: Sequence[Audit]) -> Check:
+    """Add what the result does about a difference that a check found."""
+    if check.state == "good" or not any(audit.differs for audit in audits):
+        return check
+    return replace(check, sentence=f"{check.sentence} {sentences()['similar']['allowed']}")
 
 
 def _coverage(control: ControlSet) -> Check:
@@ -256,7 +260,7 @@ def _by_chance(warning: str, flagged: int, audits: Sequence[Audit]) -> str:
     """
     if warning.startswith(DIFFERS):
         tested, about = [a.diagnostics.relevance_p for a in audits], "about"
-    elif warning.startswith((NO_MIXTURE, NOT_QUITE)):
+    elif warning.startswith(NO_MIXTURE):
         tested, about = [a.diagnostics.score_fit_p for a in audits], "at most about"
     else:
         return ""

@@ -243,6 +243,8 @@ def technical_listing(audits: Sequence[Audit]) -> Listing | None:
         checks, k = audit.diagnostics, len(audit.shares)
         divscore = signed(audit.divscore).replace("-", MINUS)
         figures = [disparity_text(audit.disparity, k), disparity_range(audit.interval, k)]
+        if not labelled:
+            figures.append(disparity_range(audit.interval_if_similar, k) if audit.differs else "the same")
         figures += [] if alone else [_bracketed(divscore) if audit.noisy_groups else divscore]
         if audit.trust == "poor":
             figures = (
@@ -260,7 +262,8 @@ def technical_listing(audits: Sequence[Audit]) -> Listing | None:
             ]
         )
         lines.append(Line(shortened(audit.name), tooltip(audit.name), tuple(figures)))
-    labels = ["disparity", interval_title(audits[0].interval), *([] if alone else ["DivScore"])]
+    labels = ["disparity", interval_title(audits[0].interval), *["if similar"] * (not labelled)]
+    labels += [] if alone else ["DivScore"]
     heads = map(Column, labels if labelled else [*labels, "relevance", "misfit", "Theorem 3.3 error"])
     return Listing((Column("collection", "text"), *heads), tuple(lines))
 

@@ -15,7 +15,7 @@ from divscore import __version__
 from divscore.audit.document import missing_from
 from divscore.audit.result import Audit, headline
 from divscore.audit.target import Gate
-from divscore.audit.trust import MISFIT, control_facts
+from divscore.audit.trust import control_facts
 from divscore.errors import InputError, MismatchError
 from divscore.report.caveats import Check, checks, notices, noun_of, sentences
 from divscore.report.listing import (
@@ -148,10 +148,22 @@ def _lead_of_one(audit: Audit) -> str:
     shares = {name: f"{percent(share)} {shortened(name)}" for name, share in audit.shares.items()}
     first, second = audit.control.groups[:2]
     if len(shares) > 2:
-        return f"Best estimate: from {shares[audit.least]} to {shares[audit.most]}."
-    if audit.target is not None:
-        return f"Best estimate: {shares[first]}, where the target is {exact_percent(audit.wanted[first])}."
-    return f"Best estimate: {shares[first]} and {shares[second]}."
+        best = f"from {shares[audit.least]} to {shares[audit.most]}"
+    elif audit.target is not None:
+        best = f"{shares[first]}, where the target is {exact_percent(audit.wanted[first])}"
+    else:
+        best = f"{shares[first]} and {shares[second]}"
+    return f"Best estimate: {best}.{_both_ranges(audit)}"
+
+
+def _both_ranges(audit: Audit) -> str:
+    """The range of the headline's group with and without an allowance for a difference, where there is one."""
+    if not audit.differs or audit.if_similar is None:
+        return ""
+    group = audit.control.groups[0] if len(audit.shares) == 2 else audit.scarcest
+    similar = audit.if_similar.share_intervals[audit.control.groups.index(group)]
+    ranges = [f"{share_range(each)} {shortened(group)}" for each in (similar, audit.share_intervals[group])]
+    return f" {sentences()['similar']['one'].format(audit.noun, *ranges)}"
 
 
 @dataclass(frozen=True)
@@ -326,6 +338,11 @@ def _remark(audits: Sequence[Audit]) -> str:
         said.append(note["untrusted"])
     if len(audits) > FEW and any(a.marginals for a in audits):
         said.append(note["many"].format("single attributes"))
+    differ = [a for a in known if a.differs]
+    if len(audits) > 1 and differ:
+        ratio = sum(a.interval_if_similar.width for a in differ) / sum(a.interval.width for a in differ)
+        number = f"{len(differ):,} of {len(audits):,}"
+        said.append(sentences()["similar"]["many"].format(number, percent(ratio)))
     if len(known) >= SOME:
         limited = [a for a in known if not uninformative(a)]  # the whole range misses nothing
         if limited:
@@ -369,7 +386,7 @@ def _definitions(audits: Sequence[Audit]) -> Iterator[str]:
     if first.target is not None and not two:
         yield measure["target"]
     if first.labels is None:
-        yield measure["checks"].format(MISFIT)
+        yield measure["checks"]
     if len(audits) > FEW:
         yield sentences()["note"]["many"].format("these numbers")
 

@@ -212,13 +212,13 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun.removesuffix('s') if number == 1 else noun}"
 
 
-def joined(words: Sequence[str]) -> str:
+def joined(words: Sequence[str], last: str = "and") -> str:
     """A list in a sentence.
 
-    >>> joined(["a", "b", "c"])
-    'a, b and c'
+    >>> joined(["a", "b", "c"]), joined(["a", "b"], "or")
+    ('a, b and c', 'a or b')
     """
-    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
+    return f" {last} ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
 
 
 def finite(value: float) -> float | None:

@@ -281,7 +281,7 @@ def test_calibration_of_what_says_nothing() -> None:
 
 
 def test_likelihoods_are_bounded() -> None:
-    fit = Calibration(np.array([0.5]), np.array([[100.0]]), np.array(True))
+    fit = Calibration(np.array([0.5]), np.array([[100.0]]), np.eye(2))
     scores = np.array([[-50.0], [0.0], [50.0]])
     np.testing.assert_allclose(log_ratio(fit, scores)[:, 0], [-LARGEST_LOG_RATIO, 0.5, LARGEST_LOG_RATIO])
     likelihoods = fit.likelihoods(scores)
@@ -395,7 +395,7 @@ def test_mistakes_that_few_examples_cannot_show_widen_the_replicates(
 ) -> None:
     scorer = scorer_for(make_control(3, (25, 25), gap=gap))
     same = np.tile([0.5, 0.5], (40_000, 1))
-    noisy = _mistaken(same, _unseen_errors(scorer, len(same), np.random.default_rng(0)))
+    noisy = _mistaken(same, _unseen_errors(scorer, np.eye(2), len(same), np.random.default_rng(0)))
     np.testing.assert_allclose(noisy.sum(axis=1), 1.0)
     np.testing.assert_allclose(noisy.mean(axis=0), 0.5, atol=1e-3)
     # Jeffreys' posterior with no mistake among 25: Beta(0.5, 25.5).

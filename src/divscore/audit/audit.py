@@ -12,7 +12,7 @@ from warnings import warn
 import numpy as np
 
 from divscore.audit.audits import Audits
-from divscore.audit.result import Audit, LabelFacts, marginals
+from divscore.audit.result import Audit, LabelFacts, marginals, sum_name
 from divscore.audit.target import Target
 from divscore.audit.trust import (
     ALLOWED,
@@ -263,12 +263,14 @@ def audit_vectors(
         diagnostics = diagnose(sketch, estimate.disparity, difference)
         skipped_warning = about_skipped(sketch, diagnostics, estimate.interval.width / 2)
         noisy = facts.reference.noisy if estimator == "divscore" else ()
-        known = math.isfinite(estimate.disparity) and not any(noisy)
-        trust = trust_of(sketch, diagnostics, copies, honest.interval) if known else "poor"
+        # The paper's algorithms have no sums of groups that cannot be distinguished.
+        known = bool(estimate.clusters) or (math.isfinite(estimate.disparity) and not honest.clusters)
+        known = known and not any(noisy)
+        trust = trust_of(sketch, diagnostics, copies, honest) if known else "poor"
         if trust == "good" and skipped_warning:
             trust = "caution"
         warnings = warnings_for(
-            sketch, diagnostics, copies, honest.interval, skipped_warning, allowed=estimator == "likelihood"
+            sketch, diagnostics, copies, honest, skipped_warning, allowed=estimator == "likelihood"
         )
         if any(noisy):
             names = [printable(name) for name, bad in zip(control.groups, noisy, strict=True) if bad]
@@ -302,6 +304,8 @@ def audit_vectors(
         ]
         reach = 2.0 * sum(sketch.skipped.values())  # the shift that was computed tells the disparity
         diagnostics = replace(diagnostics, skipped_shift=reach / (sketch.count + reach / 2))
+    merged = [[control.groups[at] for at in each] for each in estimate.clusters]
+    names = [sum_name(each, control.groups) for each in merged] or list(control.groups)
     return Audit(
         name=str(name),
         control=control,
@@ -310,8 +314,8 @@ def audit_vectors(
         seed=sketch.seed,
         count=sketch.count,
         skipped={kind: n for kind, n in sketch.skipped.items() if n or kind != "empty"},
-        shares=dict(zip(control.groups, estimate.shares.tolist(), strict=True)),
-        share_intervals=dict(zip(control.groups, estimate.share_intervals, strict=True)),
+        shares=dict(zip(names, estimate.shares.tolist(), strict=True)),
+        share_intervals=dict(zip(names, estimate.share_intervals, strict=True)),
         disparity=estimate.disparity,
         interval=estimate.interval,
         if_similar=estimate.if_similar,
@@ -321,12 +325,13 @@ def audit_vectors(
         warnings=tuple(warnings),
         target=target,
         from_target=target.distance(estimate, confidence)
-        if target is not None and math.isfinite(estimate.disparity)
+        if target is not None and (estimate.clusters or math.isfinite(estimate.disparity))
         else None,
         copies=copies,
         labelled_inside=inside,
         hardest_pair=hardest,
         marginals=marginals(control, estimate, confidence),
+        merged=tuple(tuple(each) for each in merged if len(each) > 1),
         labels=labels,
         refits=estimate.refits,
     )

@@ -83,7 +83,8 @@ class Audit:
     `from_target` is how far the shares are from the `target`, with its interval. `copies` are items with
     exactly the same vector, `labelled_inside` is the number of labelled examples that are also in the collection.
     `hardest_pair` are the two groups that are hardest to distinguish. `labels` are the labels of the collection itself,
-    if the result is based on any.
+    if the result is based on any. `merged` are groups that the labelled examples do not separate: `shares` has one
+    entry for all of them, such as "A or B", and no disparity is known; its interval is what these sums allow.
     `noun` is what the items are: items, pictures, texts. `missing` are the parts of the source that could not be read
     and that belong, or may belong, to the collection.
     """
@@ -110,6 +111,7 @@ class Audit:
     hardest_pair: tuple[str, str] = ("", "")
     if_similar: Estimate | None = field(default=None, compare=False, repr=False)
     marginals: tuple[Marginal, ...] = ()
+    merged: tuple[tuple[str, ...], ...] = ()
     labels: LabelFacts | None = None
     noun: str = "items"
     missing: Missing = field(default_factory=Missing)
@@ -136,6 +138,12 @@ class Audit:
         return self.interval if self.from_target is None else self.from_target[1]
 
     @property
+    def members(self) -> dict[str, tuple[str, ...]]:
+        """The groups that each share is the sum of: normally one."""
+        sums = {sum_name(names, self.control.groups): names for names in self.merged}
+        return {name: sums.get(name, (name,)) for name in self.shares}
+
+    @property
     def most(self) -> str:
         """The group with the largest share."""
         return max(self.shares, key=lambda name: self.shares[name])
@@ -148,8 +156,9 @@ class Audit:
     @property
     def wanted(self) -> dict[str, float]:
         """The shares it is held to: the target, or an even split."""
-        even = dict.fromkeys(self.shares, 1 / len(self.shares))
-        return even if self.target is None else self.target.shares
+        each = dict.fromkeys(self.control.groups, 1 / len(self.control.groups))
+        each = each if self.target is None else self.target.shares
+        return {name: math.fsum(map(each.__getitem__, names)) for name, names in self.members.items()}
 
     @property
     def scarcest(self) -> str:
@@ -164,7 +173,7 @@ class Audit:
     @property
     def conclusive(self) -> bool:
         """Whether there is an estimate to report."""
-        return self.trust != "poor" and math.isfinite(self.disparity)
+        return self.trust != "poor" and (bool(self.merged) or math.isfinite(self.disparity))
 
     @property
     def headline(self) -> str:
@@ -177,7 +186,7 @@ class Audit:
                 f"The DivScore of the largest and the smallest group among {these} differs by {self.disparity:.2f}; it "
                 "gives no shares."
             )
-        first = self.control.groups[0] if len(self.shares) == 2 else self.scarcest
+        first = self.control.groups[0] if len(self.control.groups) == 2 else self.scarcest
         low, high = percent_ends(self.share_intervals[first].low, self.share_intervals[first].high)
         are = "are" if self.noun == "items" else "belong to the group"
         wanted = f"an even split is {percent(self.wanted[first])}"
@@ -247,7 +256,9 @@ class Audit:
         if self.target is not None:
             entry["distance"] = finite(self.distance)
             entry["distance_interval"] = [self.distance_interval.low, self.distance_interval.high]
-        if len(self.shares) > 2 and self.has_shares:
+        if self.merged:
+            entry["merged"] = [list(names) for names in self.merged]
+        elif len(self.shares) > 2 and self.has_shares:
             entry["most"], entry["least"] = self.most, self.least
         if self.labels is not None:
             entry["labels"] = self.labels.to_dict()
@@ -279,7 +290,7 @@ def headline(audits: Sequence[Audit]) -> str:
     unclear = len(audits) - len(known)
     if any(audit.interval.is_none for audit in known):
         return f"{len(known):,} of {total} have an estimate, by a method without intervals."
-    if len(first.shares) == 2:
+    if len(first.control.groups) == 2:
         more = sum(audit.distance_interval.low > 0 for audit in known)
         less = sum(audit.distance_interval.high < 0 for audit in known)
         group, other = map(printable, first.control.groups)
@@ -296,6 +307,8 @@ def headline(audits: Sequence[Audit]) -> str:
             audit.scarcest for audit in known if audit.has_shares and audit.distance_interval.low > 0
         )
         where = "The smallest group" if first.target is None else "The group farthest below its target"
+        if first.target is None and any(audit.merged for audit in known):
+            where = "The group farthest below an even split"
         names = [(printable(name), number) for name, number in scarce.most_common()]
         if len(names) == 1 and names[0][1] == len(audits):
             all_ = "both" if len(audits) == 2 else f"all {len(audits):,}"
@@ -312,16 +325,31 @@ def headline(audits: Sequence[Audit]) -> str:
     return f"{start}{joined(said)}".removesuffix("; ") + "."
 
 
+def sum_name(names: Sequence[str], groups: Sequence[str]) -> str:
+    """The name of what some groups have together: "A or B"; not one that another of the `groups` has."""
+    name = joined(names, "or")
+    while len(names) > 1 and name in groups:
+        name += " (sum)"
+    return name
+
+
 def marginals(control: ControlSet, estimate: Estimate, confidence: float) -> tuple[Marginal, ...]:
-    """Sum an intersection's shares, and their replicates, over all but one of its attributes."""
+    """Sum an intersection's shares, and their replicates, over all but one of its attributes.
+
+    An attribute is left out if groups that differ in it cannot be distinguished.
+    """
     attributes = control.attribute.split(CROSS)
     parts = [name.split(CROSS) for name in control.groups]
     if len(attributes) < 2 or any(len(p) != len(attributes) for p in parts) or estimate.replicates is None:
         return ()
+    clusters = estimate.clusters or tuple((at,) for at in range(len(parts)))
     results = []
     for at, attribute in enumerate(attributes):
         names = list(dict.fromkeys(p[at] for p in parts))
-        member = np.array([[p[at] == name for p in parts] for name in names], dtype=float)
+        values = [{parts[group][at] for group in cluster} for cluster in clusters]
+        if max(map(len, values)) > 1:
+            continue
+        member = np.array([[name in each for each in values] for name in names], dtype=float)
         summed = summarise(member @ estimate.shares, estimate.replicates @ member.T, confidence)
         shares = dict(zip(names, summed.shares.tolist(), strict=True))
         results.append(Marginal(attribute, shares, summed.disparity, summed.interval))

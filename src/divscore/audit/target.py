@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from divscore.control.similarity import FloatArray
 from divscore.errors import InputError
-from divscore.estimators.interval import Estimate, Interval, from_replicates
+from divscore.estimators.interval import Estimate, Interval, range_interval
 from divscore.text import printable, quoted
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ class Target:
         """How far the shares are from the target, in the units of the disparity, with an interval.
 
         Two groups: disparity − target disparity = 2 (share − target) of the first group. More: let e_g = share_g −
-        target_g; the distance is max e − min e. For equal target shares it is the disparity itself.
+        target_g; the distance is max e − min e. For equal target shares it is the disparity itself. If only sums of
+        some groups are known, the distance is not, and the interval is what the sums allow.
         """
         wanted = np.array(list(self.shares.values()))
         if len(wanted) == 2:
@@ -62,16 +64,28 @@ class Target:
             return estimate.disparity - offset, moved
         if estimate.replicates is None:
             raise InputError("a target for more than two groups needs the estimator 'likelihood'")
-        off, replicates = estimate.shares - wanted, estimate.replicates - wanted
-        most, least = int(off.argmax()), int(off.argmin())
-        value = float(off[most] - off[least])
-        # As for the disparity: noise spreads the shares, so the pair that is farthest apart is followed, too.
-        ends = [
-            from_replicates(value, each, confidence, (0.0, 2.0))
-            for each in (replicates[:, most] - replicates[:, least], np.ptp(replicates, axis=1))
-        ]
-        low, high = min(end.low for end in ends), max(end.high for end in ends)
-        return value, Interval(low, high, confidence, ends[0].method)
+        series = np.concatenate([estimate.shares[None], estimate.replicates])
+        if estimate.clusters:
+            return math.nan, self._possible(series, estimate.clusters, confidence)
+        off = series - wanted
+        return float(np.ptp(off[0])), range_interval(off, off, confidence, (0.0, 2.0))
+
+    def _possible(
+        self, sums: FloatArray, clusters: tuple[tuple[int, ...], ...], confidence: float
+    ) -> Interval:
+        """The distances that sums of groups allow, from the estimate and its replicates (1 + B, k).
+
+        If m groups have the sum s and the target t, they are all (s − t) / m off at best. At worst the one with the
+        smallest target has all of s, and the one with the largest target has nothing.
+        """
+        wanted = list(self.shares.values())
+        targets = [[wanted[at] for at in cluster] for cluster in clusters]
+        sizes = np.array([len(each) for each in targets])
+        even = (sums - [sum(each) for each in targets]) / sizes
+        nearest = range_interval(even, even, confidence, (0.0, 2.0))
+        lowest = np.where(sizes > 1, [-max(each) for each in targets], even)
+        farthest = range_interval(sums - [min(each) for each in targets], lowest, confidence, (0.0, 2.0))
+        return replace(farthest, low=nearest.low)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -137,7 +151,7 @@ def judge(audit: Audit, limit: float) -> Verdict:
     """
     low, high = audit.distance_interval.low, audit.distance_interval.high
     what = f"±{limit:g}" if audit.target is None else f"±{limit:g} around the target"
-    if audit.trust == "poor" or not math.isfinite(audit.distance):
+    if not audit.conclusive:
         why = next((text for text in audit.warnings if text.startswith("cannot tell")), "")
         return Verdict("inconclusive", printable(why) or "the result cannot be trusted")
     # Skipped items may all be of one group, which moves the disparity by up to this much.

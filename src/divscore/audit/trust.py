@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet
 from divscore.control.theory import Reference, Separability, separability, theorem
-from divscore.estimators.checks import ALARM, GroupMoments, group_moments, separable, separation
-from divscore.estimators.interval import Interval, bounds
+from divscore.estimators.checks import ALARM, GroupMoments, clusters, group_moments, separation
+from divscore.estimators.interval import Estimate, Interval, bounds
 from divscore.estimators.shift import Difference
 from divscore.sketch.sample import TOP
 from divscore.sketch.scorer import Scorer
@@ -247,13 +247,20 @@ def says_nothing(interval: Interval, groups: int) -> bool:
     return interval.width > SAYS_NOTHING * (high - low)
 
 
-def trust_of(sketch: Sketch, checks: Diagnostics, copies: Copies, honest: Interval) -> str:
-    """One word: good, caution or poor; `honest` is the interval that allows for a difference."""
+def too_wide(estimate: Estimate) -> bool:
+    """Whether an estimate says nothing; if groups are merged, the disparity is unknown anyway, and their sums count."""
+    if not estimate.clusters:
+        return says_nothing(estimate.interval, len(estimate.shares))
+    return max(interval.width for interval in estimate.share_intervals) > SAYS_NOTHING
+
+
+def trust_of(sketch: Sketch, checks: Diagnostics, copies: Copies, honest: Estimate) -> str:
+    """One word: good, caution or poor; `honest` is the estimate that allows for a difference."""
     sampled = is_set(sketch, copies) and not (sketch.few_distinct or sketch.thinned)
-    if not (separable(sketch.scorer) and sampled) or says_nothing(honest, len(sketch.control.groups)):
+    if len(sketch.scorer.once(clusters)) < 2 or not sampled or too_wide(honest):
         return "poor"
     odd = min(checks.relevance_p, checks.score_fit_p) < ALARM or copies.often(sketch.count) >= FREQUENT
-    return "caution" if odd else "good"
+    return "caution" if odd or honest.clusters else "good"
 
 
 def enough_labels(sketch: Sketch) -> int:
@@ -283,14 +290,14 @@ def warnings_for(
     sketch: Sketch,
     checks: Diagnostics,
     copies: Copies,
-    honest: Interval,
+    honest: Estimate,
     skipped: list[str],
     *,
     allowed: bool = True,
 ) -> list[str]:
     """What may be wrong, in plain words, most serious first.
 
-    `honest` is the interval that allows for a difference, `allowed` whether the result has it; `skipped` is what
+    `honest` is the estimate that allows for a difference, `allowed` whether the result has it; `skipped` is what
     `about_skipped` returned.
     """
     control, warnings = sketch.control, []
@@ -300,7 +307,8 @@ def warnings_for(
         "then 'divscore audit … --labelled-sample to-label.csv'"
     )
     hardest = [f"'{printable(name)}'" for name in hardest_pair(sketch)]
-    if not separable(sketch.scorer):
+    sets = sketch.scorer.once(clusters)
+    if len(sets) < 2 or (len(sets) < sketch.scorer.groups and not allowed):
         warnings.append(
             f"cannot tell: the {len(control)} labelled examples do not separate {joined(hardest)} "
             f"({percent(checks.auc)} of pairs are ranked correctly; chance is 50%). Use another encoder, or label more "
@@ -313,7 +321,7 @@ def warnings_for(
             "remaining items again"
         )
     warnings += about_items(sketch, copies)
-    wide = not warnings and says_nothing(honest, len(control.groups))
+    wide = not warnings and too_wide(honest)
     if wide:
         warnings.append(TOO_WIDE)
     remark = ALLOWED if allowed and not wide else ""
@@ -328,6 +336,16 @@ def warnings_for(
         )
     if wide or min(checks.relevance_p, checks.score_fit_p) < ALARM:
         warnings[-1] = warnings[-1].rstrip(".") + "." + settle
+    if honest.clusters and allowed:
+        together = [
+            joined([f"'{printable(control.groups[at])}'" for at in each])
+            for each in honest.clusters
+            if len(each) > 1
+        ]
+        warnings.append(
+            f"the {len(control)} labelled examples do not separate {'; nor '.join(together)}. These have one share, their "
+            "sum. To get the share of each, label more examples of these groups, or use another encoder"
+        )
     warnings += skipped
     if FREQUENT <= copies.often(sketch.count) < DOMINANT:
         warnings.append(f"{copies.sentence(sketch.count)}; each copy counts, and the interval ignores that")

@@ -236,7 +236,7 @@ def _text(audits: Audits) -> str:
     lines = [brief.table if brief else table(audits)]
     if len(audits) == 1:
         lines = [audits[0].headline, "", *lines]
-    if len(audits[0].shares) == 2 and audits[0].target is None and (note := noise_note(audits[0])):
+    if len(audits[0].control.groups) == 2 and audits[0].target is None and (note := noise_note(audits[0])):
         lines += ["", note]
     for result in brief.shown if brief else audits:
         for marginal in result.marginals:

@@ -63,7 +63,11 @@ class Refits:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Shares of the groups in the control set's order, the disparity, and an interval for each."""
+    """Shares of the groups in the control set's order, the disparity, and an interval for each.
+
+    If some groups cannot be distinguished, the shares are those of `clusters`: positions of the groups that each is
+    the sum of. The disparity is then unknown (NaN), and its interval is what these sums allow.
+    """
 
     shares: FloatArray
     share_intervals: tuple[Interval, ...]
@@ -71,6 +75,7 @@ class Estimate:
     interval: Interval
     replicates: FloatArray | None = None  # (B, k) replicated shares, if the method has them
     refits: Refits | None = None
+    clusters: tuple[tuple[int, ...], ...] = ()
     # What it would be if the collection were like the labelled examples, where a method allows for a difference.
     if_similar: Estimate | None = None
 
@@ -126,3 +131,19 @@ def from_replicates(
     return Interval(
         min(max(low, limits[0]), limits[1]), max(min(high, limits[1]), limits[0]), level, BOOTSTRAP
     )
+
+
+def range_interval(
+    upper: FloatArray, lower: FloatArray, level: float, limits: tuple[float, float]
+) -> Interval:
+    """Interval for the largest of some numbers minus the smallest of others, or of the same.
+
+    Both are (1 + B, k), the estimate and its replicates. Noise spreads numbers, so the estimate is not in the middle:
+    the two that are farthest apart are followed as well.
+    """
+    most, least = int(upper[0].argmax()), int(lower[0].argmin())
+    ends = [
+        from_replicates(float(series[0]), series[1:], level, limits)
+        for series in (upper[:, most] - lower[:, least], upper.max(axis=1) - lower.min(axis=1))
+    ]
+    return replace(ends[0], low=min(end.low for end in ends), high=max(end.high for end in ends))

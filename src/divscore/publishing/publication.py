@@ -12,11 +12,11 @@ from divscore.audit.trust import Coverage, control_facts, coverage, uncovered_by
 from divscore.control.controlset import ControlSet
 from divscore.control.theory import gamma_control
 from divscore.errors import InputError
-from divscore.estimators.checks import SEPARABLE_P, separation
+from divscore.estimators.checks import clusters, separation
 from divscore.paper.comparison import Setup, compare, usable_labels
 from divscore.publishing.about import About
 from divscore.sketch.scorer import scorer_for
-from divscore.text import printable
+from divscore.text import joined, printable
 
 REPETITIONS = 20
 # Methods of choosing representatives for which `compare` can measure DivScore's error.
@@ -168,12 +168,16 @@ class Soundness:
 
 def soundness(control: ControlSet) -> Soundness:
     """Check a control set."""
-    facts, apart = control_facts(control), separation(scorer_for(control))
+    scorer = scorer_for(control)
+    facts, apart, sets = control_facts(control), scorer.once(separation), scorer.once(clusters)
     problems = []
-    if apart.p_value > SEPARABLE_P:
+    if len(sets) < 2:
         problems.append(
             f"the groups cannot be distinguished (p = {apart.p_value:.2g}); every audit will be inconclusive"
         )
+    for merged in (each for each in sets if 1 < len(each) < len(control.groups)):
+        names = joined([f"'{printable(control.groups[at])}'" for at in sorted(scorer.order[list(merged)])])
+        problems.append(f"{names} cannot be distinguished; every audit will give their sum only")
     problems += [
         f"only {n} labelled examples of '{printable(name)}'; at least {FEW_LABELS} are needed"
         for name, n in control.counts.items()

@@ -61,7 +61,7 @@ def checks(audits: Sequence[Audit], missing: Missing | None = None) -> tuple[Che
     skipped = _skipped(audits, missing_from(audits, missing).count)
     if audits[0].labels is not None:  # the result does not depend on the control set
         return (*_labels(audits), skipped, _copies(audits))
-    assumed = _relevance(audits), _separability(audits[0]), _score_fit(audits)
+    assumed = _relevance(audits), _separability(audits), _score_fit(audits)
     return (*assumed, _coverage(audits[0].control), skipped, _copies(audits), _inside(audits))
 
 
@@ -97,15 +97,19 @@ def _relevance(audits: Sequence[Audit]) -> Check:
     return _allowed(check, audits)
 
 
-def _separability(audit: Audit) -> Check:
+def _separability(audits: Sequence[Audit]) -> Check:
     """The pair of groups that is hardest to tell apart decides; with two groups there is only one."""
+    audit, merged = audits[0], next((each.merged for each in audits if each.merged), ())
     numbers = audit.diagnostics
     pair = joined([brief(name, 30) for name in audit.hardest_pair if name])
     who = f"examples of {pair}" if pair else "examples of different groups"
     key = "good" if numbers.auc >= 0.95 else "mostly" if numbers.auc >= 0.75 else "caution"
     if numbers.separability_p > SEPARABLE_P:
         key = "poor"
-    hardest = sentences()["separability"]["hardest"] if pair and len(audit.shares) > 2 else ""
+    hardest = sentences()["separability"]["hardest"] if pair and len(audit.control.groups) > 2 else ""
+    if merged:
+        together = "; ".join(joined([brief(name, 30) for name in names]) for names in merged)
+        return _check("separability", "merged", together, state="caution")
     check = _check("separability", key, who, f"{numbers.auc:.0%}", state="good" if key == "mostly" else "")
     return replace(check, sentence=f"{check.sentence} {hardest}".rstrip())
 
@@ -152,7 +156,7 @@ def _skipped(audits: Sequence[Audit], parts: int) -> Check:
     most = max(audits, key=lambda a: a.diagnostics.skipped_shift)
     where = f" in {brief(most.name, 30)}" if len(audits) > 1 else ""
     # A disparity of two groups changes by twice as much as a share.
-    points = most.diagnostics.skipped_shift * (50 if len(most.shares) == 2 else 100)
+    points = most.diagnostics.skipped_shift * (50 if len(most.control.groups) == 2 else 100)
     shift = f"up to {points:.0f} points{where}" if points >= 1.5 else f"about 1 point{where}"
     shift = shift if points >= 0.5 else f"less than 1 point{where}"
     far = [a for a in audits if a.diagnostics.skipped_shift > allowed(a)]

@@ -55,30 +55,37 @@ def wanted(audit: Audit, group: str) -> str:
 
 def uninformative(audit: Audit) -> bool:
     """Whether there is no interval, or it is the whole range."""
-    low, high = bounds(len(audit.shares))
+    low, high = bounds(len(audit.control.groups))
     return audit.interval.is_none or (audit.interval.low <= low and audit.interval.high >= high)
 
 
 def has_numbers(audit: Audit) -> bool:
     """Whether there is any number to show; one that cannot be trusted has none, unless somebody asked for them."""
-    return math.isfinite(audit.disparity)
+    return math.isfinite(audit.disparity) or bool(audit.merged)
 
 
 def share_limits(audit: Audit, group: str, limit: float) -> tuple[float, float]:
     """The shares of one group that a limit for the disparity allows: outside them, this group alone exceeds it.
 
     The differences e from the shares wanted add up to 0, so max e − min e ≤ L needs every |e| ≤ L (k − 1) / k. For two
-    groups this is the limit itself.
+    groups this is the limit itself. The sum of m groups may be off by L m (k − m) / k.
     """
-    reach, wanted = limit * (1 - 1 / len(audit.shares)), audit.wanted[group]
+    k, m = len(audit.control.groups), len(audit.members[group])
+    reach, wanted = limit * m * (1 - m / k), audit.wanted[group]
     return max(0.0, wanted - reach), min(1.0, wanted + reach)
+
+
+def listed_groups(audits: Sequence[Audit]) -> tuple[str, ...]:
+    """The groups that have a share: those of the control set, or sums of some that cannot be distinguished."""
+    known = (audit for audit in audits if audit.has_shares)
+    return tuple(next(known, audits[0]).shares)
 
 
 def scarcest_of(audits: Sequence[Audit]) -> str:
     """The group that is smallest, or farthest below its target, over all collections; the first of two groups."""
-    known = [audit for audit in audits if audit.conclusive and audit.has_shares]
-    groups = audits[0].control.groups
-    if len(groups) == 2 or not known:
+    groups = listed_groups(audits)
+    known = [audit for audit in audits if audit.conclusive and audit.has_shares and groups[0] in audit.shares]
+    if len(audits[0].control.groups) == 2 or not known:
         return groups[0]
     return min(groups, key=lambda name: sum(audit.shares[name] - audit.wanted[name] for audit in known))
 
@@ -88,7 +95,7 @@ def in_order(audits: Sequence[Audit]) -> list[Audit]:
     group = scarcest_of(audits)
 
     def key(audit: Audit) -> tuple[bool, float, str]:
-        share = audit.shares[group] if audit.has_shares else audit.disparity
+        share = audit.shares.get(group, 1.0) if audit.has_shares else audit.disparity
         return (False, share, audit.name) if audit.conclusive else (True, 0.0, audit.name)
 
     return sorted(audits, key=key)
@@ -152,23 +159,25 @@ def listing(audits: Sequence[Audit], limit: float | None = None) -> Listing | No
         return _groups_of(first)
     if len(audits) == 1 and not has_numbers(first):
         return None
-    groups, range_title = first.control.groups, interval_title(first.interval)
+    groups, range_title = listed_groups(audits), interval_title(first.interval)
+    two = len(first.control.groups) == 2
     heads = [Column("collection", "text"), Column("items")]
-    if len(groups) == 2:
+    if two:
         heads += [Column(brief(groups[0], 40)), Column(range_title)]
         heads += [Column("target")] * (first.target is not None)
     else:
         if any(audit.has_shares for audit in audits):
-            wanted = {} if first.target is None else first.target.shares
-            targets = {name: f" (target {exact_percent(share)})" for name, share in wanted.items()}
+            known = next(audit for audit in audits if audit.has_shares)
+            targets = {name: f" (target {exact_percent(share)})" for name, share in known.wanted.items()}
+            targets = {} if first.target is None else targets
             heads += [Column(brief(name, 40) + targets.get(name, "")) for name in groups]
         heads.append(Column("largest − smallest" if first.target is None else "distance from target"))
     if limit is not None:
         low, high = map(percent, share_limits(first, groups[0], limit))
-        heads.append(Column(f"limit {low}–{high}" if len(groups) == 2 else "limit", "verdict"))
+        heads.append(Column(f"limit {low}–{high}" if two else "limit", "verdict"))
     heads.append(Column("trust", "trust"))
     at = 2 + groups.index(scarcest_of(audits)) if any(audit.has_shares for audit in audits) else 2
-    lines = [_line(audit, limit, len(heads) - 1) for audit in in_order(audits)]
+    lines = [_line(audit, groups, limit, len(heads) - 1) for audit in in_order(audits)]
     return Listing(tuple(heads), tuple(lines), at)
 
 
@@ -184,20 +193,23 @@ def _groups_of(audit: Audit) -> Listing:
     return Listing(tuple(heads), tuple(lines))
 
 
-def _line(audit: Audit, limit: float | None, width: int) -> Line:
-    groups, cells = audit.control.groups, [f"{audit.count:,}"]
+def _line(audit: Audit, groups: Sequence[str], limit: float | None, width: int) -> Line:
+    cells, two = [f"{audit.count:,}"], len(audit.control.groups) == 2
     if not has_numbers(audit):
         cells.append(INCONCLUSIVE)
-    elif len(groups) == 2:
+    elif two:
         cells += [percent(audit.shares[groups[0]]), share_range(audit.share_intervals[groups[0]])]
     else:
         for name in groups if audit.has_shares else ():
+            if name not in audit.shares:  # another seed may merge other groups
+                cells.append("?")
+                continue
             between = share_range(audit.share_intervals[name])
             cells.append(percent(audit.shares[name]) + (f" ({between})" if between != "none" else ""))
         cells.append(gap_text(audit))
     if audit.trust == "poor":  # the answer is "cannot tell", so no number stands alone
         cells[1:] = [text if text == INCONCLUSIVE else _bracketed(text) for text in cells[1:]]
-    if len(groups) == 2 and audit.target is not None and has_numbers(audit):
+    if two and audit.target is not None and has_numbers(audit):
         cells.append(wanted(audit, groups[0]))
     verdict = "" if limit is None else judge(audit, limit).word
     end = [verdict, audit.trust] if verdict else [audit.trust]
@@ -210,6 +222,8 @@ def gap_text(audit: Audit) -> str:
     ends = audit.distance_interval
     if not audit.has_shares:
         return f"{unsigned(audit.disparity)} ({disparity_range(ends, len(audit.shares))})"
+    if audit.merged:
+        return f"{100 * ends.low:.0f}–{100 * ends.high:.0f} points"
     points = f"{100 * audit.distance:.0f} points"
     return points if ends.is_none else f"{points} ({100 * ends.low:.0f}–{100 * ends.high:.0f})"
 
@@ -240,7 +254,7 @@ def technical_listing(audits: Sequence[Audit]) -> Listing | None:
     labelled = audits[0].labels is not None  # the result does not depend on the control set
     alone = audits[0].control.incomplete  # and there is none
     for audit in in_order(audits):
-        checks, k = audit.diagnostics, len(audit.shares)
+        checks, k = audit.diagnostics, len(audit.control.groups)
         divscore = signed(audit.divscore).replace("-", MINUS)
         figures = [disparity_text(audit.disparity, k), disparity_range(audit.interval, k)]
         if not labelled:
@@ -337,8 +351,8 @@ def table(audits: Sequence[Audit], gap: int | None = None) -> str:
 
 def _row(audit: Audit) -> dict[str, str]:
     first, interval = audit.control.groups[0], audit.distance_interval
-    two = len(audit.shares) == 2
-    groups = [first] if two else audit.control.groups if audit.has_shares else ()
+    two = len(audit.control.groups) == 2
+    groups = [first] if two else audit.shares if audit.has_shares else ()
     figures = {named(name): percent(audit.shares[name], 1) for name in groups}
     if two:
         figures["between"] = share_range(audit.share_intervals[first])

@@ -13,6 +13,7 @@ from divscore.report.listing import (
     INCONCLUSIVE,
     in_order,
     interval_title,
+    listed_groups,
     scarcest_of,
     share_limits,
     share_range,
@@ -112,18 +113,19 @@ def picture(audits: Sequence[Audit], limit: float | None = None) -> Picture | No
     first, known = audits[0], [audit for audit in audits if audit.conclusive and audit.has_shares]
     if not known:
         return None
-    groups, wanted = first.control.groups, "even split" if first.target is None else "target"
+    two, wanted = len(first.control.groups) == 2, "even split" if first.target is None else "target"
+    groups = listed_groups(audits)
     group, rows = scarcest_of(audits), list[Mark | Words]()
     title = f"Share of {brief(group, 60)}"
     if len(audits) == 1:
-        shown = groups[:1] if len(groups) == 2 else groups
+        shown = groups[:1] if two else groups
         rows += [_mark(first, name, limit, by_group=True) for name in shown]
-        title = title if len(groups) == 2 else "Share of each group"
-    elif len(groups) > 2 and len(audits) * (1 + len(groups)) <= GROUPED:
+        title = title if two else "Share of each group"
+    elif not two and len(audits) * (1 + len(groups)) <= GROUPED:
         for audit in in_order(audits):
             verdict = "fail" if limit is not None and judge(audit, limit).word == "fail" else ""
             rows.append(Words(brief(audit.name, 2 * NAME), verdict if audit.conclusive else INCONCLUSIVE))
-            rows += [_mark(audit, name, limit, by_group=True) for name in groups if audit.conclusive]
+            rows += [_mark(audit, name, limit, by_group=True) for name in audit.shares if audit.conclusive]
         title = "Share of each group in every collection"
     else:
         rows += [_mark(audit, group, limit) for audit in in_order(audits)]
@@ -135,8 +137,10 @@ def picture(audits: Sequence[Audit], limit: float | None = None) -> Picture | No
         if len(known) > ALL:
             text = f"{len(known) - 2 * END:,} collections in between: see the table"
             rows[END : len(known) - END] = [Words(text, gap=True)]
-        if len(groups) > 2:
+        if not two:
             where = "smallest" if first.target is None else "farthest below its target"
+            if first.target is None and any(audit.merged for audit in known):
+                where = "farthest below an even split"
             title += f", the group that is {where} overall"
     low, high, ticks = _axis([row for row in rows if isinstance(row, Mark)])
     spoken = [row for row in rows if isinstance(row, Mark) and row.value is not None]
@@ -145,7 +149,7 @@ def picture(audits: Sequence[Audit], limit: float | None = None) -> Picture | No
     described = "; ".join(f"{row.label} {row.text}" for row in spoken)
     missing = f" {len(audits) - len(known):,} {INCONCLUSIVE}." if len(known) < len(audits) else ""
     limits = "limit for a single group"
-    if limit is not None and len(groups) == 2:
+    if limit is not None and two:
         limits = "limit: {} to {}".format(*map(percent, share_limits(first, groups[0], limit)))
     return Picture(
         title=title,
@@ -162,7 +166,9 @@ def picture(audits: Sequence[Audit], limit: float | None = None) -> Picture | No
 
 def _mark(audit: Audit, group: str, limit: float | None, *, by_group: bool = False) -> Mark:
     """One group of one collection; `by_group`: the label is the group, and the limits are those of this group alone."""
-    interval, known = audit.share_intervals[group], audit.conclusive
+    known = audit.conclusive and group in audit.shares
+    group = group if group in audit.shares else next(iter(audit.shares))
+    interval = audit.share_intervals[group]
     limits = (0.0, 1.0) if limit is None else share_limits(audit, group, limit)
     ends = (interval.low, interval.high) if known and not interval.is_none else None
     verdict = ""

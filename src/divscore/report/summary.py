@@ -121,6 +121,7 @@ def lead(audits: Sequence[Audit]) -> str:
     if not known:
         return total
     group, parts = scarcest_of(audits), []
+    known = [a for a in known if not a.has_shares or group in a.shares]
     for at in dict.fromkeys([0, len(known) - 1]):
         a = known[at]
         if a.has_shares:
@@ -132,7 +133,7 @@ def lead(audits: Sequence[Audit]) -> str:
         what, after = "The difference in DivScore between the largest and the smallest group", ""
     else:
         kind = "an even split" if first.target is None else "the target"
-        what, after = f"The share of {shortened(group)}", f"; {kind} is {wanted(first, group)}"
+        what, after = f"The share of {shortened(group)}", f"; {kind} is {wanted(known[0], group)}"
     ranges = f"ranges from {parts[0]} to {parts[1]}" if len(parts) > 1 else f"is {parts[0]}"
     return f"{what} {ranges}{after}. {total}"
 
@@ -147,7 +148,9 @@ def _lead_of_one(audit: Audit) -> str:
         return f"{spread[0].upper()}{spread[1:]}.{nothing}"
     shares = {name: f"{percent(share)} {shortened(name)}" for name, share in audit.shares.items()}
     first, second = audit.control.groups[:2]
-    if len(shares) > 2:
+    if audit.merged:
+        best = joined(list(shares.values()))
+    elif len(shares) > 2:
         best = f"from {shares[audit.least]} to {shares[audit.most]}"
     elif audit.target is not None:
         best = f"{shares[first]}, where the target is {exact_percent(audit.wanted[first])}"
@@ -160,8 +163,8 @@ def _both_ranges(audit: Audit) -> str:
     """The range of the headline's group with and without an allowance for a difference, where there is one."""
     if not audit.differs or audit.if_similar is None:
         return ""
-    group = audit.control.groups[0] if len(audit.shares) == 2 else audit.scarcest
-    similar = audit.if_similar.share_intervals[audit.control.groups.index(group)]
+    group = audit.control.groups[0] if len(audit.control.groups) == 2 else audit.scarcest
+    similar = audit.if_similar.share_intervals[list(audit.shares).index(group)]
     ranges = [f"{share_range(each)} {shortened(group)}" for each in (similar, audit.share_intervals[group])]
     return f" {sentences()['similar']['one'].format(audit.noun, *ranges)}"
 
@@ -181,9 +184,14 @@ def overview(audits: Sequence[Audit]) -> Overview:
 
     Inconclusive collections have no place in that order and fill up what the others leave.
     """
-    ordered = sorted(audits, key=lambda a: (not a.conclusive, -a.distance if a.conclusive else 0.0, a.name))
+
+    def size(audit: Audit) -> float:
+        """The distance; its largest possible value where groups are merged."""
+        return audit.distance_interval.high if audit.merged else audit.distance
+
+    ordered = sorted(audits, key=lambda a: (not a.conclusive, -size(a) if a.conclusive else 0.0, a.name))
     known = sum(audit.conclusive for audit in audits)
-    split = len(audits[0].shares) == 2 and known > 2 * END
+    split = len(audits[0].control.groups) == 2 and known > 2 * END
     shown = [*ordered[:END], *ordered[known - END : known]] if split else ordered[: 2 * END]
     trust = Counter(audit.trust for audit in audits)
     counts = ", ".join(f"{trust[word]:,} {word}" for word in TRUST if trust[word])
@@ -377,10 +385,12 @@ def _control(audit: Audit, examples: Examples | None) -> ControlPart:
 
 def _definitions(audits: Sequence[Audit]) -> Iterator[str]:
     first, measure = audits[0], sentences()["measure"]
-    two, scored = len(first.shares) == 2, first.estimator == "divscore"
+    two, scored = len(first.control.groups) == 2, first.estimator == "divscore"
     yield measure["two" if two else "scores" if scored else "more"].format(
         *map(shortened, first.control.groups)
     )
+    if any(audit.merged for audit in audits):
+        yield measure["merged"]
     if not scored:
         yield f"{measure['divscore']} {noise_note(first)}".strip()
     if first.target is not None and not two:

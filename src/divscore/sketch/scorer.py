@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import combinations, combinations_with_replacement
+from itertools import combinations_with_replacement
 from threading import Lock
 from typing import Any
 
@@ -156,7 +156,7 @@ def _without_groups(control: ControlSet, seed: int, row_hash: RowHash) -> Scorer
     mean = control.units.mean(axis=0)
     weights = np.append(mean, 0.0)[:, None]
     fit = Directions(weights, control.units @ mean[:, None], USUAL_PENALTY)
-    calibration = Calibration(np.zeros(1), np.zeros((1, 1)), np.array(False))
+    calibration = Calibration(np.zeros(1), np.zeros((1, 1)), np.zeros((2, 2)))
     empty = np.zeros(0, dtype=np.intp)
     return Scorer(control, seed, 2, empty, empty, fit, calibration, Grid(np.full(1, 2.0), FINE), row_hash)
 
@@ -380,23 +380,33 @@ class Calibration:
     """Log likelihood ratios against the last group: ``log r_c(s) = a_c + Σ_j b_cj s_j``.
 
     Arrays may carry a leading axis of replicates. A fit is `informative` where, for every two groups, the
-    difference of their scores points the right way; otherwise it says nothing about a collection.
+    difference of their scores points the right way; otherwise it says nothing about how these two are divided.
     """
 
     intercept: FloatArray  # (…, k − 1)
     slope: FloatArray  # (…, k − 1 ratios, k − 1 scores)
-    informative: NDArray[np.bool_]  # (…)
+    means: FloatArray  # (…, k, k): mean scores, by group of the items and group of the score
+
+    @property
+    def informative(self) -> NDArray[np.bool_]:
+        """Whether all groups are ordered correctly."""
+        return np.asarray(self.ordered(np.eye(self.means.shape[-1])).all(axis=(-1, -2)))
+
+    def ordered(self, member: FloatArray) -> NDArray[np.bool_]:
+        """Whether the scores of two sets of groups differ in the right direction, (…, K, K); `member` is (K, k)."""
+        mean = (member / member.sum(axis=1, keepdims=True)) @ self.means @ member.T
+        own = np.diagonal(mean, axis1=-2, axis2=-1)
+        gap = own[..., :, None] - mean  # by how much a set scores higher for itself
+        return np.asarray((gap > -np.swapaxes(gap, -1, -2)) | np.eye(len(member), dtype=bool))
 
     @classmethod
     def stacked(cls, parts: Sequence[Calibration]) -> Calibration:
         """Put replicates one after the other."""
-        intercept, slope, informative = zip(
-            *((each.intercept, each.slope, each.informative) for each in parts), strict=True
-        )
-        return cls(np.concatenate(intercept), np.concatenate(slope), np.concatenate(informative))
+        fields = zip(*((each.intercept, each.slope, each.means) for each in parts), strict=True)
+        return cls(*map(np.concatenate, fields))
 
     def __getitem__(self, replicate: int | None) -> Calibration:
-        return Calibration(self.intercept[replicate], self.slope[replicate], self.informative[replicate])
+        return Calibration(self.intercept[replicate], self.slope[replicate], self.means[replicate])
 
     def likelihoods(self, scores: FloatArray) -> FloatArray:
         """Likelihoods (…, m, k) of scores (…, m, k − 1) up to a factor an item, the largest of each item being 1."""
@@ -449,10 +459,7 @@ def fit_calibration(
         ],
         axis=1,
     )
-    informative = np.ones(len(scores), dtype=bool)
-    for g, h in combinations(range(groups), 2):
-        informative &= mean[:, g, g] - mean[:, g, h] > mean[:, h, g] - mean[:, h, h]
-    return Calibration(intercept, slope, informative)
+    return Calibration(intercept, slope, mean)
 
 
 def _newton(design: FloatArray, member: FloatArray, v: FloatArray) -> FloatArray:

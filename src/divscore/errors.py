@@ -14,9 +14,12 @@ CancelledError (BaseException) ends a thread if its result is no longer wanted; 
 from __future__ import annotations
 
 import re
+import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from traceback import walk_stack
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -109,6 +112,15 @@ def _literal(label: str) -> str:
     if label in ("true", "false"):
         return label.capitalize()
     return label if re.fullmatch(r"-?\d+(\.\d+)?", label) else f'"{label}"'
+
+
+def warn_in_python(text: str) -> None:
+    """Warn in the words of Python; the warning points to the line that called divscore."""
+    package, level = f"{__name__.partition('.')[0]}.", 2
+    for depth, (frame, _) in enumerate(walk_stack(sys._getframe())):
+        if str(frame.f_globals.get("__name__")).startswith(package):
+            level = depth + 2
+    warnings.warn(python_words(text), stacklevel=level)
 
 
 @contextmanager

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from os import PathLike
 from typing import TYPE_CHECKING, Any
-from warnings import warn
 
-from divscore.errors import in_python, python_words
+from divscore.errors import in_python, warn_in_python
 
 if TYPE_CHECKING:
     from divscore.jobs.drawfile import Draw
@@ -66,6 +65,6 @@ def draw_sample(
             seed=seed,
             add_to=add_to,
             workers=workers,
-            warn=lambda text: warn(python_words(text), stacklevel=2),
+            warn=warn_in_python,
             **options,
         )

@@ -15,7 +15,9 @@ from divscore.control.similarity import FloatArray, as_matrix, unit_rows, usable
 from divscore.errors import ControlError, InputError, MismatchError, VectorError
 from divscore.text import printable, quoted
 
-UNKNOWN = ("", "unsure", "?", "unknown")  # what people write where they cannot tell
+UNSURE = ("", "unsure", "?", "unknown")  # never the name of a group
+# What people write where they cannot tell, unless a group has this name.
+UNKNOWN = (*UNSURE, "n/a", "na", "none", "don't know", "dont know", "not sure", "unclear", "-", "skip")
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,8 @@ class LabelledSample:
 
     A label is a position in `groups`, or −1 for an item that was left blank or that nobody could label. `strata` is the
     stratum of each item where pairs of similar items were drawn, None for a simple random sample. `batches` says how
-    often items were drawn and labelled; `drawn_from` how many items the collection had then.
+    often items were drawn and labelled; `drawn_from` how many items the collection had then; `missing` how many drawn
+    items are not here: their rows were deleted, or they are no longer in the collection or have changed.
     """
 
     vectors: NDArray[Any]
@@ -35,6 +38,7 @@ class LabelledSample:
     batches: int = 1
     drawn_from: int | None = None
     encoder: str | None = None
+    missing: int = 0
 
     @classmethod
     def of(
@@ -48,7 +52,7 @@ class LabelledSample:
         rename: Mapping[Any, str] | None = None,
         **design: Any,
     ) -> LabelledSample:
-        """Check vectors and labels; an item without a group has None, an empty text, "unsure", "unknown" or "?".
+        """Check vectors and labels; an item without a group has None, an empty text, "unsure" or a word like it.
 
         The groups are those of a control set, or `order`, or the names that occur. Case and outer spaces do not matter.
 
@@ -57,7 +61,8 @@ class LabelledSample:
         (('B', 'a'), [1, 0, 0, -1])
         """
         matrix = as_matrix(vectors, "the labelled sample's vectors")
-        given = [None if _is_unknown(label) else label for label in groups]
+        known = control.groups if control is not None else tuple(order or ())
+        given = [None if is_unknown(label, (*known, *(rename or ()))) else label for label in groups]
         if len(matrix) != len(given):
             raise InputError(f"{len(matrix)} vectors and {len(given)} labels in the labelled sample")
         if not len(given):
@@ -67,17 +72,17 @@ class LabelledSample:
             raise InputError("no item of the labelled sample has a group; label them first")
         labels = name_groups({"group": [given[at] for at in rows]}, rename, lambda text: None, every=False)
         names = labels["group"]
-        known = control.groups if control is not None else tuple(order or ())
         first: dict[str, str] = {}  # one spelling of each name
         for name in known or names:
-            first.setdefault(" ".join(name.split()).casefold(), name.strip())
-        spelled = [first.get(" ".join(name.split()).casefold()) for name in names]
+            first.setdefault(plain(name), name.strip())
+        spelled = [first.get(plain(name)) for name in names]
         if None in spelled:
             unknown = sorted({name for name, found in zip(names, spelled, strict=True) if found is None})
+            hint = f"{printable(unknown[0])}=…"
             raise ControlError(
                 f"the labelled sample has the group{'s' if len(unknown) > 1 else ''} {quoted(unknown)}, but the groups "
                 f"are {quoted(known)}; correct the labels, or say which group is meant: --rename "
-                f"'{printable(unknown[0])}={known[0]}'"
+                + (f"'{hint}'" if " " in hint else hint)
             )
         ordered = known or tuple(sorted(first.values()))
         if len(ordered) < 2:
@@ -166,6 +171,18 @@ def labelled_control(samples: Sequence[LabelledSample], control: ControlSet | No
     return merged
 
 
-def _is_unknown(label: object) -> bool:
-    missing = label is None or (isinstance(label, float) and label != label)
-    return missing or (isinstance(label, str) and label.strip().casefold() in UNKNOWN)
+def plain(name: str) -> str:
+    """A name without regard to case, spaces and the kind of its apostrophes."""
+    return " ".join(name.replace("’", "'").split()).casefold()
+
+
+def is_unknown(label: object, groups: Iterable[Any] = ()) -> bool:
+    """Whether a label says nothing: missing, blank, or a word such as "unsure" that is no name of a group.
+
+    >>> is_unknown(" Don’t know"), is_unknown("none"), is_unknown("none", ["none", "some"])
+    (True, True, False)
+    """
+    if not isinstance(label, str):
+        return label is None or (isinstance(label, float) and label != label)
+    name = plain(label)
+    return name in UNKNOWN and (name in UNSURE or all(plain(str(group)) != name for group in groups))

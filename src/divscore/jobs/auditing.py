@@ -124,7 +124,10 @@ def audit_source(
         raise InputError("a labelled sample belongs to one collection; audit one at a time with it")
     estimator = estimator or chosen_estimator(control, sample)
     check_method(estimator, control, sample, confidence)
-    labels = None if sample is None else Labels.read(sample, attribute, groups, rename, column, warn)
+    labels = None
+    if sample is not None:
+        reading: dict[str, Any] = {"attribute": attribute, "groups": groups, "rename": rename}
+        labels = Labels.read(sample, **reading, column=column, warn=warn)
     if labels is not None and by and labels.draw is None:
         raise InputError(
             f"{labels.name} does not say which collection an item is from; draw the items with 'divscore sample --by'"

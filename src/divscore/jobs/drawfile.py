@@ -7,32 +7,30 @@ import csv
 import io
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
-from warnings import warn as warn_in_python
 
 import numpy as np
 from numpy.typing import NDArray
 
 from divscore.control.controlset import MAX_GROUPS, ControlSet
-from divscore.control.labelledsample import UNKNOWN
-from divscore.errors import FileError, InputError, in_python, python_words
+from divscore.control.labelledsample import UNSURE, is_unknown, plain
+from divscore.errors import FileError, InputError, in_python, warn_in_python
 from divscore.files import atomic_file, check_writable, is_url, write_file
 from divscore.sources import Table, open_table
 from divscore.sources.items import fingerprint
 from divscore.sources.manifest import ENCODER_KEY
-from divscore.text import brief, count, printable, public, quoted
+from divscore.text import brief, count, listed, printable, public, quoted
 
-ID, PATH, TEXT, GROUP, COLLECTION = "id", "path", "text", "group", "collection"
-STRATUM, BATCH, PROBABILITY, SIZE = "stratum", "batch", "probability", "collection_size"
-ATTRIBUTE, GROUPS, ITEM_DIGEST, CONTROL_DIGEST, SEED = (
-    *("attribute", "groups", "item_digest", "control_digest", "seed"),
-)
+ID, PATH, TEXT, GROUP, COLLECTION, ROW = "id", "path", "text", "group", "collection", "row"
+STRATUM, BATCH, DRAWN, PROBABILITY, SIZE = "stratum", "batch", "drawn", "probability", "collection_size"
+ATTRIBUTE, GROUPS, ITEM_DIGEST, CONTROL_DIGEST = "attribute", "groups", "item_digest", "control_digest"
 VECTOR = "embedding"
-DESIGN = (STRATUM, BATCH, PROBABILITY, SIZE, ATTRIBUTE, GROUPS, ITEM_DIGEST, CONTROL_DIGEST, SEED)
-NEEDED = (ID, GROUP, STRATUM, BATCH)  # without these a draw cannot be used
+DESIGN = (ROW, STRATUM, BATCH, DRAWN, PROBABILITY, SIZE, ATTRIBUTE, GROUPS, ITEM_DIGEST, CONTROL_DIGEST)
+NEEDED = (ID, GROUP, ROW, STRATUM, BATCH, DRAWN)  # without these a draw cannot be used
 BETWEEN = " | "  # names of groups in one cell
 OF_VECTOR = "blake2b-vector-"
 FORMULA = re.compile(r"[=+\-@\t\r](?!\d+([.,]\d+)?$)")  # begins a cell that a spreadsheet would run
@@ -46,8 +44,8 @@ PAGE_MARK = 'data-draw="'  # in a page, before the key of its draw
 class DrawnItem:
     """One drawn item. `content` is a text, the address or the bytes of a picture, or None for a vector.
 
-    `row` is its position in the collection, −1 if unknown; `group` is what a person wrote. Items of one `stratum` have
-    similar scores; 0 is no stratum. `size` is the number of items that could be drawn.
+    `row` is its position in the collection when it was drawn, −1 if unknown; `group` is what a person wrote. Items of
+    one `stratum` have similar scores; 0 is no stratum. `drawn` is the number of items of its batch, from `size` items.
     """
 
     id: str
@@ -58,16 +56,20 @@ class DrawnItem:
     collection: str | None = None
     stratum: int = 0
     batch: int = 1
-    probability: float = 0.0
+    drawn: int | None = None
     size: int | None = None
     control: str = ""
-    seed: int = 0
     vector: NDArray[Any] | None = field(default=None, compare=False, repr=False)
 
     @property
-    def key(self) -> tuple[str | None, str]:
-        """What it is found by."""
-        return self.collection, self.id
+    def key(self) -> tuple[str | None, str, str, int]:
+        """What tells it from others: copies differ in their rows alone, 007 and 7 are one id to a spreadsheet."""
+        return self.collection, self.id, self.digest, self.row
+
+    @property
+    def probability(self) -> float | None:
+        """The chance of every item in its batch."""
+        return self.drawn / self.size if self.drawn and self.size else None
 
 
 @dataclass(frozen=True)
@@ -100,19 +102,29 @@ class Draw:
 
     @property
     def rows(self) -> NDArray[np.intp]:
-        """Positions of the items in the collection, counted from 0; −1 where the draw was read from a file."""
+        """Positions of the items in the collection when they were drawn, counted from 0."""
         return np.array([item.row for item in self.items], dtype=np.intp)
 
     @property
     def labels(self) -> int:
         """Items with a group."""
-        return sum(not is_unknown(item.group) for item in self.items)
+        return sum(not is_unknown(item.group, self.groups) for item in self.items)
 
     @property
     def key(self) -> str:
         """Tells this draw from others, whatever is labelled."""
-        parts = (f"{item.collection}\0{item.id}\0{item.digest}\0{item.batch}" for item in self.items)
+        parts = ("\0".join(map(str, (*item.key, item.batch))) for item in self.items)
         return fingerprint("\0".join(parts)).hex()
+
+    @property
+    def missing(self) -> dict[str | None, int]:
+        """How many drawn items of each collection are no longer here: rows that somebody deleted."""
+        rows = Counter((item.collection, item.batch) for item in self.items)
+        drawn = {(item.collection, item.batch): item.drawn for item in self.items if item.drawn is not None}
+        missing: dict[str | None, int] = {}
+        for (collection, batch), number in drawn.items():
+            missing[collection] = missing.get(collection, 0) + max(0, number - rows[collection, batch])
+        return missing
 
     def labelled(self, groups: Iterable[str | None] | Mapping[str, str | None]) -> Draw:
         """The same items with their groups, in the order of `ids` or by id; None for items that nobody can label."""
@@ -159,7 +171,7 @@ class Draw:
     def read(cls, path: str | os.PathLike[str]) -> Draw:
         """Read the table of a draw, with the labels that are filled in."""
         with in_python():
-            draw = read_draw(path, lambda text: warn_in_python(python_words(text), stacklevel=3))
+            draw = read_draw(path, warn_in_python)
             if draw is None:
                 raise FileError(
                     f"{os.fspath(path)} has no column '{ITEM_DIGEST}', so it was not written by 'divscore sample'"
@@ -184,12 +196,12 @@ class Draw:
         """A table of the labelled items, as labelled examples are read, with their groups in the column `attribute`."""
         import pyarrow as pa
 
-        known = [item for item in self.items if not is_unknown(item.group)]
+        known = [item for item in self.items if not is_unknown(item.group, self.groups)]
         spelled: dict[str, str] = {}
         for name in (*self.groups, *(item.group for item in known)):
-            spelled.setdefault(_plain(name), name)
+            spelled.setdefault(plain(name), name)
         ids = [item.id if item.collection is None else f"{item.collection}/{item.id}" for item in known]
-        columns: dict[str, Any] = {ID: ids, attribute: [spelled[_plain(item.group)] for item in known]}
+        columns: dict[str, Any] = {ID: ids, attribute: [spelled[plain(item.group)] for item in known]}
         encoder = None
         if known and all(item.vector is not None for item in known):
             columns[VECTOR], encoder = [item.vector for item in known], self.encoder
@@ -211,22 +223,23 @@ class Draw:
         if any(item.collection is not None for item in items):
             columns[COLLECTION] = [item.collection for item in items]
         return columns | {
+            ROW: [None if item.row < 0 else item.row for item in items],
             STRATUM: [item.stratum or None for item in items],
             BATCH: [item.batch for item in items],
+            DRAWN: [item.drawn for item in items],
             PROBABILITY: [item.probability for item in items],
             SIZE: [item.size for item in items],
             ATTRIBUTE: [self.attribute] * len(items),
             GROUPS: [BETWEEN.join(self.groups)] * len(items),
             ITEM_DIGEST: [item.digest for item in items],
             CONTROL_DIGEST: [item.control for item in items],
-            SEED: [item.seed for item in items],
         }
 
     def _save_parquet(self, path: str | os.PathLike[str]) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        whole = dict.fromkeys((STRATUM, BATCH, SIZE, SEED), pa.int64()) | {PROBABILITY: pa.float64()}
+        whole = dict.fromkeys((ROW, STRATUM, BATCH, DRAWN, SIZE), pa.int64()) | {PROBABILITY: pa.float64()}
         columns = self._columns(_folder_of(path))
         data = {name: pa.array(values, whole.get(name, pa.string())) for name, values in columns.items()}
         if all(item.vector is not None for item in self.items):
@@ -236,11 +249,6 @@ class Draw:
             table = table.replace_schema_metadata({ENCODER_KEY: self.encoder})
         with atomic_file(path) as temporary:
             pq.write_table(table, temporary)
-
-
-def is_unknown(label: str) -> bool:
-    """Whether a label says nothing: blank, or "unsure"."""
-    return label.strip().casefold() in UNKNOWN
 
 
 def vector_digest(vector: NDArray[Any]) -> str:
@@ -262,10 +270,10 @@ def check_names(names: Sequence[str]) -> tuple[str, ...]:
     """Names of groups that a person can give, trimmed."""
     groups = tuple(name.strip() for name in names)
     if not 2 <= len(groups) <= MAX_GROUPS:
-        raise InputError(f"{len(groups)} groups; expected 2 to {MAX_GROUPS} names")
-    if len({name.casefold() for name in groups}) < len(groups):
+        raise InputError(f"{count(len(groups), 'groups')}; expected 2 to {MAX_GROUPS} names")
+    if len({plain(name) for name in groups}) < len(groups):
         raise InputError(f"the groups {quoted(groups)} are not all different")
-    bad = [name for name in groups if is_unknown(name) or "|" in name or name in ("0", "1")]
+    bad = [name for name in groups if plain(name) in UNSURE or "|" in name or name in ("0", "1")]
     if bad:
         raise InputError(f"'{printable(bad[0])}' cannot be the name of a group; choose another")
     return groups
@@ -309,9 +317,9 @@ def check_draw_target(
         raise FileError(
             f"{name} exists and was not written by 'divscore sample'; choose another name, or --force"
         )
-    kept: dict[Any, str] = {} if draw is None else {item.key: item.group for item in draw.items}
+    kept = {} if draw is None else {item.key: item.group for item in draw.items}
     lost = sum(
-        not is_unknown(item.group) and kept.get(item.key, "").strip() != item.group.strip()
+        not is_unknown(item.group, earlier.groups) and kept.get(item.key, "").strip() != item.group.strip()
         for item in earlier.items
     )
     if lost:
@@ -330,9 +338,10 @@ def saved_table(page: str | os.PathLike[str]) -> str:
 
 
 def is_draw(path: object) -> bool:
-    """Whether a path is that of a table of drawn items."""
-    if not isinstance(path, str | os.PathLike) or Path(path).suffix.lower() not in (*TABLES, ".tsv"):
-        return False
+    """Whether a path is that of drawn items: their table, or a page, which `read_draw` explains."""
+    suffix = Path(path).suffix.lower() if isinstance(path, str | os.PathLike) else ""
+    if suffix not in (*TABLES, ".tsv"):
+        return suffix in PAGES
     with contextlib.suppress(FileError):
         table = open_table(path, vectors=False)
         return any(column.strip().casefold() == ITEM_DIGEST for column in table.columns)
@@ -361,7 +370,7 @@ def read_draw(path: str | os.PathLike[str], warn: Callable[[str], None]) -> Draw
     vectors: Sequence[NDArray[Any]] = ()
     if table.columns.get(VECTOR) == "vector":
         vectors = [row for block in open_table(name, column=VECTOR, strict=True) for row in block.vectors]
-    items, attribute, groups = _merged(table, list(_items(table, wanted, vectors)), warn)
+    items, attribute, groups = _design(table, list(_items(table, wanted, vectors)), warn)
     if not items:
         raise FileError(f"{table.label} has no items")
     kind: Shown = "vectors"
@@ -400,56 +409,82 @@ def _items(
                 _unguarded(cells[ID]),
                 content,
                 cells[ITEM_DIGEST],
-                group=_unguarded(cells[GROUP]),
+                _number(table, number, ROW, cells, -1),
+                _unguarded(cells[GROUP]),
                 collection=_unguarded(cells[COLLECTION]) if COLLECTION in cells else None,
-                stratum=_number(table, number, STRATUM, cells) if cells[STRATUM] else 0,
-                batch=_number(table, number, BATCH, cells) if cells[BATCH] else 1,
+                stratum=_number(table, number, STRATUM, cells, 0),
+                batch=_number(table, number, BATCH, cells, 1),
+                drawn=_number(table, number, DRAWN, cells, 0) or None,
                 size=_whole(cells.get(SIZE, "")),
                 control=cells.get(CONTROL_DIGEST, ""),
-                seed=_whole(cells.get(SEED, "")) or 0,
                 vector=vectors[number] if vectors else None,
             )
             yield number, item, cells.get(ATTRIBUTE, ""), cells.get(GROUPS, "")
 
 
-def _merged(
+def _design(
     table: Table, rows: Sequence[tuple[int, DrawnItem, str, str]], warn: Callable[[str], None]
 ) -> tuple[list[DrawnItem], str, tuple[str, ...]]:
-    """The items, each once, the attribute, and the names of the groups."""
-    items: dict[tuple[str | None, str, str], DrawnItem] = {}
-    twice: list[str] = []
-    for _, item, _, _ in rows:
-        # Spreadsheets make 007 and 7 the same id; their contents still differ.
-        key = (*item.key, item.digest)
-        first = items.setdefault(key, item)
-        if first is item:
-            continue
-        twice.append(item.id)
-        if is_unknown(first.group):
-            items[key] = item
-        elif not is_unknown(item.group) and item.group.casefold() != first.group.casefold():
-            raise FileError(
-                f"{table.label}: the item '{brief(item.id)}' is there twice, as '{printable(first.group)}' and as "
-                f"'{printable(item.group)}'; keep one of the rows"
-            )
-    if twice:
-        names = ", ".join(f"'{brief(name)}'" for name in twice[:3])
-        warn(f"{table.label}: {count(len(twice), 'rows')} repeated ({names}); each item counts once")
+    """The items, each once, the attribute, and the names of the groups; refuses a design that was changed."""
     attribute = next((attribute for _, _, attribute, _ in rows if attribute), "")
     cell = next((groups for _, _, _, groups in rows if groups), "")
     groups = tuple(name.strip() for name in cell.split(BETWEEN.strip())) if cell else ()
-    sizes: dict[tuple[str | None, int], int] = {}
-    for item in items.values():
-        sizes[item.collection, item.batch] = sizes.get((item.collection, item.batch), 0) + 1
-    drawn = (
-        replace(item, probability=sizes[item.collection, item.batch] / item.size if item.size else 0.0)
-        for item in items.values()
-    )
-    return list(drawn), attribute, groups
+    items = [item for _, item, _, _ in rows]
+    labels = [(item.key, item.id, item.group) for item in items]
+    items = [items[row] for row in once(table.label, labels, groups, warn)]
+    batches: dict[tuple[str | None, int], list[DrawnItem]] = {}
+    for item in items:
+        batches.setdefault((item.collection, item.batch), []).append(item)
+    for (collection, batch), own in batches.items():
+        problem = ""
+        for column, numbers in ((SIZE, {item.size for item in own}), (DRAWN, {item.drawn for item in own})):
+            if len(numbers - {None}) > 1:
+                problem = problem or f"different numbers in column '{column}'"
+        if any(item.drawn is not None and len(own) > item.drawn for item in own):
+            problem = problem or f"more rows than column '{DRAWN}' says"
+        if problem:
+            advice = f"was '{COLLECTION}' or another column changed? Undo that"
+            if collection is None:
+                advice = f"is the column '{COLLECTION}' missing, which a draw with --by has? Put it back"
+            raise FileError(f"{table.label}: batch {batch} has {problem}; {advice}")
+    blank = sum(bool(item.control) and not item.stratum for item in items)
+    if blank:
+        warn(
+            f"{table.label}: {blank} of {count(len(items), 'rows')} have no '{STRATUM}', so all items count as drawn "
+            "at random and the interval may be wider; put the numbers back if you can"
+        )
+        items = [replace(item, stratum=0) for item in items]
+    return items, attribute, groups
 
 
-def _number(table: Table, row: int, column: str, cells: Mapping[str, str]) -> int:
-    value = _whole(cells[column])
+def once(
+    name: str,
+    labels: Sequence[tuple[Any, str, str]],
+    groups: Sequence[str],
+    warn: Callable[[str], None],
+) -> list[int]:
+    """Rows of a file, given as key, id and label, that have different keys; of repeated rows one that has a label."""
+    rows: dict[Any, int] = {}
+    twice: list[str] = []
+    for row, (key, item, label) in enumerate(labels):
+        if rows.setdefault(key, row) == row:
+            continue
+        twice.append(f"'{brief(item)}'")
+        first = labels[rows[key]][2]
+        if is_unknown(first, groups):
+            rows[key] = row
+        elif not is_unknown(label, groups) and plain(label) != plain(first):
+            raise FileError(
+                f"{name}: the item '{brief(item)}' is there twice, as '{printable(first)}' and as "
+                f"'{printable(label)}'; keep one of the rows"
+            )
+    if twice:
+        warn(f"{name}: {count(len(twice), 'rows')} repeated ({listed(twice)}); each item counts once")
+    return list(rows.values())
+
+
+def _number(table: Table, row: int, column: str, cells: Mapping[str, str], blank: int) -> int:
+    value = _whole(cells[column]) if cells[column] else blank
     if value is None:
         raise FileError(
             f"{table.label}, {table.places([row])[0]}: '{brief(cells[column])}' in column '{column}', expected a whole "
@@ -491,11 +526,6 @@ def _cell(value: object) -> str:
 
 def _unguarded(cell: str) -> str:
     return cell[1:] if cell.startswith(GUARD) and FORMULA.match(cell[1:]) else cell
-
-
-def _plain(name: str) -> str:
-    """A name without regard to case and spaces."""
-    return " ".join(name.split()).casefold()
 
 
 def _folder_of(path: str | os.PathLike[str]) -> str | None:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -238,24 +238,31 @@ def find_items(places: Places, items: Sequence[DrawnItem]) -> Search:
         for number in wanted[name]:
             options[number].append(place)
     fetched = places.fetch({place for own in options.values() for place in own})
+    digest = cache(lambda place: places.digest(fetched[place]))
     found: dict[int, tuple[Place, FoundItem]] = {}
     checked = [bool(item.digest) and item.digest.startswith(OF_VECTOR) == places.vectors for item in items]
-    for number, own in options.items():
-        item = items[number]
-        for place in own:
-            candidate = fetched.get(place)
-            if candidate is None or item.collection not in (None, candidate.collection):
-                continue
-            if not checked[number] or places.digest(candidate) == item.digest:
-                found[number] = place, candidate
-                break
+    used: set[Place] = set()
+    # Copies have one name and one content: each is first looked for in its own row, then in any that is left.
+    for moved in (False, True):
+        for number, own in options.items():
+            item = items[number]
+            for place in own if number not in found else ():
+                candidate = fetched.get(place)
+                if candidate is None or place in used or item.collection not in (None, candidate.collection):
+                    continue
+                if not moved and candidate.row != item.row:
+                    continue
+                if not checked[number] or digest(place) == item.digest:
+                    found[number] = place, candidate
+                    used.add(place)
+                    break
     renamed: list[int] = []
     by_digest: dict[str, list[int]] = defaultdict(list)
     for number, item in enumerate(items):
         if number not in found and checked[number]:
             by_digest[item.digest].append(number)
-    for digest, place, candidate in places.search(frozenset(by_digest)) if by_digest else ():
-        for number in by_digest[digest]:
+    for content, place, candidate in places.search(frozenset(by_digest)) if by_digest else ():
+        for number in by_digest[content] if place not in used else ():
             if number not in found and items[number].collection in (None, candidate.collection):
                 found[number] = place, candidate
                 renamed.append(number)

@@ -8,6 +8,7 @@ from typing import Any
 from divscore.audit.planning import LabelPlan, plan_labels
 from divscore.control.controlset import ControlSet
 from divscore.control.labelledsample import LabelledSample, labelled_control
+from divscore.errors import MismatchError
 from divscore.jobs.encode import Encoding
 from divscore.jobs.engine import Engines
 from divscore.jobs.finding import open_items
@@ -40,13 +41,21 @@ def plan_collection(
 
     The parameters are those of `audit_source`.
     """
-    labels = None if sample is None else Labels.read(sample, attribute, groups, rename, column, warn)
+    labels = None
+    if sample is not None:
+        reading: dict[str, Any] = {"attribute": attribute, "groups": groups, "rename": rename}
+        labels = Labels.read(sample, **reading, column=column, warn=warn)
+        if labels.draw is not None and labels.draw.items[0].collection is not None:
+            raise MismatchError(
+                f"{labels.name} was drawn for each of several collections, and a plan is made for one; give a sample "
+                "of one collection, or leave out --labelled-sample"
+            )
     with Engines(workers, None, warn) as engines:
         run = Run(encoding, engines, None, seed, False, verbose, progress, warn)
         source = open_items(run, collection, column, form)
         known: ControlSet | None = None
         if control is not None:
-            reading: dict[str, Any] = {"attribute": attribute, "order": groups, "likely_column": column}
+            reading = {"attribute": attribute, "order": groups, "likely_column": column}
             reading |= {"rename": None if labels else rename, "fit_with": [source], "verbose": verbose}
             known = read_control(control, encoding, **reading, progress=progress, warn=warn)
         if labels is None and known is None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from divscore.control.controlset import ControlSet, name_groups
-from divscore.control.labelledsample import LabelledSample
-from divscore.errors import FileError, MismatchError
+from divscore.control.labelledsample import LabelledSample, is_unknown, plain
+from divscore.errors import FileError, InputError, MismatchError
 from divscore.jobs.cache import ItemVectors
-from divscore.jobs.drawfile import GROUP, OF_VECTOR, Draw, control_mark, is_unknown, read_draw
+from divscore.jobs.drawfile import GROUP, ITEM_DIGEST, OF_VECTOR, Draw, control_mark, once, read_draw
 from divscore.jobs.finding import FoundItem, ItemPlaces, Places, Search, find_items, places_of
 from divscore.jobs.pool import Warn, no_warning
 from divscore.jobs.sketching import PATH, Run
@@ -26,6 +27,7 @@ from divscore.sources.manifest import ENCODER_KEY
 from divscore.text import brief, count, listed, printable
 
 NAMED = 5  # items in a message
+ALIKE = 0.8  # similarity of names that may be one, as difflib measures it
 
 
 @dataclass(frozen=True)
@@ -42,14 +44,36 @@ class Labels:
     warn: Warn
 
     @classmethod
-    def read(cls, sample: Any, *settings: Any) -> Labels:
+    def read(
+        cls,
+        sample: Any,
+        *,
+        attribute: str | None,
+        groups: Sequence[str] | None,
+        rename: Mapping[Any, str] | None,
+        column: str | None,
+        warn: Warn,
+    ) -> Labels:
         """Read a file, or take what was given; a file that nobody has labelled is an error at once."""
-        name = os.fspath(sample) if isinstance(sample, PATH) else "the labelled sample"
-        draw = read_draw(sample, settings[-1]) if isinstance(sample, PATH) else None
-        draw = sample if isinstance(sample, Draw) else draw
+        name, draw = "the labelled sample", sample if isinstance(sample, Draw) else None
+        if isinstance(sample, PATH):
+            name = os.fspath(sample)
+            if os.path.isdir(name):
+                raise FileError(
+                    f"{name} is a folder; expected the table of labelled items, such as a .csv file"
+                )
+            draw = read_draw(sample, warn)
+        elif not isinstance(sample, Draw | LabelledSample) and not (
+            isinstance(sample, tuple | list) and len(sample) == 2 and all(np.ndim(part) for part in sample)
+        ):
+            raise InputError(
+                f"a labelled sample cannot be {brief(repr(sample))}; expected a path, what draw_sample returns, or "
+                "vectors and the groups of their items: (vectors, groups)"
+            )
         if draw is not None and not draw.labels:
             raise FileError(f"{name}: no row has a label; fill in the column '{GROUP}'")
-        return cls(name, draw, None if isinstance(sample, (*PATH, Draw)) else sample, *settings)
+        given = None if isinstance(sample, (*PATH, Draw)) else sample
+        return cls(name, draw, given, attribute, groups, rename, column, warn)
 
     def samples(
         self, run: Run, source: Items | Table, control: ControlSet | None
@@ -83,27 +107,16 @@ class Labels:
         blocks = list(vectors)
         labels = [group for block in blocks for group in block.values[name]]
         ids = [text for block in blocks for text in block.values[identity[0]]] if identity else []
-        rows = self._once(ids, labels) if identity else list(range(len(labels)))
+        pairs = zip(ids, labels, strict=True) if identity else ()  # rows without an id are different items
+        keys = [(text or number, text, label) for number, (text, label) in enumerate(pairs)]
+        rows = once(self.name, keys, words["order"] or (), self.warn) if identity else range(len(labels))
         if not any(labels):
             raise FileError(f"{source.path}: no row has a label; fill in the column '{name}'")
+        if control is None and not self.groups:
+            _warn_of_typos(self.name, labels, self.warn)
         matrix = np.concatenate([block.vectors for block in blocks])[rows]
         encoder = vectors.metadata.get(ENCODER_KEY)
         return LabelledSample.of(matrix, [labels[row] for row in rows], encoder=encoder, **words)
-
-    def _once(self, ids: Sequence[str], labels: Sequence[str]) -> list[int]:
-        """Rows with different ids."""
-        first: dict[str, int] = {}
-        for row, name in enumerate(ids):
-            other = labels[first.setdefault(name, row)].strip()
-            if name and other.casefold() != labels[row].strip().casefold():
-                raise FileError(
-                    f"{self.name}: the item '{brief(name)}' is there twice, as '{printable(other)}' and as "
-                    f"'{printable(labels[row])}'; keep one of the rows"
-                )
-        rows = [row for row, name in enumerate(ids) if not name or first[name] == row]
-        if len(rows) < len(ids):
-            self.warn(f"{self.name}: {count(len(ids) - len(rows), 'rows')} repeated; each item counts once")
-        return rows
 
 
 def labelled_samples(
@@ -137,17 +150,24 @@ def labelled_samples(
             f"{path}: its pairs were made with another control set. The interval is still correct, but may be wider "
             "than with pairs of this one"
         )
-    order = tuple(groups or draw.groups) or _names(draw, rename)
+    order = tuple(groups or draw.groups)
+    if control is None and not order:
+        _warn_of_typos(path, [item.group for item in draw.items], run.warn)
+        order = _names(draw, rename)
     own: dict[str, list[int]] = defaultdict(list)
     for number, item in found.items():
         own[(item.collection or "") if run.by else source.name].append(number)
+    missing = Counter(draw.missing)
+    missing.update(draw.items[number].collection for number in range(len(draw)) if number not in found)
     samples: dict[str, LabelledSample] = {}
     for name, numbers in own.items():
         drawn = [draw.items[number] for number in numbers]
-        if all(is_unknown(item.group) for item in drawn):
+        if all(is_unknown(item.group, (*order, *(rename or ()))) for item in drawn):
             continue
         strata = np.array([item.stratum for item in drawn], dtype=np.intp)
         first = min(drawn, key=lambda item: item.batch)
+        # Rows that are gone may be of any collection if only a column of the collection tells them apart.
+        lost = sum(missing.values()) if first.collection is None else missing[first.collection]
         samples[name] = LabelledSample.of(
             np.stack([vector for number in numbers if (vector := found[number].vector) is not None]),
             [item.group for item in drawn],
@@ -159,6 +179,7 @@ def labelled_samples(
             batches=max(item.batch for item in drawn),
             drawn_from=None if run.by and first.collection is None else first.size,
             encoder=run.encoding.identity(source.kind) if source.kind != "vectors" else places.encoder,
+            missing=lost,
         )
     return samples
 
@@ -179,6 +200,15 @@ def _check_design(run: Run, draw: Draw, path: str) -> None:
 def _report(run: Run, draw: Draw, search: Search, places: Places, path: str) -> None:
     """Say which drawn items are not used, and why."""
     where, total = places.source.path, len(draw)
+    if deleted := sum(draw.missing.values()):
+        run.warn(
+            f"{path}: {count(deleted, 'drawn items')} of {total + deleted:,} have no row. Put the rows back, and leave "
+            f"'{GROUP}' blank where nobody can tell: without them the labels may not be typical of the collection"
+        )
+    if blank := sum(not item.digest for item in draw.items):
+        run.warn(
+            f"{path}: {count(blank, 'rows')} without '{ITEM_DIGEST}': whether these items have changed is unknown"
+        )
     if 2 * len(search.found) < total:
         raise MismatchError(
             f"only {len(search.found)} of the {total} items of {path} are in {where}: was it drawn from another "
@@ -187,17 +217,13 @@ def _report(run: Run, draw: Draw, search: Search, places: Places, path: str) -> 
     for numbers, why in ((search.gone, "no longer in"), (search.changed, "changed in")):
         if numbers:
             names = listed([f"'{brief(draw.items[number].id)}'" for number in numbers], NAMED)
-            verb = "is" if len(numbers) == 1 else "are" if numbers is search.gone else "have"
-            verb = "has" if verb == "is" and numbers is search.changed else verb
-            run.warn(
-                f"{path}: {len(numbers)} of {total} items {verb} {why} {where} and {_used(numbers)}: {names}"
-            )
+            run.warn(f"{path}: {len(numbers)} of {total} items {why} {where}, so not used: {names}")
     if search.renamed:
         run.warn(
             f"{path}: {count(len(search.renamed), 'items')} found by content, as the ids differ; a spreadsheet may "
             "have changed them"
         )
-    if any(item.digest.startswith(OF_VECTOR) != places.vectors for item in draw.items):
+    if any(item.digest and item.digest.startswith(OF_VECTOR) != places.vectors for item in draw.items):
         run.warn(f"{path}: the items were found by their ids alone; {where} has their {_kind(places)} only")
 
 
@@ -234,11 +260,23 @@ def _encoded(run: Run, source: Items, found: Mapping[int, FoundItem]) -> dict[in
 
 def _names(draw: Draw, rename: Mapping[Any, str] | None) -> tuple[str, ...]:
     """Names of groups, if only the labels say them; the first spelling counts."""
-    labels = [item.group for item in draw.items if not is_unknown(item.group)]
+    labels = [item.group for item in draw.items if not is_unknown(item.group, rename or ())]
     spelled: dict[str, str] = {}
     for name in name_groups({GROUP: labels}, rename, no_warning, every=False)[GROUP]:
-        spelled.setdefault(" ".join(name.split()).casefold(), name)
+        spelled.setdefault(plain(name), name)
     return tuple(sorted(spelled.values()))
+
+
+def _warn_of_typos(path: str, labels: Sequence[str], warn: Warn) -> None:
+    """Warn of a group with one label and almost the name of another: nothing else says what the groups are."""
+    counts = Counter(plain(label) for label in labels if not is_unknown(label))
+    for name, number in counts.items():
+        like = get_close_matches(name, [other for other in counts if counts[other] > 1], 1, ALIKE)
+        if number == 1 and like:
+            warn(
+                f"{path}: one label is '{printable(name)}', {counts[like[0]]} are '{printable(like[0])}'. If it is a "
+                "typo, correct it; else name the groups with --groups"
+            )
 
 
 def _in_pairs(strata: NDArray[np.intp]) -> NDArray[np.intp]:

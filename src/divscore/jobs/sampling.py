@@ -77,8 +77,8 @@ def sample_source(
     warn: Warn = no_warning,
 ) -> Draw:
     """Draw items to label; see `divscore.draw_sample`. The other parameters are those of `audit_source`."""
-    if size < 1:
-        raise InputError(f"size {size}: expected at least 1 item")
+    if not isinstance(size, int | np.integer) or size < 1:
+        raise InputError(f"size {size!r}: expected a whole number, at least 1")
     if control is not None and size % 2:
         raise InputError(
             f"with a control set, items are drawn in pairs: use an even size, such as {size + 1}"
@@ -478,14 +478,13 @@ def _resolved(
                     stratum=stratum,
                     batch=drawing.batch,
                     size=pool.seen[number],
-                    control=control_mark(control),
-                    seed=drawing.seed,
+                    control=control_mark(control) if stratum else "",
                     vector=item.vector,
                 )
             )
             if len(own) == drawing.size:
                 break
-        items += [replace(item, probability=len(own) / pool.seen[number]) for item in own]
+        items += [replace(item, drawn=len(own)) for item in own]
         _report(run, name if drawing.by else "", pool.seen[number], pool.left[number], len(own), drawing)
     if unreadable:
         run.warn(f"{places.source.path}: {count(unreadable, 'items')} cannot be read and were not drawn")

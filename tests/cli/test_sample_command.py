@@ -150,7 +150,7 @@ def test_pages_for_browsers(place: Path) -> None:
     [
         (["list.csv", "-o", "to-label.txt"], "ends in .csv, .parquet or .html"),
         (["list.csv", "-o", "nowhere/to-label.csv"], "the folder nowhere does not exist"),
-        (["list.csv", "--groups", "female", "-o", "a.csv"], "1 groups; expected 2 to 12 names"),
+        (["list.csv", "--groups", "female", "-o", "a.csv"], "1 group; expected 2 to 12 names"),
         (
             ["list.csv", "--control", "examples.csv", "--size", "31", "-o", "a.csv"],
             "use an even size, such as 32",

@@ -70,9 +70,7 @@ def same(one: Draw, other: Draw) -> bool:
     """Whether two draws have the same items, labels and design."""
 
     def compared(draw: Draw) -> list[DrawnItem]:
-        return [
-            replace(item, row=-1, content=None, probability=round(item.probability, 9)) for item in draw.items
-        ]
+        return [replace(item, content=None) for item in draw.items]
 
     facts = [(draw.kind, draw.attribute, draw.groups, compared(draw)) for draw in (one, other)]
     return facts[0] == facts[1]
@@ -94,12 +92,13 @@ def test_a_draw_is_read_as_it_was_written(posts: Draw, name: str) -> None:
 def test_the_columns_are_those_that_are_documented(posts: Draw) -> None:
     posts.save("drawn.csv")
     header = Path("drawn.csv").read_text().splitlines()[0]
-    design = "stratum,batch,probability,collection_size,attribute,groups,item_digest,control_digest,seed"
+    design = "row,stratum,batch,drawn,probability,collection_size,attribute,groups,item_digest,control_digest"
     assert header == f"id,text,group,{design}"
     row = written("drawn.csv")[0]
     assert (row["groups"], row["attribute"], row["collection_size"]) == ("female | male", "sex", "40")
     assert row["item_digest"].startswith("blake2b-")
     assert (row["stratum"], row["control_digest"], row["probability"]) == ("", "", "0.3")
+    assert (row["row"], row["drawn"]) == (str(posts.rows[0]), "12")
 
 
 def test_vectors_are_kept_in_parquet(place: Path) -> None:
@@ -185,7 +184,7 @@ def test_order_extra_columns_and_spaces(posts: Draw) -> None:
 def test_numbers_that_became_others(posts: Draw) -> None:
     def edit(rows: Rows) -> None:
         for row in rows:
-            row |= {"batch": "1,0", "collection_size": "4.0E+01", "seed": "0.0", "probability": "0,3"}
+            row |= {"batch": "1,0", "collection_size": "4.0E+01", "drawn": "12.0", "probability": "0,3"}
 
     assert same(read(edited(posts, edit))[0], posts)
 
@@ -205,7 +204,7 @@ def test_blank_rows_are_no_items(posts: Draw) -> None:
     assert same(read(edited(posts, edit))[0], posts)
 
 
-@pytest.mark.parametrize("column", ["group", "id", "stratum", "batch", "item_digest"])
+@pytest.mark.parametrize("column", ["group", "id", "row", "stratum", "batch", "drawn", "item_digest"])
 def test_a_renamed_column_is_named(posts: Draw, column: str) -> None:
     def edit(rows: Rows) -> Rows:
         return [
@@ -231,12 +230,77 @@ def test_repeated_rows(posts: Draw) -> None:
         read(edited(posts, lambda rows: [*rows, rows[3] | {"group": other}]))
 
 
+def test_copies_are_different_items(place: Path) -> None:
+    """Without ids of their own, or with equal ones, only the row tells reposts from a row that somebody repeated."""
+    Path("posts.csv").write_text("id,text\n" + "p,the same post\n" * 8 + "q,another\n" * 4)
+    drawn = draw_sample("posts.csv", 10)
+    drawn = drawn.labelled(["a" if item.id == "p" else "b" for item in drawn.items])
+    again, said = read(edited(drawn, lambda rows: None))
+    assert (same(again, drawn), said) == (True, [])
+    _, said = read(edited(drawn, lambda rows: [*rows, rows[0]]))
+    assert said == [f"edited.csv: 1 row repeated ('{drawn.ids[0]}'); each item counts once"]
+    with pytest.raises(FileError, match=f"the item '{drawn.ids[0]}' is there twice, as '.' and as 'c'"):
+        read(edited(drawn, lambda rows: [*rows, rows[0] | {"group": "c"}]))
+    rest = draw_sample("posts.csv", 2, add_to=drawn)  # the two copies that are left
+    assert sorted(rest.rows) == list(range(12))
+
+
+def test_deleted_rows_are_counted(posts: Draw) -> None:
+    assert posts.missing == {None: 0}
+    both = draw_sample("posts.csv", 10, add_to=posts)
+    drawn, said = read(edited(both, lambda rows: [*rows[3:12], *rows[13:]]))
+    assert (len(drawn), drawn.missing, said) == (18, {None: 4}, [])
+
+
+def test_a_draw_for_each_collection_needs_the_column(place: Path) -> None:
+    for sizes in ((40, 20), (30, 30)):
+        feeds = ["a"] * sizes[0] + ["b"] * sizes[1]
+        lines = [f"{at},Text {at},{feed}\n" for at, feed in enumerate(feeds)]
+        Path("posts.csv").write_text("".join(["id,text,feed\n", *lines]))
+        drawn = draw_sample("posts.csv", 10, by="feed")
+        assert drawn.missing == {"a": 0, "b": 0}
+
+        def without(rows: Rows) -> Rows:
+            return [{name: cell for name, cell in row.items() if name != "collection"} for row in rows]
+
+        with pytest.raises(FileError, match=r"batch 1 has .* is the column 'collection' missing"):
+            read(edited(drawn, without))
+        with pytest.raises(FileError, match=r"batch 1 has .* was 'collection' or another column changed"):
+            read(edited(drawn, lambda rows: [row | {"collection": "a"} for row in rows]))
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_blank_strata(place: Path, every: int) -> None:
+    rows = np.random.default_rng(0).normal(size=(80, 4)).astype(np.float32)
+    groups = ["a" if row[0] > 0 else "b" for row in rows]
+    drawn = draw_sample(rows, 12, ControlSet(rows, groups)).labelled(["a", "b"] * 6)
+    assert read(edited(drawn, lambda rows: None))[1] == []
+
+    def blank(rows: Rows) -> None:
+        for row in rows[::every]:
+            row["stratum"] = ""
+
+    again, said = read(edited(drawn, blank))
+    assert not any(item.stratum for item in again.items)
+    assert said == [
+        f"edited.csv: {12 // every} of 12 rows have no 'stratum', so all items count as drawn at random and the "
+        "interval may be wider; put the numbers back if you can"
+    ]
+
+
+def test_other_words_for_unsure(posts: Draw) -> None:
+    words = ["n/a", "NA", "None", "don't know", "Don’t know", "dont know", "not sure", "unclear", "-", "skip"]
+    drawn, _ = read(edited(posts.labelled([*words, "female", "male"]), lambda rows: None))
+    assert drawn.labels == 2
+    assert replace(posts.labelled(["none"] * 12), groups=("none", "some")).labels == 12
+
+
 def test_broken_rows_are_named(posts: Draw) -> None:
     posts.save("drawn.csv")
     lines = Path("drawn.csv").read_text().splitlines()
     lines[5] += ",more,cells"
     Path("drawn.csv").write_text("\n".join(lines) + "\n")
-    with pytest.raises(FileError, match=r"drawn.csv, line 6: has 14 cells"):
+    with pytest.raises(FileError, match=r"drawn.csv, line 6: has 15 cells"):
         read("drawn.csv")
 
 

@@ -21,6 +21,7 @@ from divscore import ControlSet, audit, draw_sample
 from divscore.audit.audits import Audits
 from divscore.control.labelledsample import LabelledSample, labelled_control
 from divscore.errors import FileError, InputError, MismatchError
+from divscore.jobs import labels
 from divscore.jobs.auditing import audit_source
 from divscore.jobs.drawfile import Draw
 from divscore.jobs.encode import Encoding
@@ -206,12 +207,70 @@ def test_items_that_are_gone_or_changed_are_named(posts: Draw) -> None:
     (result,), said = audited()
     names = ", ".join(f"'{name}'" for name in posts.ids[:2])
     assert said == [
-        f"labelled.csv: 2 of 60 items are no longer in posts.csv and are not used: {names}",
-        f"labelled.csv: 1 of 60 items has changed in posts.csv and is not used: '{posts.ids[2]}'",
+        f"labelled.csv: 2 of 60 items no longer in posts.csv, so not used: {names}",
+        f"labelled.csv: 1 of 60 items changed in posts.csv, so not used: '{posts.ids[2]}'",
     ]
     assert result.labels is not None
     assert result.labels.labelled == 57
     assert any("had 400 items when the sample was drawn, and has 398 now" in text for text in result.warnings)
+
+
+def test_items_that_are_not_here_are_counted(posts: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that were deleted, items that are gone, and those that changed."""
+    samples: list[LabelledSample] = []
+    find = labels.labelled_samples
+
+    def noted(*arguments: Any, **options: Any) -> dict[str, LabelledSample]:
+        samples.extend(find(*arguments, **options).values())
+        return {"posts": samples[-1]}
+
+    monkeypatch.setattr(labels, "labelled_samples", noted)
+    audited()
+    lines = Path("labelled.csv").read_text().splitlines(keepends=True)
+    Path("labelled.csv").write_text("".join(lines[:-5]))
+    _, said = audited()
+    assert said == [
+        "labelled.csv: 5 drawn items of 60 have no row. Put the rows back, and leave 'group' blank where nobody can "
+        "tell: without them the labels may not be typical of the collection"
+    ]
+    gone, changed = int(posts.ids[0]), int(posts.ids[1])
+    write_posts([number for number in range(400) if number != gone])
+    text = Path("posts.csv").read_text().replace(f"{post(changed)},", f"{post(changed)} again,")
+    Path("posts.csv").write_text(text)
+    audited()
+    assert [(len(sample), sample.missing) for sample in samples] == [(60, 0), (55, 5), (53, 7)]
+
+
+def test_copies_are_found_in_their_own_rows(place: Path) -> None:
+    Path("posts.csv").write_text("id,text\n" + "".join(f"p,post {at // 8}\n" for at in range(80)))
+    drawn = draw_sample("posts.csv", 40)
+    drawn.labelled(["a" if row < 32 else "b" for row in drawn.rows]).save("labelled.csv")
+    (result,), said = audited()
+    assert said == []
+    assert result.labels is not None
+    assert result.labels.labelled == 40
+    assert 0.2 in result.interval
+
+
+def test_blank_digests(posts: Draw) -> None:
+    change(lambda row: row | {"item_digest": ""})
+    _, said = audited()
+    assert said == [
+        "labelled.csv: 60 rows without 'item_digest': whether these items have changed is unknown"
+    ]
+
+
+@pytest.mark.parametrize("typo", ["callm", "clam"])
+def test_a_group_that_may_be_a_typo(posts: Draw, typo: str) -> None:
+    change(lambda row: row | {"groups": ""} | ({"group": typo} if row["id"] == posts.ids[0] else {}))
+    calm = sum(item.group == "calm" for item in posts.items[1:])
+    _, said = audited()
+    assert said == [
+        f"labelled.csv: one label is '{typo}', {calm} are 'calm'. If it is a typo, correct it; else name the groups "
+        "with --groups"
+    ]
+    with pytest.raises(InputError, match=f"which group is meant: --rename {typo}=…"):
+        audited(groups=TONES)
 
 
 def test_ids_that_a_spreadsheet_changed_are_found_by_content(posts: Draw) -> None:
@@ -251,7 +310,7 @@ def test_pictures_may_be_renamed(place: Path) -> None:
     Path("pictures/another.png").write_bytes(b"no picture now")
     os.rename("pictures/another.png", f"pictures/{drawn.ids[0]}")
     (result,), said = audited("pictures", **options)
-    assert f"labelled.csv: 1 of 20 items has changed in pictures and is not used: '{drawn.ids[0]}'" in said
+    assert f"labelled.csv: 1 of 20 items changed in pictures, so not used: '{drawn.ids[0]}'" in said
     assert result.labels is not None
     assert result.labels.labelled == 19
 
@@ -317,9 +376,7 @@ def test_a_pair_that_lost_an_item(place: Path, control: ControlSet) -> None:
     labelled = drawn.labelled(["a" if row < 300 else "b" for row in drawn.rows])
     rest = np.delete(rows, drawn.rows[:1], axis=0)
     result, said = warned(lambda: audit(rest, control, sample=labelled))
-    assert any(
-        "1 of 40 items has changed in the array" in text for text in said
-    )  # another row has its number
+    assert any("1 of 40 items changed in the array" in text for text in said)  # another row has its number
     assert result.labels is not None
     assert (result.labels.labelled, result.labels.drawn) == (39, "pairs")
 
@@ -408,7 +465,7 @@ def test_files_without_a_design_are_random_samples(place: Path, control: Control
     assert audit("rows.npy", control, sample="plain.parquet").estimator == "rectified"
     table = pq.read_table("plain.parquet")
     pq.write_table(pa_concat([table, table.slice(0, 2)]), "plain.parquet")
-    with pytest.warns(UserWarning, match="plain.parquet: 2 rows repeated; each item counts once"):
+    with pytest.warns(UserWarning, match=r"plain.parquet: 2 rows repeated \(.*\); each item counts once"):
         again = audit("rows.npy", sample="plain.parquet")
     assert again.interval == result.interval
     write_table("wrong.parquet", rows[pick[[0, 0]]], group=["a", "b"], id=["x", "x"])

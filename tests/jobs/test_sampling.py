@@ -270,6 +270,8 @@ def test_what_cannot_be_drawn_from(place: Path, control: ControlSet) -> None:
         draw_sample(rows, 9, control)
     with pytest.raises(InputError, match="size 0"):
         draw_sample(rows, 0)
+    with pytest.raises(InputError, match="size '40': expected a whole number"):
+        draw_sample(rows, "40")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="a sketch has no items to label"):
         draw_sample(Sketch(control), 10)
     with pytest.raises(InputError, match="can be read only once"):
@@ -303,8 +305,9 @@ def test_adding_items(place: Path) -> None:
     assert both.labels == 20
     assert len(set(both.ids)) == 50
     assert Counter(item.batch for item in both.items) == {1: 20, 2: 30}
-    with pytest.warns(UserWarning, match="100 items, 80 of them not drawn before: all 80"):
+    with pytest.warns(UserWarning, match="100 items, 80 of them not drawn before: all 80") as caught:
         rest = draw_sample(rows, 90, add_to=first)
+    assert [each.filename for each in caught] == [__file__]
     assert sorted(map(int, rest.ids)) == list(range(100))
     more = draw_sample("rows.npy", 10, add_to=both)
     assert {item.batch for item in more.items} == {1, 2, 3}

@@ -165,6 +165,26 @@ def test_pages_for_browsers(place: Path) -> None:
 )
 def test_wrong_arguments(place: Path, arguments: list[str], message: str) -> None:
     assert message in run("sample", *arguments, code=2).stderr
+
+
+def test_what_cannot_be_used_as_labels(place: Path) -> None:
+    run("sample", "list.csv", "-o", "to-label.html")
+    for command in (["control", "select"], ["audit", "list.csv", "--labelled-sample"]):
+        out = ["-o", "chosen"] if command[0] == "control" else []
+        assert "press 'Save table'" in run(*command, "to-label.html", *out, code=2).stderr
+    said = run("audit", "list.csv", "--labelled-sample", ".", code=2).stderr
+    assert ". is a folder; expected the table of labelled items, such as a .csv file" in said
+
+
+def test_a_plan_is_for_one_collection(place: Path) -> None:
+    lines = Path("list.csv").read_text().splitlines()
+    feeds = ["feed", *("ab"[at % 2] for at in range(600))]
+    Path("feeds.csv").write_text("".join(f"{line},{feed}\n" for line, feed in zip(lines, feeds, strict=True)))
+    run("sample", "feeds.csv", "--by", "feed", "-o", "to-label.csv")
+    fill_in("to-label.csv")
+    said = run("plan", "feeds.csv", "--labelled-sample", "to-label.csv", "--width", "0.2", code=2).stderr
+    assert "was drawn for each of several collections, and a plan is made for one" in said
+    assert "--by" not in said
     assert not Path("a.csv").exists()
 
 

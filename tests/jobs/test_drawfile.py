@@ -241,6 +241,8 @@ def test_copies_are_different_items(place: Path) -> None:
     assert said == [f"edited.csv: 1 row repeated ('{drawn.ids[0]}'); each item counts once"]
     with pytest.raises(FileError, match=f"the item '{drawn.ids[0]}' is there twice, as '.' and as 'c'"):
         read(edited(drawn, lambda rows: [*rows, rows[0] | {"group": "c"}]))
+    again.save("drawn.csv")
+    assert len(_silent(lambda: ControlSet.read("drawn.csv"))) == 10
     rest = draw_sample("posts.csv", 2, add_to=drawn)  # the two copies that are left
     assert sorted(rest.rows) == list(range(12))
 

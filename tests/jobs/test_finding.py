@@ -252,6 +252,15 @@ def test_copies_are_found_in_their_own_rows(place: Path) -> None:
     assert 0.2 in result.interval
 
 
+def test_what_is_no_labelled_sample() -> None:
+    rows = letters(0, 30, 20)
+    for sample in (5, ["a", "b"], {"a": 1}):
+        with pytest.raises(InputError, match="expected a path, what draw_sample returns, or vectors"):
+            audit(rows, sample=sample)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="the groups of the labelled sample are 3"):
+        audit(rows, sample=(rows, 3))  # type: ignore[arg-type]
+
+
 def test_blank_digests(posts: Draw) -> None:
     change(lambda row: row | {"item_digest": ""})
     _, said = audited()

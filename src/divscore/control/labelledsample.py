@@ -61,6 +61,8 @@ class LabelledSample:
         (('B', 'a'), [1, 0, 0, -1])
         """
         matrix = as_matrix(vectors, "the labelled sample's vectors")
+        if isinstance(groups, str) or not isinstance(groups, Iterable):
+            raise InputError(f"the groups of the labelled sample are {groups!r}; expected one for each item")
         known = control.groups if control is not None else tuple(order or ())
         given = [None if is_unknown(label, (*known, *(rename or ()))) else label for label in groups]
         if len(matrix) != len(given):

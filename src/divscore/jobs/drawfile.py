@@ -201,6 +201,10 @@ class Draw:
         for name in (*self.groups, *(item.group for item in known)):
             spelled.setdefault(plain(name), name)
         ids = [item.id if item.collection is None else f"{item.collection}/{item.id}" for item in known]
+        often = Counter(ids)  # examples need different ids; items of a collection may share one
+        ids = [
+            f"{name} (row {i.row})" if often[name] > 1 else name for name, i in zip(ids, known, strict=True)
+        ]
         columns: dict[str, Any] = {ID: ids, attribute: [spelled[plain(item.group)] for item in known]}
         encoder = None
         if known and all(item.vector is not None for item in known):

@@ -64,7 +64,7 @@ class Labels:
                 )
             draw = read_draw(sample, warn)
         elif not isinstance(sample, Draw | LabelledSample) and not (
-            isinstance(sample, tuple | list) and len(sample) == 2 and all(np.ndim(part) for part in sample)
+            isinstance(sample, tuple | list) and len(sample) == 2 and not isinstance(sample[0], str)
         ):
             raise InputError(
                 f"a labelled sample cannot be {brief(repr(sample))}; expected a path, what draw_sample returns, or "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -193,6 +194,21 @@ def test_items_without_a_label_are_bounded_not_dropped(collection: FloatArray) -
     assert "6 of 80 sampled items have no label" in " ".join(result.warnings)
     with pytest.raises(InputError, match="no item of the labelled sample has a group"):
         audit(collection, sample=(collection[:80], [""] * 80))
+
+
+def test_drawn_items_that_are_missing_are_bounded_too(collection: FloatArray) -> None:
+    _, names = draw_groups(1, [300, 100], gap=2.5)
+    complete = LabelledSample.of(collection[:80], names[:80], order=("a", "b"))
+    result, other = (
+        audit(collection, sample=replace(complete, missing=20)),
+        audit(collection, sample=complete),
+    )
+    # A fifth of the sample may be anything.
+    assert result.share_intervals["a"].low == pytest.approx(0.8 * other.share_intervals["a"].low)
+    assert result.interval.high == pytest.approx(0.8 * other.interval.high + 0.2)
+    assert result.interval.low == pytest.approx(0.8 * other.interval.low - 0.2)
+    assert "20 of 100 sampled items have no label" in " ".join(result.warnings)
+    assert (result.disparity, result.labels and result.labels.without_label) == (other.disparity, 20)
 
 
 def test_half_of_the_labels_say_nearly_nothing(collection: FloatArray) -> None:

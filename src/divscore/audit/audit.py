@@ -424,11 +424,12 @@ def _about_labels(sample: LabelledSample, estimate: Estimate) -> list[str]:
 
 def _about_sample(sample: LabelledSample, sketch: Sketch, copies: Copies) -> list[str]:
     """What a reader should know about the labels of a collection."""
-    warnings, missing = [], len(sample) - int(sample.labelled.sum())
+    warnings, drawn = [], len(sample) + sample.missing
+    missing = drawn - int(sample.labelled.sum())
     if missing:
         warnings.append(
-            f"{missing:,} of {len(sample):,} sampled items {'has' if missing == 1 else 'have'} no label. The interval "
-            "allows for all of them being in one group; label them to make it narrower"
+            f"{missing:,} of {drawn:,} sampled items {'has' if missing == 1 else 'have'} no label. The interval allows "
+            "for all of them being in one group; label them to make it narrower"
         )
     if sample.batches > 1:
         warnings.append(

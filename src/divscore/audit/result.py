@@ -63,7 +63,7 @@ class LabelFacts:
         labelled = int(sample.labelled.sum())
         counts = dict(zip(sample.groups, sample.counts.tolist(), strict=True))
         drawn = "random" if sample.strata is None else "pairs"
-        missing = len(sample) - labelled
+        missing = len(sample) - labelled + sample.missing
         return cls(labelled, missing, counts, drawn, sample.batches, interval_if_random)
 
     def to_dict(self) -> dict[str, Any]:

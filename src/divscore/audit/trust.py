@@ -343,8 +343,8 @@ def warnings_for(
             if len(each) > 1
         ]
         warnings.append(
-            f"the {len(control)} labelled examples do not separate {'; nor '.join(together)}. These have one share, their "
-            "sum. To get the share of each, label more examples of these groups, or use another encoder"
+            f"the {len(control)} labelled examples do not separate {'; nor '.join(together)}. These have one share, "
+            "their sum. To get the share of each, label more examples of these groups, or use another encoder"
         )
     warnings += skipped
     if FREQUENT <= copies.often(sketch.count) < DOMINANT:

@@ -60,7 +60,7 @@ def from_labels(sketch: Sketch, sample: LabelledSample, *, confidence: float = 0
     """
     known = sample.known()
     estimate = _estimate(sketch, known, confidence)
-    if len(known) == len(sample):
+    if len(known) == len(sample) and not sample.missing:
         return LabelledEstimate(estimate, estimate.interval)
     cases = [
         estimate,
@@ -68,6 +68,11 @@ def from_labels(sketch: Sketch, sample: LabelledSample, *, confidence: float = 0
     ]
     shares = tuple(_union(each) for each in zip(*(case.share_intervals for case in cases), strict=True))
     interval = _union([case.interval for case in cases])
+    # Drawn items that cannot be looked at any more may all be of one group, too.
+    part = len(sample) / (len(sample) + sample.missing)
+    shares = tuple(replace(each, low=part * each.low, high=part * each.high + 1 - part) for each in shares)
+    least = part * interval.low - (1 - part) * (len(shares) == 2)
+    interval = replace(interval, low=least, high=part * interval.high + 1 - part)
     return LabelledEstimate(replace(estimate, share_intervals=shares, interval=interval), estimate.interval)
 
 

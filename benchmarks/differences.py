@@ -27,7 +27,7 @@ SIZE = 400
 NONE = "none"
 ALL, OTHERS = "all kinds", "other kinds"
 SHARES: NDArray[np.float64] = np.arange(1, 10) / 10
-FEWEST_ITEMS, FEWEST_OF_A_GROUP, FEWEST_LABELS = 30, 25, 8
+FEWEST_ITEMS, FEWEST_OF_A_GROUP, FEWEST_LABELS = 30, 15, 8
 POPULATIONS = ("portraits, VGG", "portraits, faces", "tweets", "names", "simulated")
 
 Rows = NDArray[np.intp]
@@ -49,6 +49,7 @@ class Case:
     data: str
     attribute: str
     difference: str
+    value: str  # of the facet
     drawn_from: str
     labels: int
     split: int
@@ -159,7 +160,7 @@ def cases(name: str, split: int, folder: Path, seed: int) -> Iterator[Case]:
             pool, rest = order[:labels], order[labels:]
             control = _control(data, attribute, pool)
             for share in rng.choice(SHARES, 3, replace=False) if control else ():
-                yield make(NONE, ALL, control, _collection(groups, rest, share, rng))
+                yield make(NONE, "", ALL, control, _collection(groups, rest, share, rng))
             for facet, values in data.facets[attribute].items():
                 for value in np.unique(values):
                     # Every other split has the composition that this part of the data happens to have.
@@ -174,7 +175,9 @@ def cases(name: str, split: int, folder: Path, seed: int) -> Iterator[Case]:
                         (apart, OTHERS, inside),
                     ):
                         if known is not None and len(rows) >= FEWEST_ITEMS:
-                            yield make(facet, drawn_from, known, _collection(groups, rows, share, rng))
+                            yield make(
+                                facet, str(value), drawn_from, known, _collection(groups, rows, share, rng)
+                            )
 
 
 def _case(
@@ -184,12 +187,15 @@ def _case(
     labels: int,
     split: int,
     difference: str,
+    value: str,
     drawn_from: str,
     control: ControlSet,
     rows: Rows,
 ) -> Case:
     names = data.groups[attribute][rows]
-    return Case(name, attribute, difference, drawn_from, labels, split, control, data.vectors[rows], names)
+    return Case(
+        name, attribute, difference, value, drawn_from, labels, split, control, data.vectors[rows], names
+    )
 
 
 def _control(data: Population, attribute: str, rows: Rows) -> ControlSet | None:
@@ -284,4 +290,6 @@ def _simulated(split: int, seed: int) -> Iterator[Case]:
                     along = 2 * size / gap * rng.choice([-1, 1]) * source.apart
                     changes = {"shifts": (along, along)}
                 vectors, names = source.draw(first, **changes), np.where(first, "a", "b")
-                yield Case("simulated", f"gap {gap}", kind, ALL, labels, split, control, vectors, names)
+                yield Case(
+                    "simulated", f"gap {gap}", kind, str(size), ALL, labels, split, control, vectors, names
+                )

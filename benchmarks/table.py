@@ -149,6 +149,7 @@ def limits_page(folder: Path) -> str:
     tables = {table["title"]: table for table in document["tables"]}
     words = next(table for title, table in tables.items() if title.startswith("What each word"))
     methods = next(table for title, table in tables.items() if title.startswith("All methods"))
+    worst = next(table for title, table in tables.items() if title.startswith("The eight kinds"))
     columns = ["difference", "trust", "of audits", "coverage", "width", "error", "error > 0.1", "and missed"]
     columns += ["error > 0.2", "and missed"]
     rows = [
@@ -171,6 +172,10 @@ def limits_page(folder: Path) -> str:
             f"Without reweighting and allowance, the coverage of `caution` was {old}. *aligned* is a simulated shift "
             "along the very direction that separates the groups, as for the youths above: it is found, and then "
             "allowed for, only if the scores no longer look like a mixture.",
+            "The kinds of real collections that `caution` covers worst. *off* is how far the scores of a group really "
+            "are from those of its labelled examples, in standard deviations, towards the first group if positive; only "
+            "who knows the truth can see it. *allowed* is what the interval allows for:",
+            markdown(worst["columns"], worst["rows"]),
             f"All audits, whatever their trust, and what {document['settings']['labels of the collection']} labels of "
             "the collection itself give instead:",
             markdown(methods["columns"], shown),

@@ -20,7 +20,7 @@ from divscore.sketch.sketch import Sketch
 from divscore.text import count, finite, joined, p_value, percent, printable
 
 SAYS_NOTHING = 0.6  # of all that is possible: a number that may be anywhere in such a range is unknown
-ENOUGH_LABELS = 60  # labels of the collection that give the disparity within about 0.08
+ENOUGH_LABELS = 60  # labels of the collection; on portraits they give the disparity within about 0.08
 FEW_ITEMS = 20
 FEW_LABELS = 10
 UNEVEN_P = 0.05

@@ -290,6 +290,17 @@ def test_blank_strata(place: Path, every: int) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("column", "what"), [("drawn", "deleted"), ("collection_size", "added since the draw")]
+)
+def test_blank_numbers(posts: Draw, column: str, what: str) -> None:
+    drawn, said = read(edited(posts, lambda rows: [row | {column: ""} for row in rows]))
+    assert [f"column '{column}' is blank" in text and what in text for text in said] == [True]
+    assert (len(drawn), sum(drawn.missing.values())) == (12, 0)
+    _, said = read(edited(posts, lambda rows: [rows[0] | {column: ""}, *rows[1:]]))
+    assert said == []
+
+
 def test_other_words_for_unsure(posts: Draw) -> None:
     words = ["n/a", "NA", "None", "don't know", "Don’t know", "dont know", "not sure", "unclear", "-", "skip"]
     drawn, _ = read(edited(posts.labelled([*words, "female", "male"]), lambda rows: None))

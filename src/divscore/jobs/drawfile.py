@@ -451,6 +451,12 @@ def _design(
             if collection is None:
                 advice = f"is the column '{COLLECTION}' missing, which a draw with --by has? Put it back"
             raise FileError(f"{table.label}: batch {batch} has {problem}; {advice}")
+    if any(all(item.drawn is None for item in own) for own in batches.values()):
+        warn(f"{table.label}: column '{DRAWN}' is blank, so rows that were deleted are not noticed")
+    if any(all(item.size is None for item in own) for own in batches.values()):
+        warn(
+            f"{table.label}: column '{SIZE}' is blank, so items that were added since the draw are not noticed"
+        )
     blank = sum(bool(item.control) and not item.stratum for item in items)
     if blank:
         warn(

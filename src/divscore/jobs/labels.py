@@ -159,10 +159,11 @@ def labelled_samples(
         own[(item.collection or "") if run.by else source.name].append(number)
     missing = Counter(draw.missing)
     missing.update(draw.items[number].collection for number in range(len(draw)) if number not in found)
+    known = (*(order if control is None else control.groups), *(rename or ()))
     samples: dict[str, LabelledSample] = {}
     for name, numbers in own.items():
         drawn = [draw.items[number] for number in numbers]
-        if all(is_unknown(item.group, (*order, *(rename or ()))) for item in drawn):
+        if all(is_unknown(item.group, known) for item in drawn):
             continue
         strata = np.array([item.stratum for item in drawn], dtype=np.intp)
         first = min(drawn, key=lambda item: item.batch)

@@ -157,8 +157,9 @@ def labelled_samples(
     own: dict[str, list[int]] = defaultdict(list)
     for number, item in found.items():
         own[(item.collection or "") if run.by else source.name].append(number)
+    # Items that cannot be encoded are not missing: the result is about those that can.
     missing = Counter(draw.missing)
-    missing.update(draw.items[number].collection for number in range(len(draw)) if number not in found)
+    missing.update(draw.items[number].collection for number in (*search.gone, *search.changed))
     known = (*(order if control is None else control.groups), *(rename or ()))
     samples: dict[str, LabelledSample] = {}
     for name, numbers in own.items():

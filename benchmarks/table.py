@@ -173,8 +173,8 @@ def limits_page(folder: Path) -> str:
             "along the very direction that separates the groups, as for the youths above: it is found, and then "
             "allowed for, only if the scores no longer look like a mixture.",
             "The kinds of real collections that `caution` covers worst. *off* is how far the scores of a group really "
-            "are from those of its labelled examples, in standard deviations, towards the first group if positive; only "
-            "who knows the truth can see it. *allowed* is what the interval allows for:",
+            "are from those of its labelled examples, in standard deviations, towards the first group if positive; "
+            "only who knows the truth can see it. *allowed* is what the interval allows for:",
             markdown(worst["columns"], worst["rows"]),
             f"All audits, whatever their trust, and what {document['settings']['labels of the collection']} labels of "
             "the collection itself give instead:",

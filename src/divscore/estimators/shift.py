@@ -33,8 +33,8 @@ from divscore.sketch.sketch import Sketch
 # Shifts that may explain scores that fit no mixture, in standard deviations; fewer, on fewer items, with many groups.
 TRIED: FloatArray = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0])
 SOME_TRIED, SOME_ITEMS = TRIED[[1, 4, 7, 9, 10, 12]], 512
-# A misfit that no shift explains: the scores may then come from any composition. Of 64 portrait collections with one, on
-# which this limit was chosen, 50 had an interval that says nothing anyway.
+# A misfit that no shift explains: the scores may then come from any composition. Of 64 portrait collections with one,
+# on which this limit was chosen, 50 had an interval that says nothing anyway.
 UNLIKE, ANY_SHIFT = 2.5, 10.0
 # Weights of the labelled examples: how far they may go, the axes they may depend on, the penalty on the logistic
 # regression (of the mean loss, for vectors of length about 1), and the least share of a group that it assumes.

@@ -15,7 +15,7 @@ from record import HERE
 
 PICTURES = "ppb2017_images"  # the portraits, in the folder of the features
 TWEETS = "tweets_dialect.parquet"  # also there
-NEED_DATA = ("ppb", "changes", "diagnostics", "faces", "tweets", "shift", "pipeline", "refits", "labels")
+NEED_DATA = ("ppb", "changes", "diagnostics", "faces", "tweets", "shift", "pipeline", "refits", "groups", "labels")
 QUICK = {
     "ppb": ["--splits", "2"],
     "changes": ["--splits", "3", "--four-splits", "1"],
@@ -25,6 +25,7 @@ QUICK = {
     "tweets": ["--splits", "2", "--repetitions", "1"],
     "shift": ["--quick"],
     "speed": ["--rows", "100000", "--repetitions", "2", "--self-training-rows", "4000"],
+    "groups": ["--splits", "2"],
     "refits": ["--labels", "200", "600", "--repetitions", "1", "--splits", "1"],
     "files": ["--rows", "50000", "--repetitions", "2"],
     "sampling": ["--rows", "50000", "--repetitions", "2"],

@@ -22,6 +22,7 @@ ORDER = (
     "shift",
     "speed",
     "refits",
+    "groups",
     "files",
     "sampling",
     "pipeline",

@@ -15,7 +15,18 @@ from record import HERE
 
 PICTURES = "ppb2017_images"  # the portraits, in the folder of the features
 TWEETS = "tweets_dialect.parquet"  # also there
-NEED_DATA = ("ppb", "changes", "diagnostics", "faces", "tweets", "shift", "pipeline", "refits", "groups", "labels")
+NEED_DATA = (
+    "ppb",
+    "changes",
+    "diagnostics",
+    "faces",
+    "tweets",
+    "shift",
+    "pipeline",
+    "refits",
+    "groups",
+    "labels",
+)
 QUICK = {
     "ppb": ["--splits", "2"],
     "changes": ["--splits", "3", "--four-splits", "1"],

@@ -321,7 +321,8 @@ def warnings_for(
             "remaining items again"
         )
     warnings += about_items(sketch, copies)
-    wide = not warnings and too_wide(honest)
+    answerable = not warnings
+    wide = answerable and too_wide(honest)
     if wide:
         warnings.append(TOO_WIDE)
     remark = ALLOWED if allowed and not wide else ""
@@ -334,7 +335,7 @@ def warnings_for(
             f"{NO_MIXTURE} of the labelled groups (misfit {checks.score_fit:.1f}, {p_value(checks.score_fit_p)}). Some "
             f"may be copies, or of no group.{remark}"
         )
-    if wide or min(checks.relevance_p, checks.score_fit_p) < ALARM:
+    if answerable and (wide or min(checks.relevance_p, checks.score_fit_p) < ALARM):
         warnings[-1] = warnings[-1].rstrip(".") + "." + settle
     if honest.clusters and allowed:
         together = [

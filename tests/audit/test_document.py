@@ -96,6 +96,16 @@ def estimated(draw: Any, make_control: Any, estimator: str, groups: int) -> Docu
     return entry
 
 
+def test_groups_that_cannot_be_distinguished() -> None:
+    vectors, names = draw_groups(0, [40, 40, 40], gap=3.0)
+    halves = np.where(
+        names == "c", np.where(np.arange(len(names)) % 2, "c", "d"), names
+    )  # c and d are the same
+    control = ControlSet(vectors, halves, attribute="letter")
+    found = document([audit(draw_groups(1, [100, 200, 100], gap=3.0)[0], control)], replicates=True)
+    assert check(found)["collections"][0]["merged"] == [["c", "d"]]
+
+
 def test_intersection(draw: Any) -> None:
     vectors, names = draw(0, (60, 60, 60, 60))
     first = ControlSet(vectors, ["f" if n in "ab" else "m" for n in names], attribute="gender")

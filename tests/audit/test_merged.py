@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from itertools import product
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 
 from divscore import Audit, Audits, ControlSet
 from divscore.audit.audit import audit
+from divscore.audit.change import CANNOT_TELL, compare_documents
+from divscore.audit.document import parse_document
 from divscore.audit.result import sum_name
 from divscore.audit.target import Target, judge
 from divscore.control.similarity import FloatArray
@@ -129,6 +132,7 @@ def test_renamed_groups_give_the_same_result() -> None:
     one = audit(collection, ControlSet(vectors, names, attribute="letter"))
     other = audit(collection, ControlSet(vectors, [new[name] for name in names], attribute="letter"))
     assert other.merged == (("m", "z"),)
+    assert (one.hardest_pair, other.hardest_pair) == (("a", "b"), ("m", "z"))
     assert list(other.shares) == ["b", "k", "m or z"]
     assert other.shares["m or z"] == pytest.approx(one.shares["a or b"], abs=1e-9)
     assert other.share_intervals["b"].high == pytest.approx(one.share_intervals["c"].high, abs=1e-9)
@@ -166,6 +170,19 @@ def test_the_name_of_a_sum_is_no_other_groups_name() -> None:
     assert sum_name(["a", "b", "c"], ["a", "b", "c", "d"]) == "a, b or c"
     assert sum_name(["a", "b"], ["a", "b", "a or b"]) == "a or b (sum)"
     assert sum_name(["a"], ["a"]) == "a"
+
+
+def test_the_document_has_the_sum(result: Audit) -> None:
+    written = json.loads(Audits((result,)).to_json(replicates=True, limit=0.7))
+    (entry,) = written["collections"]
+    assert (entry["merged"], entry["disparity"]) == ([["a", "b"]], None)
+    assert set(entry["shares"]) == {"a or b", "c", "d"}
+    assert entry["gate"]["verdict"] == "pass"
+    assert not {"most", "least", "replicates"} & set(entry)
+    # A comparison reads it, and cannot tell what changed.
+    read = parse_document(json.dumps(written))
+    (change,) = compare_documents(read, read).changes
+    assert change.verdict == CANNOT_TELL
 
 
 # The bounds, against every division of the sums

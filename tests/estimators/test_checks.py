@@ -9,8 +9,16 @@ from conftest import Portraits, draw_groups
 
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray
-from divscore.estimators.checks import CheckResult, group_moments, relevance, score_fit
+from divscore.estimators.checks import (
+    CheckResult,
+    clusters,
+    group_moments,
+    relevance,
+    score_fit,
+    separable,
+)
 from divscore.estimators.mixture import mixture_fit
+from divscore.sketch.scorer import Calibration, scorer_for
 
 
 def relevance_of(vectors: FloatArray, control: ControlSet) -> CheckResult:
@@ -71,6 +79,46 @@ def test_score_fit_sees_a_misfit() -> None:
         between = draw_groups(2 * rep + 1, [250, 250], gap=0.0)[0] + 1.25 * (np.eye(8)[0] + np.eye(8)[1])
         alarms += score_fit(sketch_of(between, ControlSet(vectors, names, attribute="letter"))).p_value < 0.05
     assert alarms >= 11
+
+
+def named_clusters(control: ControlSet) -> list[list[str]]:
+    scorer = scorer_for(control)
+    return sorted(sorted(control.groups[scorer.order[g]] for g in each) for each in scorer.once(clusters))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_groups_that_look_the_same_become_one_cluster(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    names = rng.permutation(list("abcdef") * 25)
+    family = {"a": 0, "c": 0, "e": 0, "b": 1, "f": 1, "d": 2}
+    vectors = rng.normal(size=(150, 10)) + 3.0 * np.eye(10)[[family[name] for name in names]]
+    control = ControlSet(vectors, names, attribute="letter")
+    assert named_clusters(control) == [["a", "c", "e"], ["b", "f"], ["d"]]
+    assert not separable(scorer_for(control))
+
+
+def test_groups_that_differ_stay_apart() -> None:
+    vectors, names = draw_groups(0, [30] * 4, gap=3.0)
+    control = ControlSet(vectors, names, attribute="letter")
+    assert named_clusters(control) == [["a"], ["b"], ["c"], ["d"]]
+    assert separable(scorer_for(control))
+
+
+@pytest.mark.parametrize("groups", [2, 4])
+def test_noise_is_one_cluster(groups: int) -> None:
+    rng = np.random.default_rng(groups)
+    names = rng.permutation(list("abcd"[:groups]) * 30)
+    control = ControlSet(rng.normal(size=(len(names), 10)), names, attribute="letter")
+    assert named_clusters(control) == [list("abcd"[:groups])]
+
+
+def test_sets_of_groups_are_ordered_by_what_they_have_together() -> None:
+    # a and b are confused with each other, but not with c.
+    means = np.array([[0.2, 0.3, -0.5], [0.3, 0.2, -0.5], [-0.5, -0.5, 1.0]])
+    fit = Calibration(np.zeros(2), np.zeros((2, 2)), means)
+    assert not fit.informative
+    np.testing.assert_array_equal(fit.ordered(np.eye(3))[0], [True, False, True])
+    assert fit.ordered(np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])).all()
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from divscore.control.controlset import ControlSet
 from divscore.control.selection import select_adaptive, select_dpp, select_random
 from divscore.control.theory import control_size, gamma_control, theorem
 from divscore.errors import FileError, InputError
-from divscore.estimators.checks import separation
+from divscore.estimators.checks import clusters, separation
 from divscore.files import refuse_url, write_file
 from divscore.jobs.encode import Encoding
 from divscore.jobs.pool import PROJECTION
@@ -32,7 +32,7 @@ from divscore.publishing.publication import measure as measure_control
 from divscore.report.examples import check_page, open_again, write_page
 from divscore.report.listing import columns
 from divscore.sketch.scorer import scorer_for
-from divscore.text import brief, count, finite, printable
+from divscore.text import brief, count, finite, joined, printable
 
 USUAL_SIZE = 50
 WHOLE_RANGE = 2.0  # of a disparity, from −1 to 1
@@ -182,7 +182,8 @@ def show(
         source = open_again(labelled, path, encoding, reading["attribute"], reading["column"])
         write_page(html, labelled, source)
         warn(f"wrote {html}")
-    known, apart = control_facts(labelled), separation(scorer_for(labelled))
+    scorer = scorer_for(labelled)
+    known, apart = control_facts(labelled), scorer.once(separation)
     pool, reference, marked = known.separability, known.reference, int(labelled.representative.sum())
     applies = pool.gamma > 0
     facts: dict[str, Any] = {
@@ -237,6 +238,9 @@ def show(
         f"{hardest} can be distinguished {apart.auc:.0%} of the time without their labels (chance is 50%), "
         f"p = {apart.p_value:.2g}"
     )
+    for merged in (each for each in scorer.once(clusters) if 1 < len(each) < len(labelled.groups)):
+        names = [printable(labelled.groups[at]) for at in sorted(scorer.order[list(merged)])]
+        say(f"{joined(names)} cannot be distinguished: audits give them one share, their sum")
     bound = facts["theorem_error"]
     if bound is None:
         say("Theorem 3.3 does not apply: γ is not positive")

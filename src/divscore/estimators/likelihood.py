@@ -116,11 +116,11 @@ def summarise(
     shares: FloatArray,
     replicates: FloatArray,
     confidence: float,
-    clusters: tuple[tuple[int, ...], ...] = (),
+    sets: tuple[tuple[int, ...], ...] = (),
 ) -> Estimate:
     """Turn replicates of the shares into intervals for each share and for the disparity.
 
-    Shares of `clusters` are sums over m groups, and any group of a cluster may have all or nothing of its sum. So the
+    Shares of `sets` are sums over m groups each, and any group of a set may have all or nothing of its sum. So the
     disparity is at least that of even divisions (max s/m − min s/m), and at most the largest sum.
     """
     k = len(shares)
@@ -128,12 +128,12 @@ def summarise(
         from_replicates(float(shares[g]), replicates[:, g], confidence, (0.0, 1.0)) for g in range(k)
     )
     series = np.concatenate([shares[None], replicates])
-    if clusters:
-        even = series / [len(members) for members in clusters]
+    if sets:
+        even = series / [len(members) for members in sets]
         least = range_interval(even, even, confidence, (0.0, 1.0))
         most = range_interval(series, np.zeros_like(series), confidence, (0.0, 1.0))
         interval = replace(most, low=least.low)
-        return Estimate(shares, each, math.nan, interval, replicates, clusters=clusters)
+        return Estimate(shares, each, math.nan, interval, replicates, clusters=sets)
     value = float(disparity(shares))
     if k > 2:
         interval = range_interval(series, series, confidence, bounds(k))

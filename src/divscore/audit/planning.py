@@ -192,6 +192,7 @@ def plan_labels(
     *,
     sketch: Sketch | None = None,
     pilots: Sequence[tuple[Sketch, LabelledSample, bool]] = (),
+    alone: bool = True,
     confidence: float = 0.95,
     seed: int = 0,
 ) -> LabelPlan:
@@ -200,7 +201,8 @@ def plan_labels(
     `sketch` is the collection as a control set sees it. `pilots` are first labels with the sketch of a fit on them, and
     whether a control set was part of that fit. Without both, only a simple sample can be planned, for the worst case of
     two equal groups. With a control set, what its predictions leave is the spread of their posteriors; a fit on labels
-    alone is tried on parts of the control set's examples, in the composition that the collection seems to have.
+    alone is tried on parts of the control set's examples, in the composition that the collection seems to have, unless
+    `alone` is false: it takes a moment.
     """
     groups, attribute, basis = 2, "group", "nothing"
     variances: dict[str, tuple[tuple[int, float], ...]] = {}
@@ -216,9 +218,11 @@ def plan_labels(
             left = (one + other - (one - other) ** 2) @ mixture.counts / mixture.counts.sum()
             p, q = mixture.shares[list(pair)]
             simple = float(p + q - (p - q) ** 2)
-            alone = _tried(control, mixture.named, simple, seed)
-            # Both together predict at least as well as the labels alone.
-            variances = {WITHOUT: alone, WITH: tuple((n, min(value, float(left))) for n, value in alone)}
+            variances = {WITH: ((1, float(left)),)}
+            if alone:
+                tried = _tried(control, mixture.named, simple, seed)
+                # Both together predict at least as well as the labels alone.
+                variances = {WITHOUT: tried, WITH: tuple((n, min(value, float(left))) for n, value in tried)}
     for fitted, sample, with_control in pilots:
         if sample.labelled.sum() < FEWEST_LABELS:
             raise InputError(

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from divscore.audit.planning import SIMPLE, WITH, plan_labels
 from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet
 from divscore.control.theory import Reference, Separability, separability, theorem
@@ -20,7 +21,10 @@ from divscore.sketch.sketch import Sketch
 from divscore.text import count, finite, joined, p_value, percent, printable
 
 SAYS_NOTHING = 0.6  # of all that is possible: a number that may be anywhere in such a range is unknown
-ENOUGH_LABELS = 60  # labels of the collection; on portraits they give the disparity within about 0.08
+SETTLED, FEWEST_LABELS = (
+    0.15,
+    30,
+)  # width of the disparity's interval that settles a doubt, and labels at least
 FEW_ITEMS = 20
 FEW_LABELS = 10
 UNEVEN_P = 0.05
@@ -264,8 +268,10 @@ def trust_of(sketch: Sketch, checks: Diagnostics, copies: Copies, honest: Estima
 
 
 def enough_labels(sketch: Sketch) -> int:
-    """How many items of a collection to label, to settle what the control set leaves open."""
-    return min(ENOUGH_LABELS, sketch.count)
+    """How many items of a collection to label, to settle what the control set leaves open; in tens."""
+    outlook = plan_labels(sketch.count, sketch=sketch, alone=False)
+    labels = outlook.labels(SETTLED, WITH if WITH in outlook.variances else SIMPLE)
+    return min(max(10 * math.ceil(labels / 10), FEWEST_LABELS), sketch.count)
 
 
 def about_items(sketch: Sketch, copies: Copies) -> list[str]:

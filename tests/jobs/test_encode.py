@@ -86,7 +86,7 @@ def test_pictures_in_memory_reach_the_workers(tmp_path: Path, model: Path, cache
         with Encoding("onnx", model=model, workers=2, cache=tmp_path if cached else None) as some:
             blocks = list(tiny.encoded("memory://shelf", some))
         assert sum(len(block.vectors) for block in blocks) == 12
-        with Encoding("faces", workers=2, cache=tmp_path if cached else None) as faces:  # processes
+        with Encoding("faces", workers=2, cache=tmp_path if cached else None) as faces:
             source = tiny.encoded("memory://shelf", faces)
             assert not list(source)
         assert source.skipped_by(None, 0)[0]["shelf"] == {

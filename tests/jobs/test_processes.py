@@ -10,7 +10,7 @@ import sys
 import time
 
 import pytest
-from family import alive
+from family import alive, children
 from tasks import fail_oddly
 
 from divscore.jobs.processes import ProcessPool, WorkerDiedError
@@ -48,6 +48,28 @@ def test_a_pool_that_nobody_shuts_down_does_not_keep_a_process_from_ending() -> 
         "    assert pool.submit(abs, -3).result() == 3\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_workers_end_with_a_parent_that_was_killed() -> None:
+    code = (
+        "import os, time\n"
+        "from divscore.jobs.processes import ProcessPool\n"
+        "if __name__ == '__main__':\n"
+        "    pool = ProcessPool(2)\n"
+        "    busy = [pool.submit(time.sleep, 60) for _ in range(2)]\n"
+        "    busy[0].result()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code]) as parent:
+        until = time.monotonic() + 60
+        while len(children(parent.pid)) < 3 and time.monotonic() < until:  # two workers and their tracker
+            time.sleep(0.02)
+        workers = children(parent.pid)
+        parent.kill()
+    assert len(workers) == 3
+    until = time.monotonic() + 30
+    while any(alive(pid) for pid in workers) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not [pid for pid in workers if alive(pid)]
 
 
 def test_a_worker_that_cannot_begin_is_told() -> None:

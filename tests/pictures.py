@@ -42,7 +42,7 @@ def hostile_pictures(tmp_path: Path) -> Path:
     (root / "red" / "cut.png").write_bytes(good[: len(good) // 2])
     (root / "red" / "text.jpg").write_bytes(b"this is no picture\n" * 10)
     (root / "red" / "nothing.png").write_bytes(b"")
-    (root / "red" / "bomb.png").write_bytes(_bomb())
+    (root / "red" / "bomb.png").write_bytes(bomb())
     (root / "blue" / "two\nlines 😀.png").write_bytes(good)
     (root / "blue" / "folder.png").mkdir()
     (root / "blue" / "dead.jpg").symlink_to("nowhere.jpg")
@@ -51,7 +51,7 @@ def hostile_pictures(tmp_path: Path) -> Path:
     return root
 
 
-def _bomb() -> bytes:
+def bomb() -> bytes:
     """A small file that says it has 60,000 × 60,000 pixels."""
 
     def part(kind: bytes, data: bytes) -> bytes:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,7 @@ def test_cache_keeps_several_none_and_reasons(tmp_path: Path) -> None:
         b"1" * 16: ItemVectors(rng.normal(size=(1, 3)).astype(np.float32)),
         b"2" * 16: ItemVectors(rng.normal(size=(4, 3)).astype(np.float32), detected=4),
         b"3" * 16: ItemVectors(np.empty((0, 3), np.float32), 0, "empty", "shows no face"),
+        b"5" * 16: ItemVectors(rng.normal(size=(1, 3)).astype(np.float32), small=7),
     }
     cache.add(entries)
     cache.close()
@@ -68,11 +71,46 @@ def test_cache_keeps_several_none_and_reasons(tmp_path: Path) -> None:
     assert set(known) == set(entries)
     for key, entry in entries.items():
         assert known[key].vectors.tobytes() == entry.vectors.tobytes()
-        assert (known[key].detected, known[key].kind, known[key].reason) == (
-            entry.detected,
-            entry.kind,
-            entry.reason,
+        assert known[key][1:] == entry[1:]
+
+
+def test_a_file_of_an_earlier_version_of_divscore_is_still_used(tmp_path: Path) -> None:
+    path = Cache(tmp_path, "onnx/1 a=b", 3).path
+    path.unlink()
+    vector = np.arange(3, dtype="<f4")
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute(
+            "CREATE TABLE items (key BLOB PRIMARY KEY, kind TEXT NOT NULL, reason TEXT NOT NULL, "
+            "found INTEGER NOT NULL, vectors BLOB NOT NULL) WITHOUT ROWID"
         )
+        file.execute("INSERT INTO items VALUES (?, '', '', 1, ?)", (b"1" * 16, vector.tobytes()))
+    cache = Cache(tmp_path, "onnx/1 a=b", 3)
+    assert cache.path == path
+    cache.add({b"2" * 16: ItemVectors(vector[None], small=2)})
+    known = cache.lookup([b"1" * 16, b"2" * 16])
+    cache.close()
+    assert [(each.vectors.tolist(), each.small) for each in known.values()] == [
+        ([[0, 1, 2]], 0),
+        ([[0, 1, 2]], 2),
+    ]
+    assert not cache.trouble
+
+
+def test_vectors_of_an_earlier_version_of_the_encoder_are_not_used(tmp_path: Path) -> None:
+    with Encoding("faces", cache=tmp_path) as encoding:
+        for name in ("faces-0123456789abcdef.sqlite", "faces-1-0123456789abcdef.sqlite", "faces-mine.sqlite"):
+            (tmp_path / name).write_bytes(b"anything")
+        (tmp_path / "onnx-0123456789abcdef.sqlite").write_bytes(b"anything")
+        assert encoding.troubles() == []
+        encoding._caches[encoding.spec("image")] = cache = Cache(tmp_path, "faces/2 weights=a largest", 128)
+        assert cache.path.name.startswith("faces-2-")
+        cache.close()
+        assert encoding.troubles() == [
+            f"the cache {tmp_path / name} is from an earlier version of its encoder and is not used; delete it"
+            for name in ("faces-0123456789abcdef.sqlite", "faces-1-0123456789abcdef.sqlite")
+        ]
+    assert Cache(tmp_path, "faces/2 weights=b largest", 128).outdated == cache.outdated
+    assert Cache(tmp_path, "onnx/1 a=b", 3).outdated == []
 
 
 def test_a_cache_that_cannot_be_used_says_so(tmp_path: Path, photos: Path, model: Path) -> None:

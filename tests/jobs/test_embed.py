@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,9 +21,12 @@ import pytest
 import tiny
 from buckets import pointed_to
 from click.testing import CliRunner, Result
+from conftest import PPB
+from pictures import bomb
 
 from divscore import sources
 from divscore.cli import main
+from divscore.encoders.registry import ENCODERS
 from divscore.errors import FileError
 from divscore.jobs import encode, parts
 from divscore.jobs.embed import LOCK, EmbedResult, embed, open_items
@@ -36,6 +40,7 @@ WORDS = ("river", "stone", "cloud", "window", "paper", "morning", "letter", "yel
 OUT = ("out", "out.arrow")
 SHORTER = {"options": {"dimension": "64"}}
 HIDDEN = ".out.arrow.parts"
+PORTRAITS = PPB.parent / "ppb2017_images"
 
 
 @pytest.fixture(autouse=True)
@@ -308,6 +313,69 @@ def test_bad_pictures_are_skipped_counted_and_listed(
     # What was finished before is checked, too.
     with pytest.raises(FileError, match=r"blue/dead.jpg: does not exist; fix or remove it"):
         run(hostile_pictures, tmp_path / name, "onnx", model, workers, strict=True)
+
+
+def _photos_of_every_kind(root: Path) -> dict[str, str]:
+    """Write pictures of every kind, all without a face; what is skipped as unreadable, with the reason."""
+    from PIL import Image
+
+    root.mkdir()
+    rng = np.random.default_rng(0)
+    plain = Image.fromarray(rng.integers(0, 256, (90, 120, 3), dtype=np.uint8))
+    exif = Image.Exif()
+    exif[274] = 6
+    for mode in ("L", "LA", "P", "RGBA"):
+        plain.convert(mode).save(root / f"{mode}.png")
+    plain.convert("CMYK").save(root / "cmyk.jpg")
+    Image.fromarray(rng.integers(0, 1 << 16, (90, 120), dtype=np.uint16)).save(root / "16 bit.png")
+    plain.save(root / "turned.jpg", exif=exif)
+    for suffix in ("gif", "webp", "png", "tiff"):
+        frames = {"save_all": True, "append_images": [Image.new("RGB", (120, 90))] * 3}
+        plain.save(root / f"animated.{suffix}", **frames)
+    Image.new("RGB", (20_000, 10_000), "#886644").save(root / "200 million.jpg", quality=30)
+    Image.new("RGB", (199, 1)).resize((20_000, 101)).save(root / "a long strip.jpg")
+    whole = (root / "turned.jpg").read_bytes()
+    (root / "cut.jpg").write_bytes(whole[: len(whole) // 2])
+    Image.new("RGB", (1, 1)).save(root / "pixel.png")
+    Image.new("L", (20_000, 10_000)).save(root / "200 million.png", compress_level=1)
+    Image.new("RGB", (20_000, 10_000)).save(root / "200 million progressive.jpg", quality=5, progressive=True)
+    (root / "bomb.png").write_bytes(bomb())
+    (root / "empty.jpg").write_bytes(b"")
+    return {
+        "cut.jpg": "is cut off",
+        "pixel.png": "has 1 × 1 pixels; expected at least 2 on each side",
+        "200 million.png": "has 20,000 × 10,000 pixels, more than the limit of 120 million",
+        "200 million progressive.jpg": "has 20,000 × 10,000 pixels, more than the limit of 120 million",
+        "bomb.png": "has 60,000 × 60,000 pixels, more than the limit of 120 million",
+        "empty.jpg": "is empty",
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_faces_are_looked_for_in_pictures_of_every_kind(tmp_path: Path) -> None:
+    if missing := ENCODERS["faces"].missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    if not PORTRAITS.is_dir():
+        pytest.skip(f"the PPB-2017 portraits are not at {PORTRAITS}")  # without a vector there is no output
+    unreadable = _photos_of_every_kind(tmp_path / "photos")
+    shutil.copy(min(PORTRAITS.glob("*.jpg")), tmp_path / "photos")
+    code = (
+        "import sys\n"
+        "from divscore.cli import main\n"
+        "main(sys.argv[1:], standalone_mode=False)\n"
+        "print(*(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
+    )
+    words = ["embed", tmp_path / "photos", "-o", tmp_path / "out.arrow", "--no-cache", "--workers", "1"]
+    done = subprocess.run([sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with open(tmp_path / "out.arrow.skipped.csv", encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert {row["id"]: row["reason"] for row in rows if row["kind"] == "unreadable"} == unreadable
+    empty = [row for row in rows if row["kind"] == "empty"]
+    assert {row["reason"] for row in empty} == {"no face was found"}
+    assert len(empty) == 13
+    assert int(done.stdout) < 400_000  # KB; getrusage would tell the parent's, if that is more
 
 
 @pytest.mark.parametrize("name", OUT)

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import tiny
 
+from divscore.encoders.registry import Encoded
 from divscore.errors import ControlError, DivscoreError, FileError, InputError
 from divscore.jobs import encode
+from divscore.jobs.embed import embed
 from divscore.jobs.encode import Chunk, Encoding
 from divscore.jobs.engine import DeadlyTaskError, Engine
 from divscore.jobs.pool import read_control
@@ -95,6 +97,42 @@ def test_pictures_in_memory_reach_the_workers(tmp_path: Path, model: Path, cache
         }  # read, and no face in it
     finally:
         memory.rm("/shelf", recursive=True)
+
+
+class Crowds:
+    """An encoder with as many faces as a picture has pixels in its first row, every second of them too small."""
+
+    identity, variant, dimension, resolution = "faces/2 weights=none", "all", 2, 0
+
+    def encode(self, items: Any) -> Encoded:
+        widths = [item.shape[1] for item in items]
+        large = np.array([(width + 1) // 2 for width in widths])
+        owner = np.repeat(np.arange(len(items)), large)
+        small = [width // 2 for width in widths]
+        return Encoded(np.ones((len(owner), 2), np.float32), owner, large, {}, small)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_faces_that_are_too_small_are_counted(tmp_path: Path, monkeypatch: Any, cached: bool) -> None:
+    monkeypatch.setattr(encode, "load_encoder", lambda spec: Crowds())
+    for number, width in enumerate((2, 5, 3)):
+        picture = tiny.Image.new("RGB", (width, 2))
+        (tmp_path / "photos").mkdir(exist_ok=True)
+        (tmp_path / "photos" / f"{number}.png").write_bytes(tiny.png(picture))
+    for fresh in (3, 0):  # the second time, the cache knows them
+        with Encoding(
+            "faces", options={"faces": "all"}, cache=tmp_path / "cache" if cached else None
+        ) as some:
+            source = tiny.encoded(tmp_path / "photos", some)
+            assert sum(len(block.vectors) for block in source) == 1 + 3 + 2
+            assert source.tally["small"] == 1 + 2 + 1
+            assert source.messages(verbose=False)[-1].endswith(
+                "photos: 4 faces were not counted: they are less than 20 pixels wide, or than 1/48 of the image"
+            )
+            done = embed(source.items, tmp_path / "photos.arrow", some, overwrite=True)
+            assert (done.vectors, done.several, done.small) == (6, 2, 4)
+            assert some.stored == (fresh if cached else 0)
+    assert encode.small_faces(1).startswith("1 face was not counted: ")
 
 
 def test_an_encoder_that_fails_on_one_item_spares_the_others(

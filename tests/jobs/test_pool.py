@@ -14,11 +14,13 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 import tiny
+from commands import invoke
 
 from divscore.audit.audit import audit
 from divscore.control.controlfile import save_control
 from divscore.control.controlset import ControlSet
 from divscore.control.selection import select_random
+from divscore.encoders.registry import ENCODERS
 from divscore.errors import ControlError, FileError, InputError, MismatchError
 from divscore.jobs.encode import Encoding
 from divscore.jobs.pool import read_control
@@ -365,3 +367,42 @@ def test_another_encoder_is_an_error_that_says_so(
     missing = run(main, ["audit", str(photos), "--control", str(tmp_path / "C"), "--no-cache"])
     assert missing.exit_code == 2
     assert "the encoder 'onnx' needs --model" in missing.stderr
+
+
+@pytest.mark.parametrize("earlier", ["control", "collection", "both"])
+def test_an_earlier_version_of_an_encoder_says_what_to_do(tmp_path: Path, earlier: str) -> None:
+    versions = {"control": (1, 2), "collection": (2, 1), "both": (1, 1)}[earlier]
+    of_control, of_collection = (f"faces/{version} weights=a" for version in versions)
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(60, 8)) + np.repeat([[1], [-1]], 30, axis=0)
+    pool = ControlSet(rows, ["a"] * 30 + ["b"] * 30, attribute="letter")
+    pool.encoder = of_control
+    save_control(select_random(pool, 20), tmp_path / "C")
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(rows.astype(np.float32).ravel()), 8)
+    table = pa.table({"embedding": vectors}).replace_schema_metadata({"divscore.encoder": of_collection})
+    with pa.ipc.new_file(str(tmp_path / "x.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    done = invoke("audit", tmp_path / "x.arrow", "--control", tmp_path / "C")
+    if earlier == "both":  # old vectors can be compared with old ones
+        assert done.exit_code in (0, 3), done.stderr
+        return
+    assert done.exit_code == 2
+    assert f"was encoded by '{of_collection}', the control set by '{of_control}'" in done.stderr
+    advice = {
+        "control": "Create it again from its labelled examples: 'divscore control select LABELLED -o C'",
+        "collection": f"Encode the items again: 'divscore embed SOURCE -o {tmp_path / 'x.arrow'} --overwrite'",
+    }
+    assert advice[earlier] in done.stderr
+
+
+def test_photos_and_a_control_set_of_an_earlier_version(tmp_path: Path) -> None:
+    if missing := ENCODERS["faces"].missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    rows = np.random.default_rng(0).normal(size=(60, 128))
+    pool = ControlSet(rows, ["a"] * 30 + ["b"] * 30, attribute="letter")
+    pool.encoder = "faces/1 weights=451b8db9f59cac8a"
+    save_control(select_random(pool, 20), tmp_path / "C")
+    photos = tiny.folder(tmp_path / "photos", {"red": 3}, 1, sub_folders=False)
+    done = invoke("audit", photos, "--control", tmp_path / "C", "--no-cache")
+    assert done.exit_code == 2
+    assert "the control set by 'faces/1 weights=451b8db9f59cac8a'; the control set is from an" in done.stderr

@@ -16,7 +16,7 @@ from divscore.errors import install_command
 from divscore.jobs.cluster import ClusterEngine
 from divscore.jobs.embed import embed as run_embed
 from divscore.jobs.embed import open_items
-from divscore.jobs.encode import SKIPPED, Encoding
+from divscore.jobs.encode import SKIPPED, Encoding, small_faces
 from divscore.jobs.sketching import warn_of_dividing
 from divscore.report.listing import columns
 from divscore.sketch.missing import Missing
@@ -117,6 +117,10 @@ def embed(
     if result.several:
         verb = "shows" if result.several == 1 else "show"
         warn(f"{count(result.several, 'images')} {verb} more than one face")
+    if result.small:
+        warn(small_faces(result.small))
+    for trouble in encoding.troubles():
+        warn(trouble)
 
 
 @click.command()
@@ -145,6 +149,7 @@ def encoders(as_json: bool) -> None:
                 "model": about.model or None,
                 "summary": about.summary,
                 "options": dict(about.options),
+                "contains": list(about.contains),
             }
         )
     if as_json:
@@ -159,3 +164,5 @@ def encoders(as_json: bool) -> None:
             say(f"{fact['name']}: --model is {fact['model']}")
         for option, help_text in fact["options"].items():
             say(f"{fact['name']}: -E {option}=…  {help_text}")
+        for model in fact["contains"]:
+            say(f"{fact['name']}: {model}")

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from divscore.encoders.registry import ENCODERS
 from divscore.errors import FileError
 
 # Why an item was skipped: it could not be read, or there was nothing in it to encode (no face, no known word).
@@ -27,18 +28,20 @@ UNREADABLE, EMPTY = "unreadable", "empty"
 class ItemVectors(NamedTuple):
     """Vectors of one item, usually one; or the kind and the reason why it was skipped.
 
-    `detected` is the number of things, such as faces, that the item shows, even if only one is encoded.
+    `detected` is the number of things, such as faces, that the item shows, even if only one is encoded; `small` is the
+    number of further ones that are too small to count.
     """
 
     vectors: NDArray[np.float32]
     detected: int = 1
     kind: str = ""
     reason: str = ""
+    small: int = 0
 
     @classmethod
-    def none(cls, kind: str, reason: str) -> ItemVectors:
+    def none(cls, kind: str, reason: str, small: int = 0) -> ItemVectors:
         """Skip an item."""
-        return cls(np.empty((0, 0), dtype=np.float32), 0, kind, reason)
+        return cls(np.empty((0, 0), dtype=np.float32), 0, kind, reason, small)
 
 
 def stack_vectors(results: Iterable[ItemVectors], dimension: int) -> NDArray[np.float32]:
@@ -48,8 +51,10 @@ def stack_vectors(results: Iterable[ItemVectors], dimension: int) -> NDArray[np.
 
 
 CREATE = """CREATE TABLE IF NOT EXISTS items (
-    key BLOB PRIMARY KEY, kind TEXT NOT NULL, reason TEXT NOT NULL, found INTEGER NOT NULL, vectors BLOB NOT NULL
+    key BLOB PRIMARY KEY, kind TEXT NOT NULL, reason TEXT NOT NULL, found INTEGER NOT NULL, vectors BLOB NOT NULL,
+    small INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID"""
+ADD_SMALL = "ALTER TABLE items ADD COLUMN small INTEGER NOT NULL DEFAULT 0"  # to files of earlier versions
 QUERY_KEYS = 500  # SQLite limits the number of marks in a query
 WAIT_SECONDS = 30.0  # for another process that writes
 
@@ -71,7 +76,13 @@ class Cache:
     def __init__(self, folder: str | os.PathLike[str], identity: str, dimension: int) -> None:
         digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
         name = re.sub(r"\W.*", "", identity) or "encoder"
-        self.path = Path(folder) / f"{name}-{digest}.sqlite"
+        version = ENCODERS[name].version if name in ENCODERS else 1
+        self.path = Path(folder) / f"{name}-{version}-{digest}.sqlite"
+        if version == 1:
+            self.path = Path(folder) / f"{name}-{digest}.sqlite"
+        form = re.compile(rf"{name}-(?:(\d+)-)?[0-9a-f]{{16}}\.sqlite")
+        files = ((file, form.fullmatch(file.name)) for file in sorted(Path(folder).glob(f"{name}-*.sqlite")))
+        self.outdated = [file for file, match in files if match and int(match[1] or 1) < version]
         self.dimension = dimension
         self.trouble = ""  # why it is no longer used: a cache must not stop the work
         self.stored = 0  # items that this run added
@@ -82,6 +93,8 @@ class Cache:
             connection = self._connection()
             connection.execute("PRAGMA journal_mode=WAL")  # others can read while one process writes
             connection.execute(CREATE)
+            if "small" not in [row[1] for row in connection.execute("PRAGMA table_info(items)")]:
+                connection.execute(ADD_SMALL)
             connection.commit()
         except (OSError, sqlite3.Error) as error:
             raise FileError(
@@ -96,10 +109,10 @@ class Cache:
             for start in range(0, len(keys), QUERY_KEYS):
                 batch = keys[start : start + QUERY_KEYS]
                 marks = ",".join("?" * len(batch))
-                query = f"SELECT key, kind, reason, found, vectors FROM items WHERE key IN ({marks})"
-                for key, kind, reason, detected, blob in self._connection().execute(query, batch):
+                query = f"SELECT key, kind, reason, found, vectors, small FROM items WHERE key IN ({marks})"
+                for key, kind, reason, detected, blob, small in self._connection().execute(query, batch):
                     vectors = np.frombuffer(blob, dtype="<f4").reshape(-1, self.dimension).astype(np.float32)
-                    known[key] = ItemVectors(vectors, detected, kind, reason)
+                    known[key] = ItemVectors(vectors, detected, kind, reason, small)
         except (sqlite3.Error, ValueError) as error:
             self.trouble = str(error)
             return {}
@@ -110,12 +123,15 @@ class Cache:
         if not results or self.trouble:
             return
         rows = [
-            (key, item.kind, item.reason, item.detected, np.asarray(item.vectors, dtype="<f4").tobytes())
+            (
+                *(key, item.kind, item.reason, item.detected),
+                *(np.asarray(item.vectors, dtype="<f4").tobytes(), item.small),
+            )
             for key, item in results.items()
         ]
         try:
             with self._connection() as connection:
-                connection.executemany("INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?)", rows)
+                connection.executemany("INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?, ?)", rows)
             self.stored += len(rows)
         except sqlite3.Error as error:
             self.trouble = str(error)

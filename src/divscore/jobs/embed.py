@@ -71,6 +71,7 @@ class EmbedResult:
     items: int
     vectors: int
     several: int
+    small: int  # faces that are too small to count
     skipped: dict[str, int]
     listing: str | None  # file that lists the skipped items
     missing: tuple[MissingPart, ...]  # parts of the source that could not be read

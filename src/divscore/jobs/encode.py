@@ -89,10 +89,11 @@ def _encode(encoder: Encoder, inputs: list[Any]) -> list[ItemVectors]:
         reason = f"made the encoder fail ({type(error).__name__}: {' '.join(str(error).split())[:100]})"
         return [ItemVectors.none(UNREADABLE, reason)]
     starts = np.searchsorted(batch.owner, np.arange(len(inputs) + 1)).tolist()
+    small = batch.small or [0] * len(inputs)
     return [
-        ItemVectors.none(EMPTY, batch.reasons[at])
+        ItemVectors.none(EMPTY, batch.reasons[at], small[at])
         if at in batch.reasons
-        else ItemVectors(batch.vectors[starts[at] : starts[at + 1]], detected)
+        else ItemVectors(batch.vectors[starts[at] : starts[at + 1]], detected, small=small[at])
         for at, detected in enumerate(batch.detected.tolist())
     ]
 
@@ -180,9 +181,16 @@ class Encoding:
         self.engines.close(at_once=kind is not None)
 
     def troubles(self) -> list[str]:
-        """What went wrong with caches; it does not stop the work."""
-        caches = [cache for cache in self._caches.values() if cache and cache.trouble]
-        return [f"the cache {cache.path} is no longer used ({cache.trouble})" for cache in caches]
+        """What is wrong with caches; it does not stop the work."""
+        caches = [cache for cache in self._caches.values() if cache]
+        outdated = {path for cache in caches for path in cache.outdated}
+        return [
+            *(f"the cache {c.path} is no longer used ({c.trouble})" for c in caches if c.trouble),
+            *(
+                f"the cache {path} is from an earlier version of its encoder and is not used; delete it"
+                for path in sorted(outdated)
+            ),
+        ]
 
     @property
     def stored(self) -> int:
@@ -380,12 +388,19 @@ def _options_in(name: str, identity: str) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((key, value) for key, value in values.items() if key in allowed))
 
 
+def small_faces(number: int) -> str:
+    """How many faces were not counted, and why."""
+    from divscore.encoders.faces import FLOOR
+
+    return f"{count(number, 'faces')} {'was' if number == 1 else 'were'} not counted: {FLOOR}"
+
+
 class EncodedSource(Table):
     """Vectors of items that are encoded while they are read, in this process.
 
-    `tally` counts the items of the last iteration and those with several faces, `skips` those without a vector by kind
-    and by the values of the extra columns, `unsupported` those among them that no decoder is here for, by what to do
-    and suffix. Copies share all three.
+    `tally` counts the items of the last iteration, those with several faces, and faces that are too small; `skips`
+    counts those without a vector by kind and by the values of the extra columns, `unsupported` those among them that no
+    decoder is here for, by what to do and suffix. Copies share all three.
     """
 
     def __init__(self, items: Items, encoding: Encoding, *, strict: bool, single: bool) -> None:
@@ -441,6 +456,7 @@ class EncodedSource(Table):
                 assert batch is not None
                 rows.append((batch, at, result))
                 self.tally["several"] += result.detected > 1
+                self.tally["small"] += result.small
                 if not result.kind:
                     continue
                 if self.request.strict:
@@ -516,6 +532,8 @@ class EncodedSource(Table):
                 "1 image shows" if self.tally["several"] == 1 else f"{self.tally['several']:,} images show"
             )
             texts.append(f"{self.path}: {shown} more than one face; {kept}")
+        if self.tally["small"]:
+            texts.append(f"{self.path}: {small_faces(self.tally['small'])}")
         texts += [f"{problem}; its images are missing from the result" for problem in self.items.unlisted]
         if self.items.other:
             most = self.items.other.most_common(5)

@@ -163,7 +163,8 @@ class Tally:
 
     def add(self, about: Embedded) -> None:
         """Count what a part says about its items."""
-        self.counts.update(items=about.items, vectors=about.vectors, several=about.several, **about.skipped)
+        self.counts.update(items=about.items, vectors=about.vectors, **about.skipped)
+        self.counts.update(several=about.several, small=about.small)
         self.by = {name: counter for name, counter in self.by.items() if name in about.skipped_by}
         for name, counter in self.by.items():
             for value, kinds in about.skipped_by[name].items():
@@ -178,7 +179,7 @@ class Tally:
                 for (value, kind), number in counter.items():
                     by[name].setdefault(value, {})[kind] = number
         skipped = {kind: self.counts[kind] for kind in KINDS}
-        numbers = {name: self.counts[name] for name in ("items", "vectors", "several")}
+        numbers = {name: self.counts[name] for name in ("items", "vectors", "several", "small")}
         return {**numbers, "skipped": skipped, "skipped_by": by}
 
 
@@ -196,6 +197,7 @@ class _Part:
         columns = [batch.ids, *(batch.values[name] for name in self._maker.columns)]
         for at, result in enumerate(results):
             self.tally.counts["several"] += result.detected > 1
+            self.tally.counts["small"] += result.small
             if result.kind:
                 if self._maker.strict:
                     item = item_labels(label, [(batch, at)])[0]

@@ -89,7 +89,8 @@ class Projection:
         """Refuse vectors of another encoder."""
         if encoder != self.encoder:
             raise MismatchError(
-                f"the projection was fitted on vectors of '{self.encoder}', not of '{encoder}'; encode with the same"
+                f"the projection was fitted on vectors of '{self.encoder}', not of '{encoder}'; use the same "
+                "encoder, or fit it again with --pca N"
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet
+from divscore.encoders.registry import is_outdated
 from divscore.errors import DivscoreError, FileError, InputError, MismatchError
 from divscore.jobs.encode import Encoding
 from divscore.jobs.engine import Engine, Engines
@@ -353,9 +354,19 @@ class Run:
                     f"{part.path} does not say which encoder made it; assuming the control set's, {control.encoder}"
                 )
             if encoder and control.encoder and encoder != control.encoder:
+                advice = "use the same encoder for both"
+                if is_outdated(control.encoder):
+                    advice = (
+                        "the control set is from an earlier version of divscore. Create it again from its labelled "
+                        "examples: 'divscore control select LABELLED -o C'"
+                    )
+                elif is_outdated(encoder):
+                    advice = (
+                        "the vectors are from an earlier version of divscore. Encode the items again: 'divscore embed "
+                        f"SOURCE -o {part.path} --overwrite'"
+                    )
                 raise MismatchError(
-                    f"{part.path} was encoded by '{encoder}', the control set by '{control.encoder}'; use the same "
-                    "encoder for both"
+                    f"{part.path} was encoded by '{encoder}', the control set by '{control.encoder}'; {advice}"
                 )
         if source.dimension != control.dimension:
             raise MismatchError(

@@ -65,6 +65,7 @@ class _FileNote(msgspec.Struct):
     several: Count
     skipped: _Skipped
     skipped_by: dict[str, dict[str, dict[str, Count]]]
+    small: Count = 0  # files of earlier versions do not have it
     missing: list[_MissingNote] = []
 
 
@@ -185,6 +186,7 @@ def _named(folder: str) -> str:
 class Embedded:
     """What a file notes about its items: how many, how many with several vectors, how many skipped by kind and value.
 
+    `small` is the number of faces that were too small to count.
     `missing` are files that could not be opened, so nothing is known of their items.
     """
 
@@ -193,6 +195,7 @@ class Embedded:
     several: int
     skipped: dict[str, int]
     skipped_by: Mapping[str, Mapping[str, Mapping[str, int]]]  # by column and value
+    small: int = 0
     missing: tuple[MissingPart, ...] = ()
 
     @property
@@ -215,6 +218,7 @@ def read_embedded(metadata: Mapping[str, str], label: str) -> Embedded | None:
         note.several,
         msgspec.to_builtins(note.skipped),
         note.skipped_by,
+        note.small,
         _missing(note.missing, label),
     )
     possible = about.several <= about.items and 0 <= about.items - about.skipped_items <= about.vectors

@@ -11,17 +11,39 @@ from pathlib import Path
 import pytest
 from commands import on_terminal
 
-from divscore.cli.console import _left, _pace
+from divscore.cli.console import _left, _pace, _Speed
 
 
-def test_a_bar_tells_the_speed_since_the_start() -> None:
-    assert _pace(8_000_000, None, 0.05) == "8,000,000 –/s 0:00:00 elapsed"
-    assert _pace(8_000_000, 9_000_000, 0.99) == "8,000,000/9,000,000 –/s 0:00:00 elapsed"
-    assert _pace(0, 100, 5.0) == "0/100 –/s 0:00:05 elapsed"
-    assert _pace(500, None, 2.0) == "500 250/s 0:00:02 elapsed"
-    assert _pace(500, 1000, 2.0) == "500/1,000 250/s 0:00:02 elapsed, 0:00:02 left"
-    assert _pace(3, 3600, 2.0) == "3/3,600 1.5/s 0:00:02 elapsed, 0:39:58 left"
-    assert _pace(1001, 1000, 2.0).endswith(", 0:00:00 left")  # a total may be a guess
+def pace(total: int | None, now: float, *steps: tuple[float, int]) -> str:
+    """What a bar says that began at 100 seconds, with steps so many seconds later."""
+    speed = _Speed(100.0)
+    for at, step in steps:
+        speed.advance(step, 100.0 + at)
+    return _pace(speed, total, 100.0 + now)
+
+
+def test_a_bar_tells_the_speed() -> None:
+    assert pace(None, 0.05, (0.05, 8_000_000)) == "8,000,000 –/s 0:00:00 elapsed"
+    assert pace(9_000_000, 0.99, (0.05, 8_000_000)) == "8,000,000/9,000,000 –/s 0:00:00 elapsed"
+    assert pace(100, 5.0) == "0/100 –/s 0:00:05 elapsed"
+    # After the first step it is that since the start.
+    assert pace(None, 2.0, (1.5, 500)) == "500 250/s 0:00:02 elapsed"
+    assert pace(1000, 2.0, (1.5, 500)) == "500/1,000 250/s 0:00:02 elapsed, 0:00:02 left"
+    assert pace(3600, 2.0, (1.0, 3)) == "3/3,600 1.5/s 0:00:02 elapsed, 0:39:58 left"
+    assert pace(1000, 2.0, (1.0, 1001)).endswith(", 0:00:00 left")  # a total may be a guess
+
+
+def test_what_was_done_before_does_not_hurry_the_rest() -> None:
+    steps = [(0.5, 4000), (0.52, 5000), *((0.6 + n / 10, 1) for n in range(1, 10))]
+    assert pace(10_000, 1.5, *steps) == "9,009/10,000 9.2/s 0:00:01 elapsed, 0:01:47 left"
+
+
+def test_only_the_last_seconds_count_for_the_speed() -> None:
+    fast_then_slow = [*((n / 10, 100) for n in range(1, 301)), *((30 + n, 10) for n in range(1, 16))]
+    assert pace(None, 45.0, *fast_then_slow) == "30,150 10/s 0:00:45 elapsed"
+    assert pace(None, 30.0, *fast_then_slow[:300]) == "30,000 1,000/s 0:00:30 elapsed"
+    # A long wait shows.
+    assert pace(None, 60.0, *fast_then_slow).startswith("30,150 4.0/s")
 
 
 def test_a_line_of_a_log_tells_the_time_that_is_left() -> None:

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -24,7 +25,9 @@ from divscore.text import FEW, brief, listed, printable, without_secrets
 LINE_SECONDS = 30.0
 LEAST_BAR, MOST_BAR = 5, 40  # columns
 SPEED = 8  # columns reserved for a speed that grows
-FIRST_SECONDS = 1.0  # before that, the speed is the first block's
+FIRST_SECONDS = 1.0  # before that, no speed is shown
+LATELY = 10.0  # seconds that count for the speed
+MOMENT = 0.1  # seconds at the beginning in which everything is done at once
 
 _BARS: list[Any] = []  # consoles that show a bar now
 
@@ -123,22 +126,23 @@ def write_json(path: str, text: str) -> None:
 @contextmanager
 def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """Show a bar with rate and time left on a terminal, else a line every half minute; the function advances it."""
+    speed = _Speed(time.monotonic())
     if not sys.stderr.isatty():
-        done, start, reported = 0, time.monotonic(), time.monotonic()
+        reported = speed.start
 
         def advance(step: int) -> None:
-            nonlocal done, reported
-            done += step
+            nonlocal reported
             now = time.monotonic()
+            speed.advance(step, now)
             if now - reported < LINE_SECONDS:
                 return
             reported = now
-            rate = done / (now - start)
+            rate = speed.rate(now)
             of = left = ""
             if total is not None:
                 of = f" of {total:,}"
-                left = f", {_left((total - done) / rate)} left" if rate else ""
-            warn(f"{printable(what)}: {done:,}{of}, {_rate(rate)}{left}")
+                left = f", {_left((total - speed.done) / rate)} left" if rate else ""
+            warn(f"{printable(what)}: {speed.done:,}{of}, {_rate(rate)}{left}")
 
         yield advance
         return
@@ -149,11 +153,12 @@ def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]
 
     class Pace(ProgressColumn):
         def render(self, task: Task) -> Text:
-            return Text(_pace(task.completed, task.total, task.elapsed or 0.0), style="progress.data.speed")
+            return Text(_pace(speed, total, time.monotonic()), style="progress.data.speed")
 
     console = Console(stderr=True)
     name = brief(what, max(MOST_BAR, console.width) // 4)
-    room = console.width - len(_pace(total or 0, total, 3600.0)) - len(name) - SPEED
+    longest = _Speed(0.0, total or 0)
+    room = console.width - len(_pace(longest, total, 3600.0)) - len(name) - SPEED
     parts = (
         # A name may contain brackets, which are no markup.
         TextColumn("{task.description}", style="", markup=False, table_column=Column(no_wrap=True)),
@@ -163,20 +168,52 @@ def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]
     with Progress(*parts, console=console, transient=True) as bar:
         task = bar.add_task(name, total=total)
         _BARS.append(console)
+
+        def move(step: int) -> None:
+            speed.advance(step, time.monotonic())
+            bar.advance(task, step)
+
         try:
-            yield lambda step: bar.advance(task, step)
+            yield move
         finally:
             _BARS.remove(console)
 
 
-def _pace(done: float, total: float | None, seconds: float) -> str:
-    """Speed since the start, elapsed time and time left, as far as they are known."""
-    rate = done / seconds if seconds >= FIRST_SECONDS else None
+class _Speed:
+    """Items a second, lately: those that the cache or an earlier run had at once tell nothing about the others."""
+
+    def __init__(self, start: float, done: int = 0) -> None:
+        self.start, self.done = start, done
+        self._first: float | None = None
+        self._steps: deque[tuple[float, int]] = deque()  # when, and what was done then
+
+    def advance(self, step: int, now: float) -> None:
+        """Count some more items."""
+        self.done += step
+        while len(self._steps) > 1 and self._steps[1][0] <= now - LATELY:
+            self._steps.popleft()
+        self._first = now if self._first is None else self._first
+        if now - self._first < MOMENT:
+            self._steps.clear()
+        self._steps.append((now, self.done))
+
+    def rate(self, now: float) -> float:
+        """Items a second since the oldest step that counts, or since the start if there is only one."""
+        since, before = next(iter(tuple(self._steps)), (self.start, 0))
+        if before == self.done:
+            since, before = self.start, 0
+        return (self.done - before) / max(now - since, 1e-9)
+
+
+def _pace(speed: _Speed, total: int | None, now: float) -> str:
+    """What is done, speed, elapsed time and time left, as far as they are known."""
+    seconds, done = now - speed.start, speed.done
+    rate = speed.rate(now) if seconds >= FIRST_SECONDS else None
     of = left = ""
     if total is not None:
-        of = f"/{total:,.0f}"
+        of = f"/{total:,}"
         left = f", {timedelta(seconds=int(max(0.0, total - done) / rate))} left" if rate else ""
-    return f"{done:,.0f}{of} {_rate(rate)} {timedelta(seconds=int(seconds))} elapsed{left}"
+    return f"{done:,}{of} {_rate(rate)} {timedelta(seconds=int(seconds))} elapsed{left}"
 
 
 def _left(seconds: float) -> str:

@@ -26,6 +26,8 @@ from divscore.errors import FileError
 
 LOOKS = (320, 960)  # pixels of the longer side at which the detector sees an image
 THRESHOLD = 0.6
+# A face with a lower score must be found again from close up, 48 pixels high: most necklaces and buttons are not.
+SURE, CLOSE = 0.9, 48
 OVERLAP = 0.3  # two boxes with more than this in common, as a share of their union, show one face
 BATCH = 8
 # Below, the detector begins to miss faces (benchmarks/faces.py). If all faces count, it must have seen them at that
@@ -143,23 +145,36 @@ class FaceEncoder:
 
     def find(self, picture: Picture) -> list[Face]:
         """Faces of an image by size; if only the largest counts, those of the first look that shows any."""
-        rows = np.empty((0, 15))
-        for longest in LOOKS if max(picture.shape[:2]) > LOOKS[0] else LOOKS[:1]:
-            rows = np.concatenate([rows, self.look(picture, longest)])
-            if len(rows) and self.variant == "largest":
+        longest = max(picture.shape[:2])
+        looks = [min(1.0, most / longest) for most in LOOKS if most == LOOKS[0] or longest > LOOKS[0]]
+        faces: list[Face] = []
+        for scales in [looks] if self.variant == "all" else [[scale] for scale in looks]:
+            for row in distinct(np.concatenate([self.look(picture, scale) for scale in scales])):
+                if row[0] >= SURE or self._found_again(picture, row):
+                    score, left, top, width, height = row[:5].tolist()
+                    faces.append(Face(left, top, width, height, score, row[5::2] + 1j * row[6::2]))
+            if faces:
                 break
-        faces = []
-        for row in distinct(rows):
-            score, left, top, width, height = row[:5].tolist()
-            faces.append(Face(left, top, width, height, score, row[5::2] + 1j * row[6::2]))
         return sorted(faces, key=lambda face: face.rank)
 
-    def look(self, picture: Picture, longest: int) -> Rows:
-        """Possible faces, several for each, in the image scaled down to `longest` pixels."""
+    def _found_again(self, picture: Picture, row: NDArray[np.float64]) -> bool:
+        """Whether the detector also finds a face if it sees little more than the box."""
+        left, top, width, height = row[1:5].tolist()
+        longer = max(width, height)
+        if longer < SMALLEST / 2:
+            return False
+        first, last = _around([left, left + width], math.ceil(longer / 2), picture.shape[1])
+        upper, lower = _around([top, top + height], math.ceil(longer / 2), picture.shape[0])
+        near = self.look(np.ascontiguousarray(picture[upper:lower, first:last]), CLOSE / longer)
+        near[:, 1:3] += first, upper
+        return bool((overlap(row, near) > OVERLAP).any())
+
+    def look(self, picture: Picture, scale: float) -> Rows:
+        """Possible faces, several for each, that the detector sees in the image at this scale."""
         from PIL import Image
 
-        scale, view = min(1.0, longest / max(picture.shape[:2])), picture
-        if scale < 1:
+        view = picture
+        if scale != 1:
             width, height = (max(1, round(scale * side)) for side in picture.shape[1::-1])
             # A gap of 1.1 averages whole blocks of pixels first, which is three times as fast.
             resized = Image.fromarray(picture).resize(
@@ -193,11 +208,17 @@ def distinct(rows: Rows) -> list[NDArray[np.float64]]:
     while len(rest):
         best, rest = rest[0], rest[1:]
         chosen.append(best)
-        corner, sides = rest[:, 1:3], rest[:, 3:5]
-        common = np.minimum(corner + sides, best[1:3] + best[3:5]) - np.maximum(corner, best[1:3])
-        shared = np.maximum(common, 0).prod(axis=1)
-        rest = rest[shared <= OVERLAP * (sides.prod(axis=1) + best[3:5].prod() - shared)]
+        rest = rest[overlap(best, rest) <= OVERLAP]
     return chosen
+
+
+def overlap(row: NDArray[np.float64], rows: Rows) -> NDArray[np.float64]:
+    """What a box has in common with others, as a share of their union."""
+    low = np.maximum(row[1:3], rows[:, 1:3])
+    high = np.minimum(row[1:3] + row[3:5], rows[:, 1:3] + rows[:, 3:5])
+    common = np.maximum(high - low, 0).prod(axis=1)
+    share: NDArray[np.float64] = common / (row[3:5].prod() + rows[:, 3:5].prod(axis=1) - common)
+    return share
 
 
 def aligned(picture: Picture, points: Points) -> Picture:

@@ -30,8 +30,8 @@ THRESHOLD = 0.6
 SURE, CLOSE = 0.9, 48
 OVERLAP = 0.3  # two boxes with more than this in common, as a share of their union, show one face
 BATCH = 8
-# Below, the detector begins to miss faces, those of dark-skinned people first (benchmarks/faces.py). If all faces count,
-# it must have seen them at that size, too.
+# Below, the detector begins to miss faces, those of dark-skinned people first (benchmarks/faces.py). If all faces
+# count, it must have seen them at that size, too.
 SMALLEST = 20
 SMALLEST_SHARE = SMALLEST / LOOKS[-1]
 FLOOR = f"they are less than {SMALLEST} pixels wide, or than 1/{1 / SMALLEST_SHARE:.0f} of the image"

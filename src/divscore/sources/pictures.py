@@ -173,7 +173,8 @@ def decode(data: bytes, *, enough: int = 0) -> NDArray[np.uint8]:
             ground = Image.new("RGB", picture.size, "white")
             ground.paste(picture, mask=picture.getchannel("A"))
             picture = ground
-        picture = picture.convert("RGB")
+        if picture.mode != "RGB":
+            picture = picture.convert("RGB")  # it would copy what is RGB already
         # Not ImageOps.exif_transpose: a converted picture has lost the tags of its TIFF file, and the stored one would
         # be turned at full size, before it is reduced, which takes memory and gives other pixels.
         turn = None

@@ -43,7 +43,11 @@ def test_only_the_last_seconds_count_for_the_speed() -> None:
     assert pace(None, 45.0, *fast_then_slow) == "30,150 10/s 0:00:45 elapsed"
     assert pace(None, 30.0, *fast_then_slow[:300]) == "30,000 1,000/s 0:00:30 elapsed"
     # A long wait shows.
-    assert pace(None, 60.0, *fast_then_slow).startswith("30,150 4.0/s")
+    assert pace(None, 60.0, *fast_then_slow).startswith("30,150 3.5/s")
+    # What the cache knows may take more than a moment.
+    known = [(n / 100, 46) for n in range(1, 131)]
+    fresh = [(1.3 + n / 20, 8) for n in range(1, 71)]
+    assert pace(7020, 4.8, *known, *fresh) == "6,540/7,020 160/s 0:00:04 elapsed, 0:00:03 left"
 
 
 def test_a_line_of_a_log_tells_the_time_that_is_left() -> None:

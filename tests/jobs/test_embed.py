@@ -334,6 +334,13 @@ def _photos_of_every_kind(root: Path) -> dict[str, str]:
         plain.save(root / f"animated.{suffix}", **frames)
     Image.new("RGB", (20_000, 10_000), "#886644").save(root / "200 million.jpg", quality=30)
     Image.new("RGB", (199, 1)).resize((20_000, 101)).save(root / "a long strip.jpg")
+    Image.new("RGB", (30_000, 2_390), "#668844").save(root / "panorama 0.jpg", quality=30)
+    Image.new("RGB", (3_198, 2_399), "#668844").save(
+        root / "photo 0.jpg", quality=30
+    )  # just too small to be halved
+    for number in range(1, 8):
+        for name in ("panorama", "photo"):
+            shutil.copy(root / f"{name} 0.jpg", root / f"{name} {number}.jpg")
     whole = (root / "turned.jpg").read_bytes()
     (root / "cut.jpg").write_bytes(whole[: len(whole) // 2])
     Image.new("RGB", (1, 1)).save(root / "pixel.png")
@@ -374,7 +381,7 @@ def test_faces_are_looked_for_in_pictures_of_every_kind(tmp_path: Path) -> None:
     assert {row["id"]: row["reason"] for row in rows if row["kind"] == "unreadable"} == unreadable
     empty = [row for row in rows if row["kind"] == "empty"]
     assert {row["reason"] for row in empty} == {"no face was found"}
-    assert len(empty) == 13
+    assert len(empty) == 13 + 16
     assert int(done.stdout) < 400_000  # KB; getrusage would tell the parent's, if that is more
 
 
@@ -691,6 +698,11 @@ def test_targets_that_cannot_be(tmp_path: Path, posts: Path, monkeypatch: pytest
     pq.write_table(pa.table({"text": ["a"], "embedding": ["b"]}), tmp_path / "taken.parquet")
     said = refused(tmp_path / "taken.parquet", "--column", "text", "-o", tmp_path / "out.arrow")
     assert "has a column 'embedding'" in said
+    run(posts, tmp_path / "parts", "ngrams")
+    part = next((tmp_path / "parts").glob("part-*.arrow"))
+    assert f"{part} is one part of the vectors in {tmp_path / 'parts'}" in refused(
+        posts, "-o", part, "--overwrite"
+    )
     monkeypatch.chdir(tmp_path)
     before = sorted(os.listdir())
     assert "nothing can be written to a web page" in refused(posts, "-o", "https://me:secret@host/x.arrow")

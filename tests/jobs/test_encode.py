@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny
+from conftest import PPB
 
-from divscore.encoders.registry import Encoded
+from divscore.encoders.registry import ENCODERS
 from divscore.errors import ControlError, DivscoreError, FileError, InputError
 from divscore.jobs import encode
 from divscore.jobs.embed import embed
@@ -99,40 +100,63 @@ def test_pictures_in_memory_reach_the_workers(tmp_path: Path, model: Path, cache
         memory.rm("/shelf", recursive=True)
 
 
-class Crowds:
-    """An encoder with as many faces as a picture has pixels in its first row, every second of them too small."""
-
-    identity, variant, dimension, resolution = "faces/2 weights=none", "all", 2, 0
-
-    def encode(self, items: Any) -> Encoded:
-        widths = [item.shape[1] for item in items]
-        large = np.array([(width + 1) // 2 for width in widths])
-        owner = np.repeat(np.arange(len(items)), large)
-        small = [width // 2 for width in widths]
-        return Encoded(np.ones((len(owner), 2), np.float32), owner, large, {}, small)
-
-
 @pytest.mark.parametrize("cached", [False, True])
-def test_faces_that_are_too_small_are_counted(tmp_path: Path, monkeypatch: Any, cached: bool) -> None:
-    monkeypatch.setattr(encode, "load_encoder", lambda spec: Crowds())
-    for number, width in enumerate((2, 5, 3)):
-        picture = tiny.Image.new("RGB", (width, 2))
-        (tmp_path / "photos").mkdir(exist_ok=True)
-        (tmp_path / "photos" / f"{number}.png").write_bytes(tiny.png(picture))
+def test_faces_that_are_too_small_are_counted(tmp_path: Path, cached: bool) -> None:
+    portraits = sorted((PPB.parent / "ppb2017_images").glob("*.jpg"))
+    if not portraits or ENCODERS["faces"].missing:
+        pytest.skip("needs the PPB-2017 portraits and the extra faces")
+    (tmp_path / "photos").mkdir()
+    portrait = tiny.Image.open(portraits[0]).convert("RGB")
+    person, bystander = (
+        portrait.resize((width, width * portrait.height // portrait.width)) for width in (200, 32)
+    )
+    for number, people in enumerate(
+        ((person, bystander), (person, person, bystander, bystander), (bystander,))
+    ):
+        scene = tiny.Image.new("RGB", (800, 300), "grey")
+        for at, one in enumerate(people):
+            scene.paste(one, (200 * at, 0))
+        (tmp_path / "photos" / f"{number}.png").write_bytes(tiny.png(scene))
     for fresh in (3, 0):  # the second time, the cache knows them
         with Encoding(
             "faces", options={"faces": "all"}, cache=tmp_path / "cache" if cached else None
         ) as some:
             source = tiny.encoded(tmp_path / "photos", some)
-            assert sum(len(block.vectors) for block in source) == 1 + 3 + 2
+            assert sum(len(block.vectors) for block in source) == 1 + 2
             assert source.tally["small"] == 1 + 2 + 1
-            assert source.messages(verbose=False)[-1].endswith(
-                "photos: 4 faces were not counted: they are less than 20 pixels wide, or than 1/48 of the image"
+            first, *_, last = source.messages(verbose=False)
+            assert "1 showed no face, or only small ones" in first
+            assert last.endswith(
+                "photos: 4 faces were not counted: they are less than 20 pixels wide or high, or less than 1/96 of "
+                "the image's longer side"
             )
             done = embed(source.items, tmp_path / "photos.arrow", some, overwrite=True)
-            assert (done.vectors, done.several, done.small) == (6, 2, 4)
+            assert (done.vectors, done.several, done.small) == (3, 1, 4)
             assert some.stored == (fresh if cached else 0)
     assert encode.small_faces(1).startswith("1 face was not counted: ")
+
+
+def test_large_pictures_are_encoded_before_the_next_is_decoded(
+    photos: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = Encoding("onnx", model=model).spec("image")
+    contents = [str(path) for path in sorted(photos.iterdir())[:8]]
+    at_once = encode.encode_chunk(spec, Chunk("some", contents))
+    sizes: list[int] = []
+    encoder = type(encode.load_encoder(spec))
+    whole = encoder.encode
+
+    def counted(self: Any, items: Any) -> Any:
+        sizes.append(len(items))
+        return whole(self, items)
+
+    monkeypatch.setattr(encoder, "encode", counted)
+    picture = encode.decode(Path(contents[0]).read_bytes(), enough=encode.load_encoder(spec).resolution)
+    monkeypatch.setattr(encode, "HELD", 3 * picture.nbytes - 1)
+    few = encode.encode_chunk(spec, Chunk("some", contents))
+    assert sizes == [3, 3, 2]
+    for one, other in zip(few, at_once, strict=True):
+        np.testing.assert_allclose(one.vectors, other.vectors, rtol=1e-5)
 
 
 def test_an_encoder_that_fails_on_one_item_spares_the_others(

@@ -24,6 +24,7 @@ from divscore.encoders.registry import ENCODERS
 from divscore.errors import ControlError, FileError, InputError, MismatchError
 from divscore.jobs.encode import Encoding
 from divscore.jobs.pool import read_control
+from divscore.jobs.projection import Projection
 
 # Tables
 
@@ -387,9 +388,10 @@ def test_an_earlier_version_of_an_encoder_says_what_to_do(tmp_path: Path, earlie
         assert done.exit_code in (0, 3), done.stderr
         return
     assert done.exit_code == 2
-    assert f"was encoded by '{of_collection}', the control set by '{of_control}'" in done.stderr
+    assert f"{tmp_path / 'x.arrow'} was encoded by '{of_collection}'" in done.stderr
+    assert f"the control set was made by '{of_control}'" in done.stderr or earlier == "collection"
     advice = {
-        "control": "Create it again from its labelled examples: 'divscore control select LABELLED -o C'",
+        "control": "Create it again from its labelled examples: 'divscore control select LABELLED -o CONTROL'",
         "collection": f"Encode the items again: 'divscore embed SOURCE -o {tmp_path / 'x.arrow'} --overwrite'",
     }
     assert advice[earlier] in done.stderr
@@ -405,4 +407,32 @@ def test_photos_and_a_control_set_of_an_earlier_version(tmp_path: Path) -> None:
     photos = tiny.folder(tmp_path / "photos", {"red": 3}, 1, sub_folders=False)
     done = invoke("audit", photos, "--control", tmp_path / "C", "--no-cache")
     assert done.exit_code == 2
-    assert "the control set by 'faces/1 weights=451b8db9f59cac8a'; the control set is from an" in done.stderr
+    says = "was made by 'faces/1 weights=451b8db9f59cac8a', an earlier version of its encoder"
+    assert f"the control set {says}" in done.stderr
+    assert f"{tmp_path / 'C'} {says}" in invoke("control", "show", tmp_path / "C").stderr
+    check = invoke("control", "check", tmp_path / "C")
+    assert (check.exit_code, f"it {says}" in check.output) == (1, True)
+    # A projection of the old encoder must not lead astray.
+    pool.encoder += " pca=8:0123456789abcdef"
+    save_control(select_random(pool, 20), tmp_path / "P")
+    axes = Projection.fit(rows.astype(np.float32), 8, "faces/1 weights=451b8db9f59cac8a")
+    axes.save(tmp_path / "P" / "projection.npz")
+    for more in ((), ("--pca", "8"), ("--encoder", "faces")):
+        refused = invoke("audit", photos, "--control", tmp_path / "P", "--no-cache", *more)
+        assert refused.exit_code == 2
+        assert "Create it again from its labelled examples" in refused.stderr
+
+
+def test_the_advice_for_old_vectors_in_parts_names_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "posts.csv").write_text("text\n" + "".join(f"word {n}\n" for n in range(30)))
+    assert invoke("embed", tmp_path / "posts.csv", "-o", tmp_path / "parts/").exit_code == 0
+    (part,) = (tmp_path / "parts").glob("*.arrow")
+    table = pa.ipc.open_file(part).read_all()
+    changed = {**table.schema.metadata, b"divscore.encoder": b"faces/1 weights=a pca=3:b"}
+    with pa.ipc.new_file(str(part), table.schema.with_metadata(changed)) as writer:
+        writer.write_table(table.replace_schema_metadata(changed))
+    pool = ControlSet(np.eye(512)[:40] + 0.1, ["a"] * 20 + ["b"] * 20, attribute="letter")
+    pool.encoder = "faces/2 weights=a"
+    save_control(select_random(pool, 20), tmp_path / "C")
+    done = invoke("audit", tmp_path / "parts", "--control", tmp_path / "C")
+    assert f"'divscore embed SOURCE -o {tmp_path / 'parts'} --pca … --overwrite'" in done.stderr

@@ -26,7 +26,7 @@ LINE_SECONDS = 30.0
 LEAST_BAR, MOST_BAR = 5, 40  # columns
 SPEED = 8  # columns reserved for a speed that grows
 FIRST_SECONDS = 1.0  # before that, no speed is shown
-LATELY = 10.0  # seconds that count for the speed
+LATELY, STEPS = 3.0, 8  # seconds that count for the speed, and at least so many steps
 MOMENT = 0.1  # seconds at the beginning in which everything is done at once
 
 _BARS: list[Any] = []  # consoles that show a bar now
@@ -190,7 +190,7 @@ class _Speed:
     def advance(self, step: int, now: float) -> None:
         """Count some more items."""
         self.done += step
-        while len(self._steps) > 1 and self._steps[1][0] <= now - LATELY:
+        while len(self._steps) > STEPS and self._steps[1][0] <= now - LATELY:
             self._steps.popleft()
         self._first = now if self._first is None else self._first
         if now - self._first < MOMENT:

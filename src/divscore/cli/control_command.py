@@ -17,6 +17,7 @@ from divscore.control.controlfile import is_control, load_control, save_control
 from divscore.control.controlset import ControlSet
 from divscore.control.selection import select_adaptive, select_dpp, select_random
 from divscore.control.theory import control_size, gamma_control, theorem
+from divscore.encoders.registry import is_outdated, renew_control
 from divscore.errors import FileError, InputError
 from divscore.estimators.checks import clusters, separation
 from divscore.files import refuse_url, write_file
@@ -283,6 +284,8 @@ def check(path: str, attribute: str | None) -> None:
         labelled = load_control(path)
     else:
         labelled, state = _read(path, attribute), "not a saved control set"
+    if labelled is not None and labelled.encoder and is_outdated(labelled.encoder):
+        problems.append(f"it {renew_control(labelled.encoder)}")
     if labelled is not None:
         sound = soundness(labelled)
         rows = [["group", "representatives", "of", "median distance", "farthest", "not covered"]]

@@ -119,8 +119,6 @@ def embed(
         warn(f"{count(result.several, 'images')} {verb} more than one face")
     if result.small:
         warn(small_faces(result.small))
-    for trouble in encoding.troubles():
-        warn(trouble)
 
 
 @click.command()

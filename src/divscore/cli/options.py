@@ -11,7 +11,7 @@ import click
 
 from divscore.cli.console import progress_bar, warn
 from divscore.control.controlset import ControlSet
-from divscore.encoders.registry import ENCODERS
+from divscore.encoders.registry import ENCODERS, is_outdated, renew_control
 from divscore.errors import InputError
 from divscore.jobs.encode import Encoding
 from divscore.jobs.pool import read_control
@@ -201,6 +201,8 @@ def encoding_options(command: F) -> F:
             try:
                 return command(*args, encoding=encoding, form=FORMS.get(form or "", ""), **kwargs)
             finally:
+                for trouble in encoding.troubles():
+                    warn(trouble)
                 # Vectors of faces are personal: whoever gets a copy on disk should know.
                 if encoding.stored:
                     kept = f"kept the vectors of {count(encoding.stored, 'items')} in {encoding.cache} for later runs"
@@ -217,4 +219,7 @@ def read_pool(
     path: str, encoding: Encoding, *, groups: list[str] | None = None, **options: Any
 ) -> ControlSet:
     """Read labelled examples or a control set; the options are those of the command line."""
-    return read_control(path, encoding, order=groups, progress=progress_bar, warn=warn, **options)
+    control = read_control(path, encoding, order=groups, progress=progress_bar, warn=warn, **options)
+    if control.encoder and is_outdated(control.encoder):
+        warn(f"{path} {renew_control(control.encoder)}")
+    return control

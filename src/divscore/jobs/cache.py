@@ -77,9 +77,8 @@ class Cache:
         digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
         name = re.sub(r"\W.*", "", identity) or "encoder"
         version = ENCODERS[name].version if name in ENCODERS else 1
-        self.path = Path(folder) / f"{name}-{version}-{digest}.sqlite"
-        if version == 1:
-            self.path = Path(folder) / f"{name}-{digest}.sqlite"
+        number = f"-{version}" if version > 1 else ""
+        self.path = Path(folder) / f"{name}{number}-{digest}.sqlite"
         form = re.compile(rf"{name}-(?:(\d+)-)?[0-9a-f]{{16}}\.sqlite")
         files = ((file, form.fullmatch(file.name)) for file in sorted(Path(folder).glob(f"{name}-*.sqlite")))
         self.outdated = [file for file, match in files if match and int(match[1] or 1) < version]

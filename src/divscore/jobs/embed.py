@@ -52,7 +52,7 @@ from divscore.sketch.missing import MissingPart
 from divscore.sources import Items
 from divscore.sources import open as open_collection
 from divscore.sources.items import KEY_BYTES
-from divscore.sources.manifest import FORMAT, MANIFEST, note_missing
+from divscore.sources.manifest import FORMAT, MANIFEST, note_missing, part_of
 from divscore.sources.places import Location
 from divscore.text import brief, count, printable, public
 
@@ -243,6 +243,12 @@ class PartsFolder:
             raise FileError(
                 f"{self.out}: vectors are written as Arrow; give a name that ends in .arrow, or a folder"
             )
+        if self.single and not self.remote:
+            whole = part_of(self.out)
+            if whole is not None:
+                raise FileError(
+                    f"{self.out} is one part of the vectors in {whole}; give that folder, or a file elsewhere"
+                )
         if not self.single and os.path.exists(self.out) and not os.path.isdir(self.out):
             raise FileError(f"{self.out} is a file; give a folder, or a name that ends in .arrow")
         target = _place(self.out)

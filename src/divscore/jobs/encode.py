@@ -22,7 +22,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.encoders.registry import DEFAULTS, ENCODERS, Encoder, EncoderSpec, Kind
+from divscore.encoders.registry import (
+    DEFAULTS,
+    ENCODERS,
+    Encoder,
+    EncoderSpec,
+    Kind,
+    is_outdated,
+    renew_control,
+)
 from divscore.errors import DivscoreError, FileError, InputError, MismatchError, check_cancelled
 from divscore.jobs.cache import EMPTY, UNREADABLE, Cache, ItemVectors, default_cache, stack_vectors
 from divscore.jobs.engine import MEMORY_HINT, Engine, Engines
@@ -37,6 +45,7 @@ from divscore.text import count
 FETCHES = 8  # remote pictures that are fetched at the same time
 # Items that a worker takes at a time. Fixed, because the batch size can change the last bits of a vector.
 CHUNK = {"image": 8, "text": 512}
+HELD = 24 << 20  # bytes of decoded pictures; more are encoded before the next one is decoded
 MOST_CRASHES = 3  # items in a row that may crash their worker
 FITTED_ON = 4096  # items of a sample
 INLINE = 24  # items for which it is not worth starting workers
@@ -65,14 +74,23 @@ def encode_chunk(spec: EncoderSpec, chunk: Chunk) -> list[ItemVectors]:
             raise UnseenError(unseen(path))
     encoder = load_encoder(spec)
     results: dict[int, ItemVectors] = {}
-    inputs: dict[int, Any] = dict(enumerate(chunk.contents))
+    inputs: dict[int, Any] = {} if spec.kind == "image" else dict(enumerate(chunk.contents))
+
+    def encode() -> None:
+        results.update(zip(inputs, _encode(encoder, list(inputs.values())), strict=True))
+        inputs.clear()
+
+    held = 0
     for at, content in enumerate(chunk.contents if spec.kind == "image" else ()):
         try:
             inputs[at] = decode(read_picture(content), enough=encoder.resolution)
+            held += inputs[at].nbytes
         except FileError as error:
-            del inputs[at]
             results[at] = ItemVectors.none(UNREADABLE, str(error))
-    results.update(zip(inputs, _encode(encoder, list(inputs.values())), strict=True))
+        if held > HELD:
+            encode()
+            held = 0
+    encode()
     return [results[at] for at in range(len(chunk.contents))]
 
 
@@ -167,6 +185,8 @@ class Encoding:
         self.cache = default_cache() if cache is True else cache
         self.engines = Engines(workers)
         self.followed: str | None = None  # the control set's encoder, unless the user chose one
+        self._expected: str | None = None  # the control set's encoder
+        self._reported: set[str] = set()
         self._caches: dict[EncoderSpec, Cache | None] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -181,16 +201,19 @@ class Encoding:
         self.engines.close(at_once=kind is not None)
 
     def troubles(self) -> list[str]:
-        """What is wrong with caches; it does not stop the work."""
+        """What is wrong with caches and was not reported yet; it does not stop the work."""
         caches = [cache for cache in self._caches.values() if cache]
         outdated = {path for cache in caches for path in cache.outdated}
-        return [
+        texts = [
             *(f"the cache {c.path} is no longer used ({c.trouble})" for c in caches if c.trouble),
             *(
-                f"the cache {path} is from an earlier version of its encoder and is not used; delete it"
+                f"the cache {path} is from an earlier version of its encoder and is not used; you can delete it"
                 for path in sorted(outdated)
             ),
         ]
+        fresh = [text for text in texts if text not in self._reported]
+        self._reported.update(fresh)
+        return fresh
 
     @property
     def stored(self) -> int:
@@ -206,6 +229,7 @@ class Encoding:
         """Follow a control set: its encoder, unless the user chose one, and its projection."""
         if identity is None:
             return
+        self._expected = identity
         name = identity.partition("/")[0]
         if self.name is None and name in ENCODERS:
             self.name, self.followed = name, identity.partition(" pca=")[0]
@@ -224,6 +248,8 @@ class Encoding:
 
     def encoder(self, kind: Kind) -> Encoder:
         """Load the encoder for items of a kind."""
+        if self._expected and is_outdated(self._expected):
+            raise MismatchError(f"the control set {renew_control(self._expected)}")
         encoder = load_encoder(self.spec(kind))
         if self.followed and encoder.identity != self.followed and not self.options:
             # The control set may have other than the default options; its identity lists them.
@@ -518,7 +544,9 @@ class EncodedSource(Table):
         texts = []
         skipped = self.skipped_by(None, 0)[0][self.name]
         total = self.tally["items"] + self.items.unreadable
-        words = {**SKIPPED, "empty": "showed no face"} if self.encoding.name == "faces" else SKIPPED
+        words = dict(SKIPPED)
+        if self.encoding.name == "faces":
+            words["empty"] = "showed no face" + (", or only small ones" if self.tally["small"] else "")
         kinds = [f"{number:,} {words[kind]}" for kind, number in skipped.items() if number]
         if kinds:
             hint = "" if verbose else " (--verbose lists them)"

@@ -16,7 +16,7 @@ import numpy as np
 
 from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet
-from divscore.encoders.registry import is_outdated
+from divscore.encoders.registry import is_outdated, renew_control
 from divscore.errors import DivscoreError, FileError, InputError, MismatchError
 from divscore.jobs.encode import Encoding
 from divscore.jobs.engine import Engine, Engines
@@ -29,7 +29,7 @@ from divscore.sketch.sketchfile import is_sketch
 from divscore.sources import Items
 from divscore.sources import open as open_collection
 from divscore.sources.cuts import divisible
-from divscore.sources.manifest import ENCODER_KEY
+from divscore.sources.manifest import ENCODER_KEY, part_of
 from divscore.sources.places import WHOLE, Location, UnseenError
 from divscore.sources.table import PROBLEMS_KEPT, Table, Texts
 from divscore.text import count, named
@@ -354,16 +354,15 @@ class Run:
                     f"{part.path} does not say which encoder made it; assuming the control set's, {control.encoder}"
                 )
             if encoder and control.encoder and encoder != control.encoder:
-                advice = "use the same encoder for both"
                 if is_outdated(control.encoder):
+                    advice = f"the control set {renew_control(control.encoder)}"
+                    raise MismatchError(f"{part.path} was encoded by '{encoder}'; {advice}")
+                advice = "use the same encoder for both"
+                if is_outdated(encoder):
+                    shorter = " --pca …" if " pca=" in encoder else ""
                     advice = (
-                        "the control set is from an earlier version of divscore. Create it again from its labelled "
-                        "examples: 'divscore control select LABELLED -o C'"
-                    )
-                elif is_outdated(encoder):
-                    advice = (
-                        "the vectors are from an earlier version of divscore. Encode the items again: 'divscore embed "
-                        f"SOURCE -o {part.path} --overwrite'"
+                        "the vectors are from an earlier version of their encoder. Encode the items again: 'divscore "
+                        f"embed SOURCE -o {part_of(part.location.url) or part.path}{shorter} --overwrite'"
                     )
                 raise MismatchError(
                     f"{part.path} was encoded by '{encoder}', the control set by '{control.encoder}'; {advice}"

@@ -178,6 +178,13 @@ def missing_beside(files: Iterable[Location]) -> tuple[MissingPart, ...]:
     return tuple(missing for each in manifests for missing in each.missing)
 
 
+def part_of(file: str) -> str | None:
+    """The folder of `embed` that a file is a part of; a part alone cannot be made again."""
+    folder, name = os.path.split(file)
+    manifest = read_manifest(folder or os.curdir) if name.endswith(PART) else None
+    return manifest.folder if manifest is not None and name in manifest.parts else None
+
+
 def _named(folder: str) -> str:
     return "this folder" if folder == os.curdir else public(folder).rstrip("/")
 

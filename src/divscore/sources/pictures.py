@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import stat
 import struct
@@ -49,6 +50,7 @@ MAX_PIXELS = 120 * MILLION
 # While they load, Pillow's GIF and TIFF readers warn of pictures beyond 89 million; libheif keeps more copies.
 FEWER_PIXELS = 80 * MILLION
 MAX_JPEG_PIXELS = 500 * MILLION  # decoded at an eighth of its sides, this is 8 million; the time is seconds
+ENOUGH_PIXELS = 12 * MILLION  # of a picture that may be reduced: long ones are not kept at full width
 MIN_SIDE = 2  # web pages count their readers with pictures of one pixel
 MAX_RATIO = 200  # panoramas and screenshots of long pages stay far below
 
@@ -148,7 +150,7 @@ def decode(data: bytes, *, enough: int = 0) -> NDArray[np.uint8]:
     """Decode a JPEG, PNG, WebP, GIF (first frame), TIFF (first page), BMP, HEIC or AVIF file to RGB (height, width, 3).
 
     The EXIF orientation is applied, and transparency becomes white. With `enough`, the picture may be smaller than
-    stored as long as its shorter side keeps that many pixels.
+    stored as long as its shorter side keeps that many pixels, or as the whole keeps twelve million.
     """
     from PIL import Image
 
@@ -166,7 +168,7 @@ def decode(data: bytes, *, enough: int = 0) -> NDArray[np.uint8]:
             picture = stored.convert("RGBA")
         elif stored.mode not in ("L", "RGB"):
             picture = stored.convert("L" if stored.mode == "1" else "RGB")
-        times = min(picture.size) // enough if enough else 1
+        times = min(picture.size) // _enough(enough, picture.size) if enough else 1
         if times > 1:
             picture = picture.reduce(times)
         if picture.mode == "RGBA":
@@ -271,12 +273,18 @@ def _open(data: bytes, form: str, enough: int) -> ImageFile:
     if form == "JPEG":
         _check(picture.size, MAX_JPEG_PIXELS if _in_one_pass(picture, data, stream.tell()) else MAX_PIXELS)
         if enough:  # decoded smaller, at a half, a quarter or an eighth of its sides
-            picture.draft(None, (enough, enough))
+            side = _enough(enough, picture.size)
+            picture.draft(None, (side, side))
     if isinstance(picture, TiffImagePlugin.TiffImageFile):
         tile = (picture.tag_v2.get(TILE_WIDTH, 1), picture.tag_v2.get(TILE_HEIGHT, 1))
         _check(tile, FEWER_PIXELS, least=0)  # a tile may exceed the picture
     _check(picture.size, FEWER_PIXELS if form in ("GIF", "TIFF", *BOXED) else MAX_PIXELS)
     return picture
+
+
+def _enough(enough: int, size: tuple[int, int]) -> int:
+    """Pixels that the shorter side needs."""
+    return min(enough, max(1, math.isqrt(ENOUGH_PIXELS * min(size) // max(size))))
 
 
 def _check(size: tuple[Any, ...], most: int, least: int = MIN_SIDE) -> None:

@@ -344,7 +344,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         folder, few = root / "photos", root / "few"
-        for place, number in ((folder, found.pictures), (few, max(8, found.pictures // 16))):
+        many = root / "many"  # one worker takes a few seconds
+        sizes = {folder: found.pictures, few: max(8, found.pictures // 16), many: 4 * found.pictures}
+        for place, number in sizes.items():
             place.mkdir()
             for file in portraits[:: max(1, len(portraits) // number)][:number]:
                 (place / file.name).write_bytes(file.read_bytes())
@@ -362,7 +364,7 @@ def main() -> None:
             "ngrams": ("ngrams", "text", texts, None),
         }
         report_overhead(record, folder, texts, root, found.repetitions)
-        report_workers(record, folder, found.repetitions)
+        report_workers(record, many, found.repetitions)
         report_shares(record, sides, root)
         report_batches(record, sides)
         some = sorted(few.iterdir())

@@ -156,11 +156,11 @@ class FaceEncoder:
 
     def find(self, picture: Picture) -> list[Face]:
         """Faces of an image by size; if only the largest counts, those of the first look that shows one that counts."""
-        longest, looks = _seen_at_once(picture), ALL_LOOKS if self.variant == "all" else LOOKS
+        longest, every = _seen_at_once(picture), ALL_LOOKS if self.variant == "all" else LOOKS
         # A second look at an image that was seen in full size shows nothing new.
-        looks = tuple(most for at, most in enumerate(looks) if at == 0 or longest > looks[at - 1])
+        looks = [most for at, most in enumerate(every) if at == 0 or longest > every[at - 1]]
         faces: list[Face] = []
-        for each in [looks] if self.variant == "all" else [(most,) for most in looks]:
+        for each in [looks] if self.variant == "all" else [[most] for most in looks]:
             faces = []
             # A closer look places small faces better, so a distant one counts for large faces only.
             seen = [self._search(picture, most, SMALLEST if most < each[-1] else 0) for most in each]
@@ -259,7 +259,7 @@ def parts(picture: Picture) -> Iterator[tuple[int, int, Picture]]:
 
 def _seen_at_once(picture: Picture) -> int:
     """Pixels of the longer side of an image, or of a part of a long one."""
-    short, long = sorted(picture.shape[:2])
+    short, long = sorted(map(int, picture.shape[:2]))
     return 2 * short if long > LONG * short else long
 
 

@@ -255,7 +255,7 @@ def test_an_image_model_with_weights_in_another_file_is_downloaded(hub: Hub) -> 
     [
         ("owner/nothing", "the hub has no public model of that name"),
         ("owner/gated", "needs permission, request access"),
-        ("owner/images", "has no onnx/model.onnx and no model.onnx; name the file"),
+        ("owner/images", "has no onnx/model.onnx and no model.onnx and no model.safetensors; name the file"),
         ("owner/sentences:lost.onnx", "has no lost.onnx"),
         ("owner/two--dashes", "not a valid name on the model hub"),
         ("owner/sentences:a/../b", "not a valid name on the model hub"),

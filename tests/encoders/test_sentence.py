@@ -136,7 +136,7 @@ def test_a_models_own_pooling_is_followed(tmp_path: Path) -> None:
     close(load(path, "text", "sentence").encode(TEXTS), cls)
     close(load(path, "text", "sentence", pool="mean").encode(TEXTS), mean)
     says.write_text(json.dumps({"pooling_mode_max_tokens": True}))
-    with pytest.raises(InputError, match="asks for pooling_mode_max_tokens"):
+    with pytest.raises(InputError, match="asks for max_tokens"):
         load(path, "text", "sentence")
 
 

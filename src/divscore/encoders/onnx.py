@@ -18,6 +18,8 @@ from divscore.errors import FileError, InputError, check_cancelled
 from divscore.files import read_json, sha256
 
 T = TypeVar("T")
+Ports = tuple[str, Sequence[int | str]]  # numpy's name of the type, and the shape
+SMALL = 1024  # bytes of an array that is part of the graph
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Session:
     """An ONNX graph from a file, or from bytes with separate weights; several threads may run it."""
 
     def __init__(
-        self, source: Path | bytes, threads: int = 0, weights: Mapping[str, NDArray[np.float32]] | None = None
+        self, source: Path | bytes, threads: int = 0, weights: Mapping[str, NDArray[Any]] | None = None
     ) -> None:
         import onnxruntime
 
@@ -55,7 +57,7 @@ class Session:
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
         if weights:
-            # Packing them ahead takes one more copy while loading, and made VGG-16 no faster.
+            # Packing them ahead takes one more copy while loading, and made neither VGG-16 nor BERT faster.
             options.add_session_config_entry("session.disable_prepacking", "1")
             values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
             options.add_external_initializers(list(weights), values)
@@ -85,6 +87,69 @@ class Session:
 def _port(node: Any) -> Port:
     kind = node.type.removeprefix("tensor(").removesuffix(")")
     return Port(node.name, {"float": "float32", "double": "float64"}.get(kind, kind), tuple(node.shape or ()))
+
+
+class Graph:
+    """A graph that is built node by node; its weights stay outside, and `Session` takes them from memory.
+
+    Written into the graph they would be copied several times, and could not have more than 2 GB.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.weights: dict[str, NDArray[Any]] = {}
+        self._nodes: list[Any] = []
+        self._constants: list[Any] = []
+
+    def add(self, kind: str, *inputs: str | NDArray[Any], **attributes: Any) -> str:
+        """Add a node, and return the name of its output; arrays are weights or, if they are small, constants."""
+        return self._add(kind, inputs, 1, attributes)[0]
+
+    def split(self, x: str, parts: int, axis: int) -> list[str]:
+        """Cut a tensor into equal parts."""
+        return self._add("Split", [x], parts, {"axis": axis})
+
+    def _add(
+        self, kind: str, inputs: Iterable[str | NDArray[Any]], outputs: int, attributes: Mapping[str, Any]
+    ) -> list[str]:
+        from onnx import helper
+
+        names = [value if isinstance(value, str) else self._hold(value) for value in inputs]
+        results = [f"{kind}{len(self._nodes)}.{i}" for i in range(outputs)]
+        self._nodes.append(helper.make_node(kind, names, results, **attributes))
+        return results
+
+    def _hold(self, array: NDArray[Any]) -> str:
+        """Keep an array under a name; small ones in the graph, where onnxruntime sees what it can simplify."""
+        from onnx import TensorProto, helper, numpy_helper
+
+        name = f"constant{len(self._constants)}"
+        if array.nbytes < SMALL:
+            self._constants.append(numpy_helper.from_array(array, name))
+            return name
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        tensor = TensorProto(name=name, data_type=kind, dims=array.shape, data_location=TensorProto.EXTERNAL)
+        for key, value in {"location": "memory", "offset": "0", "length": str(array.nbytes)}.items():
+            tensor.external_data.add(key=key, value=value)
+        self._constants.append(tensor)
+        self.weights[name] = array
+        return name
+
+    def model(self, inputs: Mapping[str, Ports], outputs: Mapping[str, Ports]) -> bytes:
+        """The graph as a file's bytes; types and shapes by name. The output is that of the last node."""
+        from onnx import helper
+
+        def values(ports: Mapping[str, Ports]) -> list[Any]:
+            return [
+                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(kind)), shape)
+                for name, (kind, shape) in ports.items()
+            ]
+
+        self._nodes[-1].output[0] = next(iter(outputs))
+        graph = helper.make_graph(self._nodes, self.name, values(inputs), values(outputs), self._constants)
+        # Versions that onnxruntime 1.18 knows, whatever the newest onnx would write.
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        return bytes(model.SerializeToString())
 
 
 # Outputs: which one has the vectors, and how several vectors per item become one.
@@ -201,34 +266,40 @@ CONFIGURATION = (
     "1_Pooling/config.json",
     IMAGE_CONFIG,
 )
+WEIGHTS = "model.safetensors"
+WEIGHTS_CONFIGURATION = ("config.json", "modules.json")
 
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """A graph's path and the folders that may have files of the same model."""
+    """The path of a graph, or of weights to build it from, and the folders that may have files of the same model."""
 
     graph: Path
     folders: tuple[Path, ...]
 
     @classmethod
-    def of(cls, model: str, *hub_names: str) -> ModelFiles:
-        """Files of a path, a folder, or a name on the hub, where `hub_names` are tried before the usual names."""
+    def of(cls, model: str, *hub_names: str, places: Sequence[str] = PLACES) -> ModelFiles:
+        """Files of a path, of a folder with one of `places`, or of a name on the hub, where `hub_names` come first."""
         place = _locate(model)
         if isinstance(place, HubModel):
-            graph = place.fetch((*hub_names, *reversed(PLACES)))
+            graph = place.fetch(
+                dict.fromkeys((*hub_names, *sorted(places, key=lambda name: "/" not in name)))
+            )
             root = next(folder for folder in graph.parents if folder.parent.name == "snapshots")
             # The folder is named after the commit: all other files come from the same one.
             place = HubModel(place.repo, commit=root.name)
-            place.fetch_all(CONFIGURATION)
+            place.fetch_all(
+                CONFIGURATION if graph.suffix == ".onnx" else (*CONFIGURATION, *WEIGHTS_CONFIGURATION)
+            )
             for name in _external_weights(graph):
                 place.fetch([(graph.parent / name).relative_to(root).as_posix()])
             return cls(graph, (graph.parent, root))
         graph = place
         if place.is_dir():
-            graph = next((place / name for name in PLACES if (place / name).is_file()), place)
+            graph = next((place / name for name in places if (place / name).is_file()), place)
             if graph is place:
                 raise FileError(
-                    f"the folder {place} has neither {' nor '.join(PLACES)}; give --model the .onnx file itself"
+                    f"the folder {place} has neither {' nor '.join(places)}; give --model the file itself"
                 )
         # Exporters that write into `onnx/` leave the configuration one folder up.
         return cls(graph, (graph.parent, graph.absolute().parent.parent))
@@ -257,6 +328,8 @@ class ModelFiles:
 
 def _external_weights(graph: Path) -> list[str]:
     """Names, relative to the graph's folder, of files with weights of it (models above 2 GB)."""
+    if graph.suffix == ".safetensors":
+        return []
     # Parsing costs as much memory as the weights; a graph without this word has no weights elsewhere.
     with open(graph, "rb") as stream:
         if not os.fstat(stream.fileno()).st_size:

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from divscore.encoders.images import NORMALISATIONS, ImageModel, Normalisation, Preprocess
-from divscore.encoders.onnx import Output, Session, fetch_file
+from divscore.encoders.onnx import Graph, Output, Session, fetch_file
+from divscore.encoders.tensorfile import Tensor, read_header, take
 from divscore.errors import FileError
 from divscore.files import sha256
 from divscore.text import listed
@@ -51,67 +52,45 @@ def load(model: str, options: Mapping[str, str], threads: int) -> ImageModel:
     path = fetch_file(model, "model.safetensors")
     style, weights = read_weights(path)
     preprocess = PREPARED[style]
-    identity = f"vgg16/1 {preprocess} output=fc2+relu weights={sha256(path)[:16]}"
-    session = Session(_graph(weights), threads, weights)
-    return ImageModel(identity, session, preprocess, Output("fc2+relu", len(weights["fc2.bias"])))
+    output = Output("fc2+relu", len(weights["fc2.bias"]))
+    identity = f"vgg16/1 {preprocess} output={output.name} weights={sha256(path)[:16]}"
+    graph = _graph(weights)
+    pixels, features = ("items", 3, INPUT, INPUT), ("items", output.dimension)
+    built = graph.model({"pixels": ("float32", pixels)}, {output.name: ("float32", features)})
+    return ImageModel(identity, Session(built, threads, graph.weights), preprocess, output)
 
 
-# Weights files: tensors by name, each read when needed; the format is recognised by content.
+# Weights files; the format is recognised by content.
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
-OTHER_FORMATS = {
-    b"PK\x03\x04": "a zip archive, such as PyTorch's .pth or Keras' .keras",
-    b"\x80": "a Python pickle, such as PyTorch's older .pth",
-    b"version https://git-lfs": "a Git LFS pointer, not the weights themselves; run git lfs pull",
-}
-
-
-class _Tensor(NamedTuple):
-    shape: tuple[int, ...]
-    type: str
-    read: Callable[[], NDArray[Any]]
 
 
 @contextmanager
-def _open_tensors(path: Path) -> Iterator[tuple[dict[str, _Tensor], bool]]:
+def _open_tensors(path: Path) -> Iterator[tuple[Mapping[str, Tensor], bool]]:
     """Tensors by name, and whether the file is Keras' HDF5."""
     import h5py
-    from safetensors import SafetensorError, safe_open
 
+    expected = ".safetensors or as Keras' .h5"
     try:
         with open(path, "rb") as stream:
-            start = stream.read(64)
-        if start.startswith(HDF5):
-            opened: Any = h5py.File(path, "r")
-        elif start[8:9] == b"{":  # after the length of a safetensors header, which is JSON
-            opened = safe_open(path, framework="numpy")
-        else:
-            kinds = (name for magic, name in OTHER_FORMATS.items() if start.startswith(magic))
-            kind = next(kinds, "not a weights file")
-            raise FileError(
-                f"{path} is {kind}; expected weights as .safetensors or as Keras' .h5. Convert PyTorch's weights with "
-                "safetensors.torch.save_file(model.state_dict(), 'weights.safetensors')"
-            )
-    except (SafetensorError, OSError) as error:
-        raise FileError(
-            f"{path} cannot be read ({error}); expected weights as .safetensors or .h5"
-        ) from error
+            is_hdf5 = stream.read(len(HDF5)) == HDF5
+        if not is_hdf5:
+            yield read_header(path, expected), False
+            return
+        opened = h5py.File(path, "r")
+    except OSError as error:
+        raise FileError(f"{path} cannot be read ({error}); expected weights as {expected}") from error
     with opened as file:
-        if is_hdf5 := isinstance(file, h5py.File):
-            items: list[tuple[str, Any]] = []
-            file.visititems(lambda name, item: items.append((name, item)))
-            tensors = {
-                name: _Tensor(tuple(item.shape or ()), item.dtype.name, partial(item.__getitem__, ()))
+        items: list[tuple[str, Any]] = []
+        file.visititems(lambda name, item: items.append((name, item)))
+        yield (
+            {
+                name: Tensor(tuple(item.shape or ()), item.dtype.name, partial(item.__getitem__, ()))
                 for name, item in items
                 if isinstance(item, h5py.Dataset) and not name.startswith("optimizer_weights/")
-            }
-        else:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            tensors = {
-                name: _Tensor(tuple(part.get_shape()), part.get_dtype(), partial(file.get_tensor, name))
-                for name, part in slices.items()
-            }
-        yield tensors, is_hdf5
+            },
+            True,
+        )
 
 
 def read_weights(path: Path) -> tuple[Style, Weights]:
@@ -137,21 +116,8 @@ def read_weights(path: Path) -> tuple[Style, Weights]:
                 f"expected the weights of a whole VGG-16. It has {known_names}"
             )
 
-        # Shape and type are checked before anything is read: a file from outside may announce terabytes.
         def read(name: str, shape: tuple[int, ...]) -> Array:
-            tensor = tensors[name]
-            if tensor.shape != shape:
-                raise FileError(f"{path}: the tensor {name} has the shape {tensor.shape}; expected {shape}")
-            if tensor.type not in ("float32", "float16", "F32", "F16"):
-                raise FileError(
-                    f"{path}: the tensor {name} is of type {tensor.type}; expected float32 or float16"
-                )
-            try:
-                return tensor.read().astype(np.float32, copy=False)
-            except Exception as error:  # a damaged file; the libraries' errors have no common base
-                raise FileError(
-                    f"{path}: the tensor {name} cannot be read ({error}); download it again"
-                ) from error
+            return take(path, tensors, name, shape)
 
         weights: Weights = {}
         width = 3
@@ -175,7 +141,7 @@ def read_weights(path: Path) -> tuple[Style, Weights]:
         return style, weights
 
 
-def _keras_names(path: Path, tensors: Mapping[str, _Tensor], known_names: str) -> list[tuple[str, str]]:
+def _keras_names(path: Path, tensors: Mapping[str, Tensor], known_names: str) -> list[tuple[str, str]]:
     """Each layer's kernel and bias, in whatever groups a version of Keras put them."""
     by_layer: dict[str, list[str]] = {layer: [] for layer in LAYERS}
     for name in sorted(tensors):
@@ -202,40 +168,18 @@ def _keras_names(path: Path, tensors: Mapping[str, _Tensor], known_names: str) -
     return names
 
 
-def _graph(weights: Weights) -> bytes:
-    """13 convolutions with ReLU, five poolings, then fc1 and fc2 with ReLU; the weights stay outside."""
-    from onnx import TensorProto, helper
-
-    nodes, now = [], "pixels"
-
-    def then(kind: str, result: str, *inputs: str, **attributes: Any) -> None:
-        nonlocal now
-        nodes.append(helper.make_node(kind, [now, *inputs], [result], **attributes))
-        now = result
-
+def _graph(weights: Weights) -> Graph:
+    """13 convolutions with ReLU, five poolings, then fc1 and fc2 with ReLU."""
+    graph, now = Graph("vgg16"), "pixels"
     for i, layer in enumerate(LAYERS):
-        parameters = (f"{layer}.weight", f"{layer}.bias")
+        parameters = (weights[f"{layer}.weight"], weights[f"{layer}.bias"])
         if layer == "fc1":
-            then("Flatten", "flat")
+            now = graph.add("Flatten", now)
         if layer.startswith("fc"):
-            then("Gemm", layer, *parameters, transB=1)
+            now = graph.add("Gemm", now, *parameters, transB=1)
         else:
-            then("Conv", layer, *parameters, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
-        then("Relu", f"{layer}+relu")
+            now = graph.add("Conv", now, *parameters, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+        now = graph.add("Relu", now)
         if not layer.startswith("fc") and LAYERS[i + 1][:6] != layer[:6]:
-            then("MaxPool", f"{layer}+pool", kernel_shape=[2, 2], strides=[2, 2])
-    pixels = helper.make_tensor_value_info("pixels", TensorProto.FLOAT, ["items", 3, INPUT, INPUT])
-    vectors = helper.make_tensor_value_info(now, TensorProto.FLOAT, ["items", len(weights["fc2.bias"])])
-    # The session gets the weights from memory: written into the graph they would be copied several times.
-    outside = []
-    for name, array in weights.items():
-        tensor = TensorProto(
-            name=name, data_type=TensorProto.FLOAT, dims=array.shape, data_location=TensorProto.EXTERNAL
-        )
-        for key, value in {"location": "memory", "offset": "0", "length": str(array.nbytes)}.items():
-            tensor.external_data.add(key=key, value=value)
-        outside.append(tensor)
-    graph = helper.make_graph(nodes, "vgg16", [pixels], [vectors], outside)
-    # Versions that onnxruntime 1.18 knows, whatever the newest onnx would write.
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return bytes(model.SerializeToString())
+            now = graph.add("MaxPool", now, kernel_shape=[2, 2], strides=[2, 2])
+    return graph

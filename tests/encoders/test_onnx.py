@@ -28,6 +28,7 @@ from graphs import (
     unit,
 )
 from onnx import TensorProto, numpy_helper
+from tinybert import forward, write_bert
 
 from divscore.encoders.onnx import Session
 from divscore.errors import FileError, InputError
@@ -217,7 +218,8 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     big = image_model(tmp_path / "images" / "onnx" / "vision_model.onnx")
     onnx.save(onnx.load(big), big, save_as_external_data=True, location="far.data", size_threshold=0)
     configure(tmp_path / "images", size=8, do_normalize=False)
-    served = Hub({"owner/sentences": folder, "owner/images": tmp_path / "images"})
+    bert = write_bert(tmp_path / "bert")
+    served = Hub({"owner/sentences": folder, "owner/images": tmp_path / "images", "owner/bert": bert})
     connect(served.address, tmp_path, monkeypatch)
     yield served
     served.close()
@@ -243,6 +245,16 @@ def test_a_sentence_model_is_downloaded_once(hub: Hub, tmp_path: Path) -> None:
     for model in ("owner/sentences", "owner/sentences:onnx/model.onnx", tmp_path / "repo"):
         assert load(model, "text", "sentence").identity == encoder.identity
     assert hub.asked == []
+
+
+def test_a_bert_without_a_graph_is_downloaded_as_weights(hub: Hub, tmp_path: Path) -> None:
+    encoder = load("owner/bert", "text", "sentence")
+    close(encoder.encode(TEXTS), unit(np.array([forward(text).mean(axis=0) for text in TEXTS])))
+    assert f"GET /owner/bert/resolve/{COMMIT}/config.json" in hub.asked
+    assert encoder.identity == load(tmp_path / "bert", "text", "sentence").identity
+    hub.asked.clear()
+    assert "int8=on" in load("owner/bert", "text", "sentence", int8="on").identity
+    assert not any("onnx" in line for line in hub.asked)
 
 
 def test_an_image_model_with_weights_in_another_file_is_downloaded(hub: Hub) -> None:

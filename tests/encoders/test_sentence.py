@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from graphs import TEXTS, close, image_model, load, rows_of, text_model, tokenizer, unit
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from divscore.encoders import sentence
 from divscore.errors import FileError, InputError
 
 
@@ -87,6 +91,70 @@ def test_length_comes_from_options_or_configuration(tmp_path: Path) -> None:
         load(fixed, "text", length="13")
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@given(
+    pieces=st.lists(
+        st.tuples(
+            st.sampled_from(["anna", "reads", "a", "book", "long" * 40, "x" * 300]),
+            st.integers(1, 30),
+            st.sampled_from([" ", "  ", "\n" * 50]),
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    length=st.integers(3, 20),
+)
+def test_of_a_long_text_the_first_tokens_count(
+    pieces: list[tuple[str, int, str]], length: int, tmp_path: Path
+) -> None:
+    path = text_model(tokenizer(tmp_path) / "m.onnx")
+    text = "".join(f"{word}{space}" * times for word, times, space in pieces)
+    encoder = load(path, "text", length=str(length))
+    close(encoder.encode([text, "ben"]), np.array([rows_of(t, length).mean(axis=0) for t in (text, "ben")]))
+
+
+def test_no_more_of_a_huge_text_is_read_than_needed(tmp_path: Path) -> None:
+    encoder = load(text_model(tokenizer(tmp_path) / "m.onnx"), "text", length="16")
+    read: list[int] = []
+
+    class Counting:
+        def __init__(self, inner: Any) -> None:
+            self.inner = inner
+
+        def encode_batch(self, texts: list[str]) -> Any:
+            read.extend(map(len, texts))
+            return self.inner.encode_batch(texts)
+
+        def encode(self, text: str) -> Any:
+            read.append(len(text))
+            return self.inner.encode(text)
+
+    encoder._tokenizer = Counting(encoder._tokenizer)
+    text = "anna reads a long book " * 500_000  # 11 MB
+    wide = "x" * 1000 + " " + text  # needs a second look
+    wanted = np.array([rows_of(t[:2000], 16).mean(axis=0) for t in (text, wide)])
+    close(encoder.encode([text, wide]), wanted)
+    assert sum(read) < 5_000
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(lengths=st.lists(st.integers(1, 3000), max_size=200))
+def test_batches_hold_everything_once_and_are_not_large(lengths: list[int], bare: Any) -> None:
+    batches = list(bare._batches(dict(enumerate(lengths))))
+    assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
+    for batch in batches:
+        longest = max(lengths[i] for i in batch)
+        assert len(batch) == 1 or len(batch) * longest <= sentence.MOST_TOKENS
+        assert len(batch) <= sentence.BATCH
+    ends = [(min(lengths[i] for i in batch), max(lengths[i] for i in batch)) for batch in batches]
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(ends))
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return load(text_model(tokenizer(tmp_path_factory.mktemp("bare")) / "m.onnx"), "text")
+
+
 def test_pooling_of_texts(tmp_path: Path) -> None:
     path = text_model(tokenizer(tmp_path) / "m.onnx")
     close(load(path, "text", pool="cls").encode(TEXTS), np.array([rows_of(text)[0] for text in TEXTS]))
@@ -113,8 +181,8 @@ def test_the_tokenizer_must_be_there(tmp_path: Path) -> None:
 def test_sentences_are_means_of_length_one(place: str, tmp_path: Path) -> None:
     path = text_model(tokenizer(tmp_path) / place, pooled="pooler_output", shape=("n", "t"))
     wanted = unit(np.array([rows_of(text).mean(axis=0) for text in TEXTS]))
-    for given in (tmp_path, path):
-        encoder = load(given, "text", "sentence")
+    for model in (tmp_path, path):
+        encoder = load(model, "text", "sentence")
         close(encoder.encode(TEXTS), wanted)
         close(encoder.encode([TEXTS[3], "", TEXTS[1]]), wanted[[3, 1]])
     assert encoder.identity.startswith(

@@ -26,6 +26,7 @@ NEED_DATA = (
     "refits",
     "groups",
     "labels",
+    "sentences",
 )
 QUICK = {
     "ppb": ["--splits", "2"],
@@ -39,6 +40,7 @@ QUICK = {
     "groups": ["--splits", "2"],
     "refits": ["--labels", "200", "600", "--repetitions", "1", "--splits", "1"],
     "files": ["--rows", "50000", "--repetitions", "2"],
+    "sentences": ["--splits", "1", "--repetitions", "1"],
     "sampling": ["--rows", "50000", "--repetitions", "2"],
     "pipeline": ["--pictures", "8", "--texts", "20000", "--repetitions", "2"],
     "cli": ["--repetitions", "1"],
@@ -63,7 +65,9 @@ def main() -> None:
         command = [sys.executable, str(HERE / f"{name}.py")]
         if name in NEED_DATA:
             data = found.data.with_name(
-                {"faces": PICTURES, "pipeline": PICTURES, "tweets": TWEETS}.get(name, found.data.name)
+                {"faces": PICTURES, "pipeline": PICTURES, "tweets": TWEETS, "sentences": TWEETS}.get(
+                    name, found.data.name
+                )
             )
             if not data.exists():
                 print(f"\n== {name}: skipped, {data.name} is missing (see --data)", file=sys.stderr)

@@ -24,6 +24,7 @@ ORDER = (
     "refits",
     "groups",
     "files",
+    "sentences",
     "sampling",
     "pipeline",
     "scale",

@@ -40,7 +40,7 @@ OLD_NAMES = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm
 FLOAT = 1  # ONNX' number of the type float32
 HIDDEN = -10_000.0  # added to the score of padding, whose share of attention is then exactly 0
 # Whole numbers from -64 to 64 for weights and 1 to 255, with 128 for zero, for tokens: processors without VNNI add two
-# products in 16 bits, and 2 × 255 × 64 is the most that fits. So all processors agree.
+# products in 16 bits, and 2 × 255 × 64 still fits. With 127 for weights, their sums would be cut off.
 MOST_WEIGHT, MOST_TOKEN, ZERO = 64, 127, 128
 TINY = np.float32(1e-30)  # instead of a scale of 0
 
@@ -134,7 +134,8 @@ class _Weights:
         prefixes = [name.removesuffix(word) for name in self.tensors if name.endswith(word)]
         self.known = listed(sorted(self.tensors), 4) or "no tensors"
         if len(prefixes) != 1:
-            raise FileError(f"{path} has no tensor {word}; expected the weights of BERT. It has {self.known}")
+            number = "several tensors" if prefixes else "no tensor"
+            raise FileError(f"{path} has {number} {word}; expected the weights of one BERT. It has {self.known}")
         self.prefix = prefixes[0]
         extra = f"{self.prefix}encoder.layer.{says.num_hidden_layers}."
         if any(name.startswith(extra) for name in self.tensors):

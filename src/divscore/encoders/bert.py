@@ -135,7 +135,9 @@ class _Weights:
         self.known = listed(sorted(self.tensors), 4) or "no tensors"
         if len(prefixes) != 1:
             number = "several tensors" if prefixes else "no tensor"
-            raise FileError(f"{path} has {number} {word}; expected the weights of one BERT. It has {self.known}")
+            raise FileError(
+                f"{path} has {number} {word}; expected the weights of one BERT. It has {self.known}"
+            )
         self.prefix = prefixes[0]
         extra = f"{self.prefix}encoder.layer.{says.num_hidden_layers}."
         if any(name.startswith(extra) for name in self.tensors):

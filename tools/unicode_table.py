@@ -40,8 +40,12 @@ def main() -> None:
 
 def rule() -> Callable[[int], tuple[object, ...]]:
     """What a code point becomes inside a word; the key of a range, () where it stays."""
-    normaliser = BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=True)
-    cleaner = BertNormalizer(clean_text=True, handle_chinese_chars=False, strip_accents=False, lowercase=False)
+    normaliser = BertNormalizer(
+        clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=True
+    )
+    cleaner = BertNormalizer(
+        clean_text=True, handle_chinese_chars=False, strip_accents=False, lowercase=False
+    )
     splitter = BertPreTokenizer()
 
     def key(point: int) -> tuple[object, ...]:

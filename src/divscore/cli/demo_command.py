@@ -49,8 +49,8 @@ def demo(out: str | None, seed: int) -> None:
     say(
         "Three lists of 800 first names each, such as lists of speakers. The sex of each person is unknown.\n"
         f"List A begins: {', '.join(lists[0].names[:6])}, …\n"
-        "We have 200 other names of known sex, and compare spellings: each name becomes counts of its letters and of\n"
-        "their pairs, triples and quadruples.\n"
+        "We have 200 other names of known sex, and compare spellings and meanings: each name becomes counts of its\n"
+        "letter groups, next to numbers that say in which English texts it is at home.\n"
     )
     say(table(audits))
     if note := noise_note(audits[0]):

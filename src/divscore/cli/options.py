@@ -129,7 +129,7 @@ ENCODING = (
     click.option(
         "--encoder",
         type=click.Choice(list(ENCODERS)),
-        help="What turns items into vectors. By default the control set's encoder, faces for images, ngrams for texts.",
+        help="What turns items into vectors. By default the control set's encoder, faces for images, text for texts.",
     ),
     click.option(
         "--model", metavar="PATH", type=PATH, help="Weights of the encoder; see 'divscore encoders'."

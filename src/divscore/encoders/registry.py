@@ -79,6 +79,8 @@ class EncoderInfo:
     contains: tuple[str, ...] = ()
     version: int = 1
     costly: bool = True  # worth caching the vectors
+    english: bool = False  # knows the words of English alone
+    version: int = 1  # part of the identity; vectors of two versions cannot be compared
 
     @property
     def missing(self) -> list[str]:
@@ -109,7 +111,7 @@ ENCODERS: dict[str, EncoderInfo] = {
     ),
     "ngrams": EncoderInfo(
         {"text": "ngrams:load"},
-        "letters, letter groups and words of texts and names (the default for texts)",
+        "letters, letter groups and words of texts and names, in any language",
         "no download",
         options={"dimension": "length of the vectors, 16 to 4096 (default 512)"},
         costly=False,
@@ -146,6 +148,21 @@ ENCODERS: dict[str, EncoderInfo] = {
         },
         {"pool": ("cls", "mean"), "int8": ("off", "on")},
     ),
+    "text": EncoderInfo(
+        {"text": "tokens:load_text"},
+        "ngrams and tokens: spelling and meaning of English texts and names (the default for texts)",
+        "no download",
+        options={"dimension": "numbers from ngrams, 16 to 4096 (default 512); tokens adds 256"},
+        costly=False,
+        english=True,
+    ),
+    "tokens": EncoderInfo(
+        {"text": "tokens:load_tokens"},
+        "what English words mean: the mean of the vectors of their pieces",
+        "no download",
+        costly=False,
+        english=True,
+    ),
     "vgg16": EncoderInfo(
         {"image": "vgg16:load"},
         "the paper's image features, 4,096 numbers (the paper's 300 with --pca 300)",
@@ -167,7 +184,18 @@ ENCODERS: dict[str, EncoderInfo] = {
         costly=False,
     ),
 }
-DEFAULTS: dict[Kind, str] = {"image": "faces", "text": "ngrams"}
+DEFAULTS: dict[Kind, str] = {"image": "faces", "text": "text"}
+FORMER_DEFAULT = "ngrams"  # for texts
+
+
+def is_outdated(identity: str) -> bool:
+    """Whether vectors come from an earlier version of an encoder, so that no new ones can be compared with them.
+
+    >>> is_outdated("text/0 dimension=512"), is_outdated("ngrams/1 dimension=512")
+    (True, False)
+    """
+    name, _, version = identity.partition(" ")[0].partition("/")
+    return name in ENCODERS and version.isdecimal() and int(version) < ENCODERS[name].version
 
 
 def is_outdated(identity: str) -> bool:
@@ -183,7 +211,7 @@ def is_outdated(identity: str) -> bool:
 def renew_control(identity: str) -> str:
     """What to do about a control set of an earlier version of an encoder; continues a sentence that names it."""
     return (
-        f"was made by '{identity}', an earlier version of its encoder. Items that are encoded now cannot be compared "
+        f"was made by '{identity}', an earlier version of divscore's encoder. Items that are encoded now cannot be compared "
         "with it. Create it again from its labelled examples: 'divscore control select LABELLED -o CONTROL', or ask "
         "its publisher for a new edition"
     )

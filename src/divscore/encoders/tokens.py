@@ -122,7 +122,8 @@ class TextEncoder:
     def __init__(self, ngrams: NgramEncoder) -> None:
         self._ngrams = ngrams
         self.dimension = ngrams.dimension + table().dimension
-        self.identity = f"text/{VERSION} {ngrams.identity.replace(' ', ':')} table={TABLE[:16]}"
+        # The version covers that of ngrams.
+        self.identity = f"text/{VERSION} dimension={ngrams.dimension} table={TABLE[:16]}"
 
     def encode(self, items: Sequence[str]) -> Encoded:
         """Encode texts; an empty one has no vector."""

@@ -8,6 +8,7 @@ the longest known piece is taken, then the longest known piece of the rest. The 
 from __future__ import annotations
 
 import re
+import threading
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -86,19 +87,22 @@ class _Words(dict[str, int]):
         self._next = {piece[2:]: at for at, piece in enumerate(pieces) if piece.startswith("##")}
         self._longest = max(map(len, pieces))
         self._unknown = self._first[UNKNOWN]
+        self._lock = threading.Lock()  # threads share what was seen
         self._forget()
 
     def pieces(self, words: list[str]) -> tuple[NDArray[np.int32], NDArray[np.intp]]:
         """The pieces of words, and how many of them belong to each text; the last number is of an unfinished one."""
-        if len(self) > REMEMBERED:
-            self._forget()
-        places = np.fromiter(map(self.__getitem__, words), dtype=np.intp, count=len(words))
-        sizes = np.array(self._counts)[places]
+        with self._lock:
+            if len(self) > REMEMBERED:
+                self._forget()
+            places = np.fromiter(map(self.__getitem__, words), dtype=np.intp, count=len(words))
+            starts, counts, pieces = (np.array(kept) for kept in (self._starts, self._counts, self._pieces))
+        sizes = counts[places]
         totals = np.cumsum(sizes)
-        total = int(totals[-1])
-        # Of each word, its pieces follow one another from `starts`.
-        shifts = np.array(self._starts)[places] - totals + sizes
-        found = np.array(self._pieces)[np.repeat(shifts, sizes) + np.arange(total)]
+        total = int(totals[-1]) if words else 0
+        # The pieces of a word follow one another from its start.
+        shifts = starts[places] - totals + sizes
+        found = pieces[np.repeat(shifts, sizes) + np.arange(total)]
         ends = np.concatenate([[0], totals[places == 0], [total]])
         return found, np.diff(ends)
 
@@ -134,7 +138,11 @@ class _Words(dict[str, int]):
     def _forget(self) -> None:
         self.clear()
         self[END] = 0
-        self._starts, self._counts, self._pieces = array("q", [0]), array("q", [0]), array("i", [self._unknown])
+        self._starts, self._counts, self._pieces = (
+            array("q", [0]),
+            array("q", [0]),
+            array("i", [self._unknown]),
+        )
 
 
 def _clean(text: str) -> str:

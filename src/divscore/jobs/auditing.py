@@ -101,7 +101,7 @@ def audit_source(
         Column of texts, image paths or vectors where it is not clear; the suffix a file should be read as.
     encoder, model, options, pca, cache :
         What turns items into vectors, see `Encoding`. By default the control set's encoder, "faces" for images and
-        "ngrams" for texts, and the user's cache folder; ``cache=False`` keeps no vectors.
+        "text" for texts, and the user's cache folder; ``cache=False`` keeps no vectors.
     workers : int
         Number of parallel workers.
     cluster : str, optional

@@ -52,6 +52,8 @@ INLINE = 24  # items for which it is not worth starting workers
 BLOCK = 4096  # items of a block of vectors
 SEVERAL = ("faces", "all")  # the option that gives an item more than one vector
 SKIPPED = {"unreadable": "could not be read", "empty": "had nothing to encode"}
+LOOKED_AT = 16, 200  # texts of a chunk, and letters of them, in which unknown words are counted
+FOREIGN = 0.5, 50  # the share of word pieces, out of at least so many, that say that texts are not English
 SKIP_HINT = "fix or remove it, or leave out --strict to skip such items"
 
 
@@ -188,6 +190,7 @@ class Encoding:
         self._expected: str | None = None  # the control set's encoder
         self._reported: set[str] = set()
         self._caches: dict[EncoderSpec, Cache | None] = {}
+        self._pieces: Counter[str] = Counter()  # of a sample of texts, if the encoder knows English alone
 
     def __getstate__(self) -> dict[str, Any]:
         """For a worker on another machine, which encodes in its own thread and without a cache."""
@@ -201,7 +204,7 @@ class Encoding:
         self.engines.close(at_once=kind is not None)
 
     def troubles(self) -> list[str]:
-        """What is wrong with caches and was not reported yet; it does not stop the work."""
+        """What is wrong with caches and with the language of texts, unless it was reported; it does not stop the work."""
         caches = [cache for cache in self._caches.values() if cache]
         outdated = {path for cache in caches for path in cache.outdated}
         texts = [
@@ -213,6 +216,14 @@ class Encoding:
         ]
         fresh = [text for text in texts if text not in self._reported]
         self._reported.update(fresh)
+        limit, least = FOREIGN
+        share = self._pieces["unknown"] / max(self._pieces["all"], least)
+        if share > limit:
+            fresh.append(
+                f"{share:.0%} of the word pieces in these texts are unknown to the encoder "
+                f"'{self.name or DEFAULTS['text']}', which knows English. For another language, use --encoder ngrams"
+            )
+            self._pieces.clear()  # said once
         return fresh
 
     @property
@@ -298,6 +309,8 @@ class Encoding:
                 for start in range(0, len(batch), CHUNK[kind]):
                     check_cancelled()
                     piece = batch.slice(start, start + CHUNK[kind])
+                    if spec.info.english:
+                        self._count_pieces(piece)
                     in_flight.append(_prepare(piece, kind, cache, elsewhere=not engine.own))
                     yield in_flight[-1].chunk
 
@@ -370,6 +383,15 @@ class Encoding:
         encoded = self.run(sample(), source.kind, rows=len(chosen))
         results = [result for _, batch in encoded for result in batch]
         return stack_vectors(results, self.encoder(source.kind).dimension)
+
+    def _count_pieces(self, batch: ItemBatch) -> None:
+        """Count how many word pieces of a few texts are unknown."""
+        from divscore.encoders.tokens import table
+
+        texts, letters = LOOKED_AT
+        sample = [str(text)[:letters] for text in batch.contents[:: len(batch) // texts + 1]]
+        unknown, total = table().unknown(sample)
+        self._pieces.update(unknown=unknown, all=total)
 
     def _cache(self, spec: EncoderSpec) -> Cache | None:
         if spec not in self._caches:

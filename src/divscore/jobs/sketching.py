@@ -16,7 +16,7 @@ import numpy as np
 
 from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet
-from divscore.encoders.registry import is_outdated, renew_control
+from divscore.encoders.registry import DEFAULTS, FORMER_DEFAULT, is_outdated, renew_control
 from divscore.errors import DivscoreError, FileError, InputError, MismatchError
 from divscore.jobs.encode import Encoding
 from divscore.jobs.engine import Engine, Engines
@@ -354,15 +354,17 @@ class Run:
                     f"{part.path} does not say which encoder made it; assuming the control set's, {control.encoder}"
                 )
             if encoder and control.encoder and encoder != control.encoder:
-                if is_outdated(control.encoder):
-                    advice = f"the control set {renew_control(control.encoder)}"
+                both = [each.partition("/")[0] for each in (control.encoder, encoder)]
+                or_both = f"; or use --encoder {FORMER_DEFAULT} for both" if FORMER_DEFAULT in both else ""
+                if is_outdated(control.encoder) or both == [FORMER_DEFAULT, DEFAULTS["text"]]:
+                    advice = f"the control set {renew_control(control.encoder)}{or_both}"
                     raise MismatchError(f"{part.path} was encoded by '{encoder}'; {advice}")
                 advice = "use the same encoder for both"
-                if is_outdated(encoder):
+                if is_outdated(encoder) or both[::-1] == [FORMER_DEFAULT, DEFAULTS["text"]]:
                     shorter = " --pca …" if " pca=" in encoder else ""
                     advice = (
-                        "the vectors are from an earlier version of their encoder. Encode the items again: 'divscore "
-                        f"embed SOURCE -o {part_of(part.location.url) or part.path}{shorter} --overwrite'"
+                        "the vectors are from an earlier version of divscore. Encode the items again: 'divscore embed "
+                        f"SOURCE -o {part_of(part.location.url) or part.path}{shorter} --overwrite'{or_both}"
                     )
                 raise MismatchError(
                     f"{part.path} was encoded by '{encoder}', the control set by '{control.encoder}'; {advice}"

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.control.controlset import ControlSet
-from divscore.encoders.ngrams import NgramEncoder
+from divscore.encoders.registry import DEFAULTS, EncoderSpec
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def speaker_lists(labelled: int = 200, size: int = 800, seed: int = 0) -> tuple[
     """Draw labelled examples, and three lists of other names with one, two and four women in five."""
     names, sexes = first_names()
     rng = np.random.default_rng(seed)
-    encoder = NgramEncoder()
+    encoder = EncoderSpec(DEFAULTS["text"], "text").load()
     vectors = encoder.encode(names).vectors
     by_sex = {s: rng.permutation([i for i, sex in enumerate(sexes) if sex == s]) for s in ("female", "male")}
     half = labelled // 2

@@ -4,9 +4,9 @@ Four sets of texts with two groups each: dialect of tweets (as in `tweets.py`), 
 `divscore demo`), and two sets that nobody looked at while the encoders were made: sentences of film reviews that people
 rated positive or negative (in the source package of vaderSentiment, MIT licence), and family names of Italy and Spain
 (in the package Faker, MIT licence). Each split takes as many texts of one group as of the other, at most 1,800, labels
-200 random ones, of which the first 50, 100 and 200 serve as control sets, and makes collections of 500 of the others (or
-as many as there are) with 0, 10, … 100 % of the first group. All encoders get the same draws. "Cannot tell" counts as
-d = 0.
+200 random ones, of which the first 50, 100 and 200 serve as control sets, and makes collections of 500 of the others,
+or as many as there are, with 0, 10, … 100 % of the first group. All encoders get the same draws. "Cannot tell" counts
+as d = 0.
 """
 
 from __future__ import annotations
@@ -307,7 +307,7 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    options = parser("texts", (__doc__ or "").partition("\n")[0], data=tweets.DATA, splits=30, jobs=1)
+    options = parser("texts", (__doc__ or "").partition("\n")[0], data=tweets.DATA, splits=60, jobs=2)
     options.add_argument(
         "--reviews",
         type=Path,

@@ -73,8 +73,8 @@ class TokenTable:
 
     def unknown(self, texts: Sequence[str]) -> tuple[int, int]:
         """How many pieces of texts say nothing, out of how many."""
-        pieces = np.concatenate([block.pieces for block in self._cut.blocks(texts)] or [[]])
-        return int(self._unknown[pieces].sum()), len(pieces)
+        blocks = [block.pieces for block in self._cut.blocks(texts)]
+        return sum(int(self._unknown[pieces].sum()) for pieces in blocks), sum(map(len, blocks))
 
 
 @cache
@@ -86,7 +86,7 @@ def table() -> TokenTable:
 class TokenEncoder:
     """The mean of the vectors of a text's word pieces, scaled to length one.
 
-    >>> encoded = TokenEncoder().encode(["a mother", "his mother", "", "\u0e2a"])
+    >>> encoded = TokenEncoder().encode(["a mother", "his mother", "", "\U0001f602"])
     >>> encoded.vectors.shape, dict(encoded.reasons)
     ((2, 256), {2: 'is empty', 3: 'has no word that the table knows'})
     """

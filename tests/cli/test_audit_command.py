@@ -324,7 +324,7 @@ def test_a_list_of_names_is_audited(people: Path) -> None:
         "audit", people / "list.txt", "--control", people / "pool.csv", "--attribute", "sex", "--json", "-"
     )
     found = json.loads(done.stdout)
-    assert found["encoder"].startswith("ngrams/1")
+    assert found["encoder"].startswith("text/1")
     entry = found["collections"][0]
     assert (entry["name"], entry["count"]) == ("list", 400)
     assert entry["interval"][0] <= -0.5 <= entry["interval"][1]
@@ -408,7 +408,7 @@ def test_the_pools_column_may_be_named_as_the_collections(people: Path, tmp_path
     (tmp_path / "list.csv").write_text("label\n" + (people / "list.txt").read_text(encoding="utf-8"))
     common = ("--control", tmp_path / "pool.csv", "--attribute", "sex", "--json", "-")
     done = run("audit", tmp_path / "list.csv", "--column", "label", *common)
-    assert json.loads(done.stdout)["encoder"].startswith("ngrams/1")
+    assert json.loads(done.stdout)["encoder"].startswith("text/1")
 
 
 def test_a_labelled_sample_of_texts(people: Path, tmp_path: Path) -> None:
@@ -535,7 +535,7 @@ def test_figures_beside_texts_are_not_taken_for_vectors(people: Path, tmp_path: 
         "--json",
         "-",
     )
-    assert json.loads(done.stdout)["encoder"].startswith("ngrams/1")
+    assert json.loads(done.stdout)["encoder"].startswith("text/1")
 
 
 def test_vectors_of_an_unknown_encoder_are_not_compared_with_texts(people: Path, tmp_path: Path) -> None:
@@ -544,9 +544,70 @@ def test_vectors_of_an_unknown_encoder_are_not_compared_with_texts(people: Path,
     done = invoke("audit", people / "list.txt", "--control", tmp_path / "pool.npz")
     assert done.exit_code == 2
     assert "does not say which encoder made its vectors" in done.stderr
-    np.save(tmp_path / "v.npy", rng.normal(size=(40, 512)))
+    np.save(tmp_path / "v.npy", rng.normal(size=(40, 768)))
     told = invoke("audit", tmp_path / "v.npy", "--control", people / "pool.csv", "--attribute", "sex")
-    assert "does not say which encoder made it; assuming the control set's, ngrams/1" in told.stderr
+    assert "does not say which encoder made it; assuming the control set's, text/1" in told.stderr
+
+
+def test_the_former_default_encoder_says_what_to_do(people: Path, tmp_path: Path) -> None:
+    pool, listed = people / "pool.csv", people / "list.txt"
+    for name in ("ngrams", "text"):
+        control = ("--attribute", "sex", "--encoder", name, "-o", tmp_path / f"{name}-C")
+        run("control", "select", pool, *control)
+        run("embed", listed, "--encoder", name, "-o", tmp_path / f"{name}.arrow")
+    # A control set of ngrams and vectors of text, and the other way round, are refused.
+    for of_list, control, advice in (
+        (
+            "text",
+            "ngrams",
+            "Create it again from its labelled examples: 'divscore control select LABELLED -o C'",
+        ),
+        ("ngrams", "text", f"'divscore embed SOURCE -o {tmp_path / 'ngrams.arrow'} --overwrite'"),
+    ):
+        done = invoke("audit", tmp_path / f"{of_list}.arrow", "--control", tmp_path / f"{control}-C")
+        assert done.exit_code == 2
+        assert f"was encoded by '{of_list}/1 dimension=512" in done.stderr
+        assert advice in done.stderr
+        assert "or use --encoder ngrams for both" in done.stderr
+    # Texts follow the control set, which is said unless the encoder was asked for.
+    followed = run("audit", listed, "--control", tmp_path / "ngrams-C", "--json", "-")
+    assert json.loads(followed.stdout)["encoder"] == "ngrams/1 dimension=512"
+    assert "For English, 'text' is more accurate: create the control set again" in followed.stderr
+    asked = run("audit", listed, "--control", tmp_path / "ngrams-C", "--encoder", "ngrams", "--json", "-")
+    assert asked.stdout == followed.stdout
+    assert "more accurate" not in asked.stderr
+
+
+RUSSIAN = [
+    "мать",
+    "отец",
+    "сестра",
+    "брат",
+    "дом",
+    "город",
+    "река",
+    "утро",
+    "письмо",
+    "окно",
+    "погода",
+    "дорога",
+]
+
+
+def test_texts_in_another_language_are_noticed_once(people: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(RUSSIAN, 5)) for _ in range(120)]
+    rows = [f"{text},{'ab'[at % 2]}" for at, text in enumerate(texts[:60])]
+    (tmp_path / "pool.csv").write_text("\n".join(["text,group", *rows]) + "\n", encoding="utf-8")
+    (tmp_path / "posts.txt").write_text("\n".join(texts[60:]) + "\n", encoding="utf-8")
+    said = "of the word pieces in these texts are unknown to the encoder 'text', which knows English"
+    common = ("audit", tmp_path / "posts.txt", "--control", tmp_path / "pool.csv")
+    assert invoke(*common).stderr.count(said) == 1
+    assert said not in invoke(*common, "--encoder", "ngrams").stderr
+    embedded = run("embed", tmp_path / "posts.txt", "-o", tmp_path / "posts.arrow")
+    assert embedded.stderr.count(said) == 1
+    assert "use --encoder ngrams" in embedded.stderr
+    assert said not in run("embed", people / "list.txt", "-o", tmp_path / "names.arrow").stderr
 
 
 def test_a_model_that_is_not_used_is_refused(people: Path) -> None:
@@ -561,7 +622,7 @@ def test_a_model_that_is_not_used_is_refused(people: Path) -> None:
         "words.bin",
     )
     assert done.exit_code == 2
-    assert "the encoder 'ngrams' has no model" in done.stderr
+    assert "the encoder 'text' has no model" in done.stderr
 
 
 def test_half_a_character_in_a_column(people: Path, tmp_path: Path) -> None:

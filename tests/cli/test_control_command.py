@@ -91,9 +91,8 @@ def test_a_control_set_remembers_its_encoder(people: Path, tmp_path: Path) -> No
     assert "256" in found["encoder"]
     other = invoke("audit", people / "list.txt", "--control", tmp_path / "C", "-E", "dimension=128")
     assert other.exit_code == 2
-    assert (
-        "was encoded by 'ngrams/1 dimension=128', the control set by 'ngrams/1 dimension=256'" in other.stderr
-    )
+    assert "was encoded by 'text/1 dimension=128 table=" in other.stderr
+    assert "', the control set by 'text/1 dimension=256 table=" in other.stderr
 
 
 def test_a_stale_projection_goes(pictures: Path, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def write_posts(path: Path, seed: int = 0, rows: int = 60, group: int = 20) -> P
 def run(
     source: Path | str,
     out: Path,
-    name: str = "ngrams",
+    name: str = "text",
     model: Path | None = None,
     workers: int = 1,
     options: dict[str, str] | None = None,
@@ -758,7 +758,8 @@ def test_another_encoder_is_refused(tmp_path: Path, posts: Path, name: str) -> N
     command(posts, "-o", out)
     before = contents(tmp_path)
     said = refused(posts, "-o", out, "--encoder", "ngrams", *other)
-    assert "posts by ngrams/1 dimension=512, not of posts by ngrams/1 dimension=64; choose another" in said
+    assert "posts by text/1 dimension=512 table=" in said
+    assert ", not of posts by ngrams/1 dimension=64; choose another" in said
     assert "--overwrite to replace them" in said
     assert contents(tmp_path) == before
     command(posts, "-o", out, "--encoder", "ngrams", *other, "--overwrite")
@@ -790,7 +791,7 @@ def test_another_source_is_refused(
 def test_an_unfinished_job_of_another_encoder_is_refused(tmp_path: Path, posts: Path, name: str) -> None:
     interrupted(posts, tmp_path / name, 2)
     before = contents(tmp_path)
-    assert "2 parts with vectors of posts by ngrams/1 dimension=512" in refused(
+    assert "2 parts with vectors of posts by text/1 dimension=512" in refused(
         posts, "-o", tmp_path / name, "--encoder", "ngrams", "-E", "dimension=64"
     )
     assert contents(tmp_path) == before

@@ -340,6 +340,11 @@ class Run:
                     f"{source.path} has to be encoded, but the control set does not say which encoder made its "
                     "vectors; name it with --encoder, or use labelled examples instead of vectors"
                 )
+            if (self.encoding.followed or "").startswith(f"{FORMER_DEFAULT}/"):
+                self.warn(
+                    f"the control set was made with the encoder '{FORMER_DEFAULT}', so {source.path} is encoded with "
+                    f"it too. For English, '{DEFAULTS['text']}' is more accurate: create the control set again"
+                )
             self.encoding.fit(source)
             source = self.encoding.encode(source, strict=self.strict)
         elif self.encoding.shortens:

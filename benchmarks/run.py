@@ -21,6 +21,7 @@ NEED_DATA = (
     "diagnostics",
     "faces",
     "tweets",
+    "texts",
     "shift",
     "pipeline",
     "refits",
@@ -35,6 +36,7 @@ QUICK = {
     "diagnostics": ["--splits", "6", "--country-splits", "1", "--noise-splits", "6"],
     "faces": ["--splits", "1", "--every", "4"],
     "tweets": ["--splits", "2", "--repetitions", "1"],
+    "texts": ["--splits", "2", "--repetitions", "1"],
     "shift": ["--quick"],
     "speed": ["--rows", "100000", "--repetitions", "2", "--self-training-rows", "4000"],
     "groups": ["--splits", "2"],
@@ -65,7 +67,13 @@ def main() -> None:
         command = [sys.executable, str(HERE / f"{name}.py")]
         if name in NEED_DATA:
             data = found.data.with_name(
-                {"faces": PICTURES, "pipeline": PICTURES, "tweets": TWEETS, "sentences": TWEETS}.get(
+                {
+                    "faces": PICTURES,
+                    "pipeline": PICTURES,
+                    "tweets": TWEETS,
+                    "sentences": TWEETS,
+                    "texts": TWEETS,
+                }.get(
                     name, found.data.name
                 )
             )

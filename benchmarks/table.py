@@ -17,6 +17,7 @@ ORDER = (
     "changes",
     "faces",
     "tweets",
+    "texts",
     "labels",
     "diagnostics",
     "shift",
@@ -92,12 +93,12 @@ def front_page(folder: Path) -> str:
             'what was chosen on them. "QuaPy\'s best" is the best of 16 variants in each row.'
         )
     rows = [
-        row for name in ("faces", "tweets") if name in documents for row in _from_items(name, documents[name])
+        row for name in ("faces", "texts") if name in documents for row in _from_items(name, documents[name])
     ]
     if rows:
         parts.append(
-            "The same measures from image files (encoder `faces`) and from texts (encoder `ngrams`: dialect of tweets, "
-            "collections of 500):"
+            "The same measures from image files (encoder `faces`) and from texts (encoder `text`: dialect of tweets, "
+            "sex by first name; collections of 500):"
         )
         parts.append(markdown(["items", "labels", "attribute", "likelihood", "coverage", "width"], rows))
     if "faces" in documents:
@@ -190,22 +191,53 @@ def limits_page(folder: Path) -> str:
     )
 
 
+def texts_page(folder: Path) -> str:
+    """Errors and speeds of the encoders of texts."""
+    path = folder / "texts.json"
+    if not path.exists():
+        return "No stored result yet: run `python benchmarks/texts.py`."
+    document = json.loads(path.read_text(encoding="utf-8"))
+    tables = {table["title"].partition(" ")[0]: table["rows"] for table in document["tables"]}
+    by: dict[tuple[str, int], list[Any]] = {}
+    for name, labels, encoder, error, _, _, coverage, *_ in tables["Mean"]:
+        row = by.setdefault((name, labels), [name, labels, None, None, None, None])
+        row[{"ngrams": 2, "tokens": 3, "text": 4}[encoder]] = error
+        if encoder == "text":
+            row[5] = coverage
+    speeds = {row[0]: row[2] for row in tables["Tweets"]}
+    starts = {row[0]: row[2] for row in tables["From"]}
+    return "\n\n".join(
+        [
+            "Mean absolute error of the disparity, and coverage of the 95 % interval with `text`. Collections of up to "
+            f'500 texts, 0 to 100 % of the group, {document["settings"]["splits"]} splits; "cannot tell" counts as a '
+            "disparity of 0:",
+            markdown(["texts", "labels", "ngrams", "tokens", "text", "coverage, text"], list(by.values())),
+            "*Tweets* are of two dialects, *names* of women and men, *film reviews* positive and negative sentences, "
+            "and *family names* from Italy and Spain. "
+            f"One core encodes {speeds['ngrams']:,} tweets a second with `ngrams`, {speeds['text']:,} with `text`; a "
+            f"new process has its first vector after {starts['ngrams']:.2f} s and {starts['text']:.2f} s.",
+        ]
+    )
+
+
 def _from_items(name: str, document: dict[str, Any]) -> list[list[Any]]:
     """Lines of the default estimator, from images or texts."""
     table = next(t for t in document["tables"] if t["title"].startswith("Mean absolute error"))
     columns = table["columns"]
     lines = [dict(zip(columns, row, strict=True)) for row in table["rows"]]
+    attributes = {"tweets": "dialect", "names": "sex"}
     return [
         [
-            {"faces": "portraits", "tweets": "tweets"}[name],
+            line.get("texts", "portraits"),
             line["labels"],
-            line.get("attribute", "dialect"),
+            line.get("attribute") or attributes[line["texts"]],
             line["error"],
             line["coverage"],
             line["width"],
         ]
         for line in sorted(lines, key=lambda line: -int(line["labels"]))
-        if line["method"] == "likelihood"
+        if line.get("method") == "likelihood"
+        or (line.get("encoder") == "text" and line["texts"] in attributes and line["labels"] != 100)
     ]
 
 
@@ -268,6 +300,7 @@ def main() -> None:
         HERE / "README.md": lambda text: filled(text, results(found.results)),
         HERE.parent / "README.md": lambda text: filled(text, front_page(found.results), *FRONT),
         HERE.parent / "docs" / "scale.md": lambda text: filled(text, scale_page(found.results), *FRONT),
+        HERE.parent / "docs" / "texts.md": lambda text: filled(text, texts_page(found.results), *FRONT),
         HERE.parent / "docs" / "limits.md": lambda text: filled(text, limits_page(found.results), *FRONT),
     }
     for page, fill in pages.items():

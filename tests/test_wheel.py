@@ -65,6 +65,11 @@ def test_it_has_every_file_of_the_package_and_the_licence(wheel: Path) -> None:
     assert {path.relative_to(source).as_posix() for path in files} <= names
     assert {Path(name).suffix for name in names} >= {".j2", ".css", ".js", ".toml", ".typed"}
     assert licence == (ROOT / "LICENSE").read_bytes()
+    # The token table has a licence of its own, which travels with it and among the licences.
+    for name in ("LICENSE", "NOTICE"):
+        assert f"divscore/encoders/minilm/{name}" in names
+        assert f"divscore-{__version__}.dist-info/licenses/src/divscore/encoders/minilm/{name}" in names
+    assert wheel.stat().st_size < 8_000_000
     assert not [name for name in names if not name.startswith("divscore")]
 
 

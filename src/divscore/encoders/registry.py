@@ -80,7 +80,6 @@ class EncoderInfo:
     version: int = 1
     costly: bool = True  # worth caching the vectors
     english: bool = False  # knows the words of English alone
-    version: int = 1  # part of the identity; vectors of two versions cannot be compared
 
     @property
     def missing(self) -> list[str]:
@@ -191,16 +190,6 @@ FORMER_DEFAULT = "ngrams"  # for texts
 def is_outdated(identity: str) -> bool:
     """Whether vectors come from an earlier version of an encoder, so that no new ones can be compared with them.
 
-    >>> is_outdated("text/0 dimension=512"), is_outdated("ngrams/1 dimension=512")
-    (True, False)
-    """
-    name, _, version = identity.partition(" ")[0].partition("/")
-    return name in ENCODERS and version.isdecimal() and int(version) < ENCODERS[name].version
-
-
-def is_outdated(identity: str) -> bool:
-    """Whether vectors come from an earlier version of an encoder, so that no new ones can be compared with them.
-
     >>> is_outdated("faces/1 weights=451b8db9f59cac8a"), is_outdated("ngrams/1 dimension=512")
     (True, False)
     """
@@ -211,7 +200,7 @@ def is_outdated(identity: str) -> bool:
 def renew_control(identity: str) -> str:
     """What to do about a control set of an earlier version of an encoder; continues a sentence that names it."""
     return (
-        f"was made by '{identity}', an earlier version of divscore's encoder. Items that are encoded now cannot be compared "
+        f"was made by '{identity}', an earlier version of its encoder. Items that are encoded now cannot be compared "
         "with it. Create it again from its labelled examples: 'divscore control select LABELLED -o CONTROL', or ask "
         "its publisher for a new edition"
     )

@@ -360,17 +360,23 @@ class Run:
                 )
             if encoder and control.encoder and encoder != control.encoder:
                 both = [each.partition("/")[0] for each in (control.encoder, encoder)]
-                or_both = f"; or use --encoder {FORMER_DEFAULT} for both" if FORMER_DEFAULT in both else ""
-                if is_outdated(control.encoder) or both == [FORMER_DEFAULT, DEFAULTS["text"]]:
-                    advice = f"the control set {renew_control(control.encoder)}{or_both}"
-                    raise MismatchError(f"{part.path} was encoded by '{encoder}'; {advice}")
                 advice = "use the same encoder for both"
-                if is_outdated(encoder) or both[::-1] == [FORMER_DEFAULT, DEFAULTS["text"]]:
+                if is_outdated(control.encoder):
+                    advice = f"the control set {renew_control(control.encoder)}"
+                    raise MismatchError(f"{part.path} was encoded by '{encoder}'; {advice}")
+                if both == [FORMER_DEFAULT, DEFAULTS["text"]]:
+                    advice = (
+                        "create the control set again from its labelled examples: 'divscore control select LABELLED -o "
+                        "CONTROL'"
+                    )
+                elif is_outdated(encoder) or both[::-1] == [FORMER_DEFAULT, DEFAULTS["text"]]:
                     shorter = " --pca …" if " pca=" in encoder else ""
                     advice = (
                         "the vectors are from an earlier version of divscore. Encode the items again: 'divscore embed "
-                        f"SOURCE -o {part_of(part.location.url) or part.path}{shorter} --overwrite'{or_both}"
+                        f"SOURCE -o {part_of(part.location.url) or part.path}{shorter} --overwrite'"
                     )
+                if FORMER_DEFAULT in both:
+                    advice += f"; or use --encoder {FORMER_DEFAULT} for both"
                 raise MismatchError(
                     f"{part.path} was encoded by '{encoder}', the control set by '{control.encoder}'; {advice}"
                 )

@@ -73,9 +73,7 @@ def main() -> None:
                     "tweets": TWEETS,
                     "sentences": TWEETS,
                     "texts": TWEETS,
-                }.get(
-                    name, found.data.name
-                )
+                }.get(name, found.data.name)
             )
             if not data.exists():
                 print(f"\n== {name}: skipped, {data.name} is missing (see --data)", file=sys.stderr)

@@ -205,6 +205,8 @@ def texts_page(folder: Path) -> str:
         if encoder == "text":
             row[5] = coverage
     speeds = {row[0]: row[2] for row in tables["Tweets"]}
+    trust = [row for row in tables["Trust"] if row[0] != "tweets" and row[1] == "text"]
+    poor, audits = sum(row[4] for row in trust), sum(sum(row[2:]) for row in trust)
     starts = {row[0]: row[2] for row in tables["From"]}
     return "\n\n".join(
         [
@@ -216,6 +218,8 @@ def texts_page(folder: Path) -> str:
             "and *family names* from Italy and Spain. "
             f"One core encodes {speeds['ngrams']:,} tweets a second with `ngrams`, {speeds['text']:,} with `text`; a "
             f"new process has its first vector after {starts['ngrams']:.2f} s and {starts['text']:.2f} s.",
+            f"With a control set of tweets, {poor} of {audits} audits of the other texts are `poor`, and "
+            f"{sum(row[2] for row in trust)} are `good`: labelled examples must come from the same kind of source.",
         ]
     )
 

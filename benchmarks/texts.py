@@ -24,7 +24,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -46,6 +46,7 @@ ENCODERS = ("ngrams", "tokens", "text")
 LABELS, SIZE = (50, 100, 200), tweets.SIZE
 ERRORS = {"tweets": {50: 0.045, 100: 0.027, 200: 0.018}, "names": {50: 0.17, 200: 0.065}}
 RATE, START, WHEEL = 25_000, 0.3, 8.0  # texts a second, seconds, MB
+AUDITS, TRUST = 20, ("good", "caution", "poor")
 REVIEWS = "movieReviewSnippets_GroundTruth.txt"
 RATED = 0.5  # how far from neutral, of 4, a review must be
 
@@ -218,6 +219,29 @@ def report_errors(record: Record, answers: list[tuple[str, Answer]]) -> None:
             record.checks.append(Check(f"coverage, {name}, {labels} labels", cover, COVERAGE, upper=False))
 
 
+def report_sources(record: Record, sources: Sources, sets: list[str], seed: int) -> None:
+    """How far audits trust a control set of tweets: for other tweets, and for texts from other sources."""
+    data, vectors = load("tweets", sources)
+    rows: list[list[Any]] = []
+    for name in sets:
+        for encoder in ENCODERS:
+            trust = Counter[str]()
+            for split in range(AUDITS):
+                rng = np.random.default_rng([seed, split])
+                order = rng.permutation(len(data.texts))
+                labelled, rest = order[: max(LABELS)], order[max(LABELS) :]
+                groups = np.where(data.first[labelled], *data.groups)
+                table = vectors[encoder]
+                control = ControlSet(table[labelled], groups, attribute=data.attribute, order=data.groups)
+                others = table[rest] if name == "tweets" else rng.permutation(load(name, sources)[1][encoder])
+                trust[audit(others[:SIZE], control, seed=split).trust] += 1
+            rows.append([name, encoder, *(trust[word] for word in TRUST)])
+    columns = ["collection", "encoder", *TRUST]
+    record.tables.append(Table(f"Trust with 200 labelled tweets, of {AUDITS} audits", columns, rows))
+    wrong = sum(row[2] for row in rows if row[0] != "tweets" and row[1] == "text")
+    record.checks.append(Check("good audits of texts from another source", wrong, 0))
+
+
 def report_speeds(record: Record, found: list[str], repetitions: int) -> None:
     """Texts a second, by encoder, in turns."""
     loaded = {name: EncoderSpec(name, "text").load() for name in ENCODERS}
@@ -303,6 +327,8 @@ def main() -> None:
     report_size(record)
     shared = {"sets": sets, "sources": sources, "seed": options.seed}
     report_errors(record, each(split_answers, range(options.splits), options.jobs, "audits", **shared))
+    if "tweets" in sets:
+        report_sources(record, sources, sets, options.seed)
     record.finish(options.out)
 
 

@@ -204,7 +204,7 @@ class Encoding:
         self.engines.close(at_once=kind is not None)
 
     def troubles(self) -> list[str]:
-        """What is wrong with caches and with the language of texts, unless it was reported; it does not stop the work."""
+        """What is wrong with caches and the language of texts, and was not reported yet; it does not stop the work."""
         caches = [cache for cache in self._caches.values() if cache]
         outdated = {path for cache in caches for path in cache.outdated}
         texts = [

@@ -132,11 +132,11 @@ def report_overhead(record: Record, folder: Path, texts: Path | None, root: Path
         for name in ("text", "ngrams"):
             with Encoding(name) as plain:
                 sides = {
-                    "bare loop": lambda: bare_texts(texts, plain),  # noqa: B023 - called in this turn
-                    "audit's pass": lambda: audit_pass(texts, plain),  # noqa: B023
+                    "bare loop": lambda: bare_texts(texts, plain),
+                    "audit's pass": lambda: audit_pass(texts, plain),
                     "job": lambda: embed(
                         open_items(texts, extra=None), root / "t.arrow", plain, overwrite=True
-                    ),  # noqa: B023
+                    ),
                 }
                 checked = ("audit's pass",) if name == "text" else ()
                 rows += _lines(record, f"texts, {name}", number, sides, repetitions, checked, root)

@@ -111,6 +111,7 @@ def run_shell(code, folder, demo):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.* more than one face:UserWarning")  # some portraits do
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_a_page_does_what_it_says(page, tmp_path, monkeypatch, demo):
     """As a reader would: block after block in one folder; a `text` block shows what an earlier block printed."""

@@ -560,7 +560,7 @@ def test_the_former_default_encoder_says_what_to_do(people: Path, tmp_path: Path
         (
             "text",
             "ngrams",
-            "Create it again from its labelled examples: 'divscore control select LABELLED -o C'",
+            "create the control set again from its labelled examples: 'divscore control select LABELLED -o CONTROL'",
         ),
         ("ngrams", "text", f"'divscore embed SOURCE -o {tmp_path / 'ngrams.arrow'} --overwrite'"),
     ):

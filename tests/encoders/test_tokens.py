@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import resource
+import subprocess
 import sys
 import time
 
@@ -121,6 +122,23 @@ def test_large_and_odd_texts_take_bounded_time_and_memory() -> None:
         assert np.isfinite(found.vectors).all()
         assert time.process_time() - start < 30, name
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1_000_000  # KB
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the unit of memory differs")
+def test_long_words_are_not_remembered() -> None:
+    code = """
+import resource
+from divscore.encoders.tokens import TokenEncoder
+encoder = TokenEncoder()
+most = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+encoder.encode(["warm " + "x" * 1_000_000])
+before = most()
+for number in range(150):
+    encoder.encode([f"{number}x" + "a" * 500_000, f"{number}y" + "a\\x01" * 250_000])
+print(most() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 30_000  # KB; the words have 150 MB
 
 
 def test_meaning_is_near() -> None:

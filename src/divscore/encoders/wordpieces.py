@@ -23,7 +23,7 @@ FOLDER = Path(__file__).with_name("minilm")
 UNKNOWN = "[UNK]"
 SPECIAL = re.compile(r"(\[(?:PAD|UNK|CLS|SEP|MASK)\])")
 LONGEST_WORD = 100  # letters; a longer word is unknown
-REMEMBERED = 1 << 16  # words whose pieces are kept
+REMEMBERED = 1 << 16  # words whose pieces are kept; longer ones are not among them
 TEXTS = 512  # of one batch
 LETTERS = 1 << 16  # of one block of pieces
 
@@ -80,7 +80,10 @@ class WordPieces:
 
 
 class _Words(dict[str, int]):
-    """Pieces of the words that were seen; a word's value is its place in `_counts`. END has place 0, and no piece."""
+    """Pieces of the words that were seen; a word's value is its place in `_counts`.
+
+    END has place 0, and no piece; all words that are too long have place 1.
+    """
 
     def __init__(self, pieces: Sequence[str]) -> None:
         self._first = {piece: at for at, piece in enumerate(pieces) if not piece.startswith("##")}
@@ -110,9 +113,12 @@ class _Words(dict[str, int]):
         """Cut a new word, and remember it."""
         if word.startswith(ESCAPE):
             found = [self._first.get(f"[{word[1:]}]", self._unknown)]
+        elif (clean := CONTROL.sub("", word)) != word:  # only words of ASCII still have control characters
+            return self[clean]
+        elif len(word) > LONGEST_WORD:
+            return 1
         else:
-            # Only words of ASCII still have control characters.
-            found = self._cut(CONTROL.sub("", word))
+            found = self._cut(word)
         self[word] = place = len(self._counts)
         self._starts.append(len(self._pieces))
         self._counts.append(len(found))
@@ -120,8 +126,6 @@ class _Words(dict[str, int]):
         return place
 
     def _cut(self, word: str) -> list[int]:
-        if len(word) > LONGEST_WORD:
-            return [self._unknown]
         found: list[int] = []
         start, known = 0, self._first
         while start < len(word):
@@ -139,8 +143,8 @@ class _Words(dict[str, int]):
         self.clear()
         self[END] = 0
         self._starts, self._counts, self._pieces = (
-            array("q", [0]),
-            array("q", [0]),
+            array("q", [0, 0]),
+            array("q", [0, 1]),
             array("i", [self._unknown]),
         )
 

@@ -556,23 +556,27 @@ def test_the_former_default_encoder_says_what_to_do(people: Path, tmp_path: Path
         run("control", "select", pool, *control)
         run("embed", listed, "--encoder", name, "-o", tmp_path / f"{name}.arrow")
     # A control set of ngrams and vectors of text, and the other way round, are refused.
-    for of_list, control, advice in (
-        (
-            "text",
-            "ngrams",
-            "create the control set again from its labelled examples: 'divscore control select LABELLED -o CONTROL'",
-        ),
-        ("ngrams", "text", f"'divscore embed SOURCE -o {tmp_path / 'ngrams.arrow'} --overwrite'"),
-    ):
+    for of_list, control in (("text", "ngrams"), ("ngrams", "text")):
         done = invoke("audit", tmp_path / f"{of_list}.arrow", "--control", tmp_path / f"{control}-C")
         assert done.exit_code == 2
         assert f"was encoded by '{of_list}/1 dimension=512" in done.stderr
-        assert advice in done.stderr
-        assert "or use --encoder ngrams for both" in done.stderr
+        file = tmp_path / f"{of_list}.arrow"
+        assert f"'divscore embed SOURCE -o {file} --encoder {control} --overwrite'" in done.stderr
+        assert f"'divscore control select LABELLED -o CONTROL --encoder {of_list}'" in done.stderr
+        assert "earlier version" not in done.stderr
+        # Items that another encoder was asked for have no vectors to make again.
+        asked = invoke("audit", listed, "--control", tmp_path / f"{control}-C", "--encoder", of_list)
+        assert asked.exit_code == 2
+        advice = f"leave out --encoder, or create the control set again with --encoder {of_list}"
+        assert asked.stderr.rstrip().endswith(advice)
+        assert "embed" not in asked.stderr
     # Texts follow the control set, which is said unless the encoder was asked for.
     followed = run("audit", listed, "--control", tmp_path / "ngrams-C", "--json", "-")
     assert json.loads(followed.stdout)["encoder"] == "ngrams/1 dimension=512"
-    assert "For English, 'text' is more accurate: create the control set again" in followed.stderr
+    assert followed.stderr.count("For English, 'text' is more accurate: create the control set again") == 1
+    assert "'divscore control select LABELLED -o CONTROL --encoder text'" in followed.stderr
+    several = run("audit", listed, people / "feeds.csv", "--control", tmp_path / "ngrams-C")
+    assert several.stderr.count("more accurate") == 1
     asked = run("audit", listed, "--control", tmp_path / "ngrams-C", "--encoder", "ngrams", "--json", "-")
     assert asked.stdout == followed.stdout
     assert "more accurate" not in asked.stderr
@@ -599,15 +603,26 @@ def test_texts_in_another_language_are_noticed_once(people: Path, tmp_path: Path
     texts = [" ".join(rng.choice(RUSSIAN, 5)) for _ in range(120)]
     rows = [f"{text},{'ab'[at % 2]}" for at, text in enumerate(texts[:60])]
     (tmp_path / "pool.csv").write_text("\n".join(["text,group", *rows]) + "\n", encoding="utf-8")
-    (tmp_path / "posts.txt").write_text("\n".join(texts[60:]) + "\n", encoding="utf-8")
-    said = "of the word pieces in these texts are unknown to the encoder 'text', which knows English"
-    common = ("audit", tmp_path / "posts.txt", "--control", tmp_path / "pool.csv")
-    assert invoke(*common).stderr.count(said) == 1
-    assert said not in invoke(*common, "--encoder", "ngrams").stderr
+    for name in ("posts.txt", "more.txt"):
+        (tmp_path / name).write_text("\n".join(texts[60:]) + "\n", encoding="utf-8")
+    said = "100% of the letters in these texts are in words that the encoder 'text' does not know"
+    common = ("audit", tmp_path / "posts.txt", tmp_path / "more.txt", "--control", tmp_path / "pool.csv")
+    told = run(*common)
+    assert told.stderr.count(said) == 1
+    assert "more" in told.stdout
+    assert "letters" not in invoke(*common, "--encoder", "ngrams").stderr
     embedded = run("embed", tmp_path / "posts.txt", "-o", tmp_path / "posts.arrow")
     assert embedded.stderr.count(said) == 1
-    assert "use --encoder ngrams" in embedded.stderr
-    assert said not in run("embed", people / "list.txt", "-o", tmp_path / "names.arrow").stderr
+    assert "use --encoder ngrams, for the control set too: 'divscore control select " in embedded.stderr
+    assert "letters" not in run("embed", people / "list.txt", "-o", tmp_path / "names.arrow").stderr
+    # Who follows the advice is left in peace.
+    run("control", "select", tmp_path / "pool.csv", "--encoder", "ngrams", "-o", tmp_path / "C")
+    followed = invoke("audit", tmp_path / "posts.txt", "--control", tmp_path / "C")
+    assert "more accurate" not in followed.stderr
+    assert "letters" not in followed.stderr
+    # A language shows after a few letters, not in one word.
+    (tmp_path / "one.txt").write_text("мать\n", encoding="utf-8")
+    assert "letters" not in run("embed", tmp_path / "one.txt", "-o", tmp_path / "one.arrow").stderr
 
 
 def test_a_model_that_is_not_used_is_refused(people: Path) -> None:

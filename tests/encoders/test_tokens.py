@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import resource
 import subprocess
@@ -148,12 +149,44 @@ def test_meaning_is_near() -> None:
     assert near[2, 3] > near[0, 3]
 
 
-def test_unknown_pieces_are_counted() -> None:
+def test_letters_of_unknown_words_are_counted() -> None:
     assert table().unknown([]) == (0, 0)
-    assert table().unknown(["a mother"]) == (0, 2)
-    assert table().unknown(["[CLS] \U0001f602"]) == (2, 2)
-    russian, total = table().unknown(["Привет, как дела? Сегодня хорошая погода"])
-    assert russian > total / 2
+    assert table().unknown(["a mother", "!? 12", "her"]) == (0, 10)
+    assert table().unknown(["Мать and I"]) == (4, 8)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Привет, как дела? Сегодня хорошая погода",
+        "วันนี้อากาศดีมากเราไปเดินเล่นกันเถอะ",
+        "ราคา100บาทถูกมากเลยนะครับ",
+        "今天天气很好，我们去公园散步吧。",
+        "今日は天気がいいので散歩しましょう。",
+        "오늘은 날씨가 좋아서 산책합시다",
+        "مرحبا بالعالم، كيف الحال؟",
+        "आज मौसम बहुत अच्छा है",
+        "Σήμερα ο καιρός είναι πολύ καλός",
+    ],
+)
+def test_letters_of_other_scripts_are_unknown(text: str) -> None:
+    unknown, letters = table().unknown([text])
+    assert unknown > 0.9 * letters > 9
+
+
+def test_emoji_and_codes_are_not_unknown_words() -> None:
+    digests = [hashlib.sha512(bytes([at])).digest() for at in range(100)]
+    for texts in (
+        [
+            "lol \U0001f602\U0001f62d \U0001f525 \U0001f4af",
+            "omg ❤️ ★★★ → ¯\\_(ツ)_/¯ no way, I love this song",
+        ],
+        [digest.hex() for digest in digests],
+        [base64.b64encode(digest).decode() for digest in digests],
+        ["https://t.co/AbCdEfGh12 look at this @xx_1337_xx #tbt"],
+    ):
+        unknown, letters = table().unknown(texts)
+        assert unknown < 0.05 * letters, texts[0]
 
 
 def test_load() -> None:

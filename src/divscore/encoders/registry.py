@@ -185,6 +185,7 @@ ENCODERS: dict[str, EncoderInfo] = {
 }
 DEFAULTS: dict[Kind, str] = {"image": "faces", "text": "text"}
 FORMER_DEFAULT = "ngrams"  # for texts
+SELECT_AGAIN = "divscore control select LABELLED -o CONTROL --encoder"
 
 
 def is_outdated(identity: str) -> bool:

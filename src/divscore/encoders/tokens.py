@@ -5,6 +5,7 @@ The table (`minilm/`) was made from the sentence model all-MiniLM-L6-v2 by `tool
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 
@@ -22,6 +23,13 @@ TABLE = "a0ddd03f4e6d10ab8fadfaf7c32e6795d7afef0a3a47d377cf9efba44820c917"  # SH
 TEXTS = 512  # of one batch, so that its sums stay in the processor's cache
 BITS = 27  # of the numbers of a sum: 256 squares of them fit into 64 bits
 HALF = np.float32(np.sqrt(0.5))
+# Letters by blocks of Unicode, without symbols and emoji: a Python's own list changes with its version.
+LETTER = re.compile(
+    "[a-zA-Z\u00c0-\u1fff\u2c00-\u2dff\u3040-\ud7ff\uf900-\ufdff\ufe70-\ufefe\uff21-\uffdc"
+    "\U00010000-\U0001cfff\U00020000-\U0003ffff]"
+)
+LONE = re.compile(r"##.|[^\0-\x7f]")
+CODE = re.compile(r"^[\0-\x7f]*[0-9][\0-\x7f]*$")
 
 
 class TokenTable:
@@ -41,8 +49,8 @@ class TokenTable:
         self.dimension = self._table.shape[1]
         pieces = (FOLDER / "pieces.txt").read_text(encoding="utf-8").split("\n")[: len(packed)]
         self._cut = WordPieces(pieces)
-        # A word that is cut into letters is not known, even if the letters are.
-        letters = [piece.startswith("##") and len(piece) == 3 for piece in pieces]
+        # A word that is cut into letters is not known, even if the letters are; nor is a sign of another script.
+        letters = [LONE.fullmatch(piece) is not None for piece in pieces]
         self._unknown = np.array(letters) | ~self._table.any(axis=1)
 
     def fill(self, vectors: NDArray[np.float32], texts: Sequence[str]) -> NDArray[np.bool_]:
@@ -72,9 +80,16 @@ class TokenTable:
         return sums[:-1]
 
     def unknown(self, texts: Sequence[str]) -> tuple[int, int]:
-        """How many pieces of texts say nothing, out of how many."""
-        blocks = [block.pieces for block in self._cut.blocks(texts)]
-        return sum(int(self._unknown[pieces].sum()) for pieces in blocks), sum(map(len, blocks))
+        """How many letters of texts are in unknown words, out of how many. Most pieces of such a word say nothing.
+
+        Letters next to digits of ASCII are no word of a language: numbers in hex, base64 and the like.
+        """
+        words, block = self._cut.words(texts)
+        owner = np.repeat(np.arange(len(words)), block.counts)
+        silent = np.bincount(owner[self._unknown[block.pieces]], minlength=len(words))
+        letters = np.array([len(LETTER.findall(word)) for word in words], dtype=np.intp)
+        code = np.array([CODE.search(word) is not None for word in words], dtype=bool)
+        return int(letters[(2 * silent > block.counts) & ~code].sum()), int(letters.sum())
 
 
 @cache

@@ -64,6 +64,12 @@ class WordPieces:
         """The pieces of one text."""
         return [piece for block in self.blocks([text]) for piece in block.pieces.tolist()]
 
+    def words(self, texts: Sequence[str]) -> tuple[list[str], Block]:
+        """The words of a few texts, and their pieces as if each was a text of its own."""
+        words = [word for text in texts for word in WORD.findall(_clean(text))]
+        pieces, counts = self._words.pieces([part for word in words for part in (word, END)])
+        return words, Block(pieces, counts[:-1], 0)
+
     def blocks(self, texts: Sequence[str]) -> Iterator[Block]:
         """The pieces of texts, in their order, a bounded number at a time."""
         for first in range(0, len(texts), TEXTS):

@@ -25,6 +25,8 @@ from numpy.typing import NDArray
 from divscore.encoders.registry import (
     DEFAULTS,
     ENCODERS,
+    FORMER_DEFAULT,
+    SELECT_AGAIN,
     Encoder,
     EncoderSpec,
     Kind,
@@ -53,7 +55,8 @@ BLOCK = 4096  # items of a block of vectors
 SEVERAL = ("faces", "all")  # the option that gives an item more than one vector
 SKIPPED = {"unreadable": "could not be read", "empty": "had nothing to encode"}
 LOOKED_AT = 16, 200  # texts of a chunk, and letters of them, in which unknown words are counted
-FOREIGN = 0.5, 50  # the share of word pieces, out of at least so many, that say that texts are not English
+LEAST_LETTERS = 50  # that say what language texts are in
+FOREIGN, ENGLISH = 0.5, 0.1  # more letters than this share are in unknown words, or fewer
 SKIP_HINT = "fix or remove it, or leave out --strict to skip such items"
 
 
@@ -190,7 +193,7 @@ class Encoding:
         self._expected: str | None = None  # the control set's encoder
         self._reported: set[str] = set()
         self._caches: dict[EncoderSpec, Cache | None] = {}
-        self._pieces: Counter[str] = Counter()  # of a sample of texts, if the encoder knows English alone
+        self._letters: Counter[str] = Counter()  # of a sample of texts, if their language matters
 
     def __getstate__(self) -> dict[str, Any]:
         """For a worker on another machine, which encodes in its own thread and without a cache."""
@@ -216,15 +219,34 @@ class Encoding:
         ]
         fresh = [text for text in texts if text not in self._reported]
         self._reported.update(fresh)
-        limit, least = FOREIGN
-        share = self._pieces["unknown"] / max(self._pieces["all"], least)
-        if share > limit:
-            fresh.append(
-                f"{share:.0%} of the word pieces in these texts are unknown to the encoder "
-                f"'{self.name or DEFAULTS['text']}', which knows English. For another language, use --encoder ngrams"
-            )
-            self._pieces.clear()  # said once
-        return fresh
+        return [*fresh, *self._language()]
+
+    def _language(self) -> list[str]:
+        """Which encoder suits the language of the texts since the last call better, if any; said once."""
+        if self._letters["all"] < LEAST_LETTERS:
+            return []
+        share = self._letters["unknown"] / self._letters["all"]
+        self._letters.clear()
+        follows = self._follows_former
+        if "language" in self._reported or (share > ENGLISH if follows else share <= FOREIGN):
+            return []
+        self._reported.add("language")
+        if follows:
+            return [
+                f"the control set was made with the encoder '{FORMER_DEFAULT}', and so the texts are encoded with it. "
+                f"For English, '{DEFAULTS['text']}' is more accurate: create the control set again with "
+                f"'{SELECT_AGAIN} {DEFAULTS['text']}'"
+            ]
+        return [
+            f"{share:.0%} of the letters in these texts are in words that the encoder "
+            f"'{self.name or DEFAULTS['text']}' does not know: it knows English. For another language, use --encoder "
+            f"ngrams, for the control set too: '{SELECT_AGAIN} ngrams'"
+        ]
+
+    @property
+    def _follows_former(self) -> bool:
+        """Whether the former default is used only because the control set was made with it."""
+        return (self.followed or "").startswith(f"{FORMER_DEFAULT}/")
 
     @property
     def stored(self) -> int:
@@ -309,8 +331,8 @@ class Encoding:
                 for start in range(0, len(batch), CHUNK[kind]):
                     check_cancelled()
                     piece = batch.slice(start, start + CHUNK[kind])
-                    if spec.info.english:
-                        self._count_pieces(piece)
+                    if spec.info.english or self._follows_former:
+                        self._count_letters(piece)
                     in_flight.append(_prepare(piece, kind, cache, elsewhere=not engine.own))
                     yield in_flight[-1].chunk
 
@@ -384,14 +406,14 @@ class Encoding:
         results = [result for _, batch in encoded for result in batch]
         return stack_vectors(results, self.encoder(source.kind).dimension)
 
-    def _count_pieces(self, batch: ItemBatch) -> None:
-        """Count how many word pieces of a few texts are unknown."""
+    def _count_letters(self, batch: ItemBatch) -> None:
+        """Count how many letters of a few texts are in unknown words."""
         from divscore.encoders.tokens import table
 
         texts, letters = LOOKED_AT
         sample = [str(text)[:letters] for text in batch.contents[:: len(batch) // texts + 1]]
         unknown, total = table().unknown(sample)
-        self._pieces.update(unknown=unknown, all=total)
+        self._letters.update(unknown=unknown, all=total)
 
     def _cache(self, spec: EncoderSpec) -> Cache | None:
         if spec not in self._caches:

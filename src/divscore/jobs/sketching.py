@@ -16,7 +16,7 @@ import numpy as np
 
 from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet
-from divscore.encoders.registry import DEFAULTS, FORMER_DEFAULT, is_outdated, renew_control
+from divscore.encoders.registry import DEFAULTS, FORMER_DEFAULT, SELECT_AGAIN, is_outdated, renew_control
 from divscore.errors import DivscoreError, FileError, InputError, MismatchError
 from divscore.jobs.encode import Encoding
 from divscore.jobs.engine import Engine, Engines
@@ -334,16 +334,11 @@ class Run:
 
     def vectors_of(self, source: Items | Table, control: ControlSet) -> Table:
         """The vectors of a collection; they must come from the control set's encoder."""
-        if source.kind != "vectors":
+        if encoded := source.kind != "vectors":
             if control.encoder is None and not self.encoding.forced:
                 raise MismatchError(
                     f"{source.path} has to be encoded, but the control set does not say which encoder made its "
                     "vectors; name it with --encoder, or use labelled examples instead of vectors"
-                )
-            if (self.encoding.followed or "").startswith(f"{FORMER_DEFAULT}/"):
-                self.warn(
-                    f"the control set was made with the encoder '{FORMER_DEFAULT}', so {source.path} is encoded with "
-                    f"it too. For English, '{DEFAULTS['text']}' is more accurate: create the control set again"
                 )
             self.encoding.fit(source)
             source = self.encoding.encode(source, strict=self.strict)
@@ -359,33 +354,34 @@ class Run:
                     f"{part.path} does not say which encoder made it; assuming the control set's, {control.encoder}"
                 )
             if encoder and control.encoder and encoder != control.encoder:
-                both = [each.partition("/")[0] for each in (control.encoder, encoder)]
-                advice = "use the same encoder for both"
-                if is_outdated(control.encoder):
-                    advice = f"the control set {renew_control(control.encoder)}"
-                    raise MismatchError(f"{part.path} was encoded by '{encoder}'; {advice}")
-                if both == [FORMER_DEFAULT, DEFAULTS["text"]]:
-                    advice = (
-                        "create the control set again from its labelled examples: 'divscore control select LABELLED -o "
-                        "CONTROL'"
-                    )
-                elif is_outdated(encoder) or both[::-1] == [FORMER_DEFAULT, DEFAULTS["text"]]:
-                    shorter = " --pca …" if " pca=" in encoder else ""
-                    advice = (
-                        "the vectors are from an earlier version of divscore. Encode the items again: 'divscore embed "
-                        f"SOURCE -o {part_of(part.location.url) or part.path}{shorter} --overwrite'"
-                    )
-                if FORMER_DEFAULT in both:
-                    advice += f"; or use --encoder {FORMER_DEFAULT} for both"
-                raise MismatchError(
-                    f"{part.path} was encoded by '{encoder}', the control set by '{control.encoder}'; {advice}"
-                )
+                raise MismatchError(self._different(part, encoder, control.encoder, encoded))
         if source.dimension != control.dimension:
             raise MismatchError(
                 f"{source.path} has vectors of {source.dimension} numbers, the control set of {control.dimension}; "
                 "both must come from the same encoder"
             )
         return source
+
+    def _different(self, part: Table, encoder: str, of_control: str, encoded: bool) -> str:
+        """What to do if two encoders made vectors and control set; the vectors may have been `encoded` just now."""
+        if is_outdated(of_control):
+            return f"{part.path} was encoded by '{encoder}'; the control set {renew_control(of_control)}"
+        name, other = (each.partition("/")[0] for each in (encoder, of_control))
+        file = part_of(part.location.url) or part.path
+        shorter = " --pca …" if " pca=" in encoder else ""
+        again = f"'divscore embed SOURCE -o {file}{shorter}"
+        if encoded and name != other and self.encoding.forced:
+            advice = f"leave out --encoder, or create the control set again with --encoder {name}"
+        elif is_outdated(encoder):
+            advice = f"the vectors are from an earlier version. Encode the items again: {again} --overwrite'"
+        elif {name, other} == {FORMER_DEFAULT, DEFAULTS["text"]}:
+            advice = (
+                f"encode the items again: {again} --encoder {other} --overwrite'; or create the control set again "
+                f"from its labelled examples: '{SELECT_AGAIN} {name}'"
+            )
+        else:
+            advice = "use the same encoder for both"
+        return f"{part.path} was encoded by '{encoder}', the control set by '{of_control}'; {advice}"
 
     def sketch(self, source: Table, control: ControlSet) -> Sketched:
         """Sketch a source in one pass, and count what was skipped."""

@@ -41,6 +41,9 @@ def test_encoders_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(name in shown for name in ENCODERS)
     assert facts["ngrams"]["ready"] == "yes"
     assert facts["vgg16"]["ready"] == "give --model"
+    for name in ("text", "tokens"):
+        assert any("Apache-2.0, trained on" in model for model in facts[name]["contains"])
+        assert f"{name}: the table of word pieces was made from all-MiniLM-L6-v2" in " ".join(shown.split())
     monkeypatch.setattr("divscore.encoders.registry.find_spec", lambda name: None)
     facts = {fact["name"]: fact for fact in json.loads(run("encoders", "--json").stdout)}
     assert facts["faces"]["ready"] == install_command("faces")

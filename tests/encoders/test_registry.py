@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from divscore.encoders.registry import ENCODERS, EncoderSpec, Kind
+from divscore.encoders.registry import ENCODERS, EncoderSpec, Kind, versioned
 from divscore.errors import InputError, MissingExtraError
 
 
@@ -38,3 +38,6 @@ def test_every_encoder_is_described() -> None:
         assert info.loaders
         assert bool(info.needs) <= bool(info.extra)
         assert set(info.choices) <= set(info.options)
+        if not (info.model or info.missing):
+            kind = next(iter(info.loaders))
+            assert EncoderSpec(name, kind).load().identity.startswith(f"{versioned(name)} ")

@@ -31,6 +31,7 @@ TEXTS = [
     "his mother told her father " * 3_000,
 ]
 DIGEST = "0391ac032b4164cd81355f0be054fd70c1361ce304af5bc8e1dc089e4b90777d"
+DIGEST_OF_TEXT = "591421bcf065f1d9576500517706e99fb6f4e0f53f5afc3cc336de61b20db489"
 PACKED = np.load(FOLDER / "table.npy")
 PIECES = (FOLDER / "pieces.txt").read_text(encoding="utf-8").splitlines()
 
@@ -62,6 +63,9 @@ def test_vectors_never_change() -> None:
     assert found.reasons == {8: "is empty", 9: "has no word that the table knows"}
     assert hashlib.sha256(found.vectors.astype("<f4").tobytes()).hexdigest() == DIGEST
     np.testing.assert_allclose(np.linalg.norm(found.vectors, axis=1), 1, rtol=1e-6)
+    # If this fails because of ngrams, the version of text must grow too.
+    both = EncoderSpec("text", "text").load().encode(TEXTS).vectors
+    assert hashlib.sha256(both.astype("<f4").tobytes()).hexdigest() == DIGEST_OF_TEXT
 
 
 def test_without_a_known_piece_ngrams_are_left() -> None:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from divscore.encoders.dlibnet import DIMENSION, SIDE, descriptor_graph
 from divscore.encoders.onnx import Session
-from divscore.encoders.registry import ENCODERS, Encoded
+from divscore.encoders.registry import Encoded, versioned
 from divscore.errors import FileError
 
 LOOKS = (320, 960)  # pixels of the longer side at which the detector sees an image
@@ -118,7 +118,7 @@ class FaceEncoder:
 
     def __init__(self, detector: Session, descriptor: Session, which: str = "largest") -> None:
         digest = hashlib.sha256(f"{YUNET.digest} {RESNET.digest}".encode()).hexdigest()
-        self.identity = f"faces/{ENCODERS['faces'].version} weights={digest[:16]}"
+        self.identity = f"{versioned('faces')} weights={digest[:16]}"
         self.variant = which
         self._detector, self._descriptor = detector, descriptor
 

@@ -20,7 +20,7 @@ from divscore.encoders.onnx import (
     not_finite,
     whole,
 )
-from divscore.encoders.registry import Encoded
+from divscore.encoders.registry import Encoded, versioned
 from divscore.errors import InputError
 
 Triple = tuple[float, float, float]
@@ -174,7 +174,7 @@ def load(model: str, options: Mapping[str, str], threads: int) -> ImageModel:
     preprocess = settings.preprocess(port, channels_last, session.name, options, session.metadata)
     blank = _feeds(port, preprocess([np.zeros((8, 8, 3), dtype=np.uint8)]), channels_last)
     output = choose_output(session, blank, options, "cls")
-    identity = f"onnx/1 kind=image {preprocess} {output} weights={files.weights}"
+    identity = f"{versioned('onnx')} kind=image {preprocess} {output} weights={files.weights}"
     return ImageModel(identity, session, preprocess, output, channels_last)
 
 

@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.encoders.registry import Encoded
+from divscore.encoders.registry import Encoded, versioned
 from divscore.errors import InputError, check_cancelled
 
 DIMENSIONS = range(16, 4097)
-VERSION = 1
 LONGEST = 4
 START, END = "\x02", "\x03"
 BASE = np.uint32(0x01000193)
@@ -47,7 +46,7 @@ class NgramEncoder:
         if dimension not in DIMENSIONS:
             raise InputError(f"ngrams: dimension={dimension}; expected 16 to 4096, usually 512")
         self.dimension = dimension
-        self.identity = f"ngrams/{VERSION} dimension={dimension}"
+        self.identity = f"{versioned('ngrams')} dimension={dimension}"
 
     def encode(self, items: Sequence[str]) -> Encoded:
         """Encode texts; an empty one has no vector."""

@@ -64,7 +64,7 @@ class EncoderInfo:
 
     `loaders` has a "module:function" in this package for each kind of item, `needs` the modules of the extra,
     `model` what --model takes, `options` the help of each option, `choices` the values of options that have a few.
-    `contains` lists the models that come with the extra: their licence and what they were trained on. `version` is
+    `contains` lists the models that come with it: their licence and what they were trained on. `version` is
     part of the identity; vectors of two versions cannot be compared.
     """
 
@@ -92,6 +92,10 @@ TEXT_OPTIONS = {
     "length": "number of tokens of a text to read",
     "output": "name of the output with the vectors",
 }
+TOKEN_TABLE = (
+    "the table of word pieces was made from all-MiniLM-L6-v2: Apache-2.0, trained on 1.2 billion pairs of English "
+    "texts (from Reddit, scientific papers, and questions with answers), in divscore itself",
+)
 ENCODERS: dict[str, EncoderInfo] = {
     "faces": EncoderInfo(
         {"image": "faces:load"},
@@ -152,6 +156,7 @@ ENCODERS: dict[str, EncoderInfo] = {
         "ngrams and tokens: spelling and meaning of English texts and names (the default for texts)",
         "no download",
         options={"dimension": "numbers from ngrams, 16 to 4096 (default 512); tokens adds 256"},
+        contains=TOKEN_TABLE,
         costly=False,
         english=True,
     ),
@@ -159,6 +164,7 @@ ENCODERS: dict[str, EncoderInfo] = {
         {"text": "tokens:load_tokens"},
         "what English words mean: the mean of the vectors of their pieces",
         "no download",
+        contains=TOKEN_TABLE,
         costly=False,
         english=True,
     ),
@@ -196,6 +202,15 @@ def is_outdated(identity: str) -> bool:
     """
     name, _, version = identity.partition(" ")[0].partition("/")
     return name in ENCODERS and version.isdecimal() and int(version) < ENCODERS[name].version
+
+
+def versioned(name: str) -> str:
+    """How the identity of an encoder's vectors begins.
+
+    >>> versioned("ngrams")
+    'ngrams/1'
+    """
+    return f"{name}/{ENCODERS[name].version}"
 
 
 def renew_control(identity: str) -> str:

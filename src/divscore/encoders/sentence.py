@@ -24,7 +24,7 @@ from divscore.encoders.onnx import (
     not_finite,
     whole,
 )
-from divscore.encoders.registry import Encoded
+from divscore.encoders.registry import Encoded, versioned
 from divscore.errors import FileError, InputError
 from divscore.files import sha256
 
@@ -216,7 +216,7 @@ def load(model: str, options: Mapping[str, str], threads: int) -> TextModel:
     else:
         session, limits, settings = Session(files.graph, threads), {}, ""
     return TextModel(
-        "sentence/1",
+        versioned("sentence"),
         files,
         session,
         options,
@@ -248,4 +248,4 @@ def _stated_pool(files: ModelFiles) -> str:
 def load_onnx(model: str, options: Mapping[str, str], threads: int) -> TextModel:
     """Load any ONNX model of texts."""
     files = ModelFiles.of(model, "onnx/text_model.onnx")
-    return TextModel("onnx/1", files, Session(files.graph, threads), options)
+    return TextModel(versioned("onnx"), files, Session(files.graph, threads), options)

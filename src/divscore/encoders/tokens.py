@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from divscore.encoders.ngrams import NgramEncoder
 from divscore.encoders.ngrams import load as load_ngrams
-from divscore.encoders.registry import Encoded
+from divscore.encoders.registry import Encoded, versioned
 from divscore.encoders.wordpieces import FOLDER, WordPieces
 from divscore.errors import check_cancelled
 
-VERSION = 1
 TABLE = "a0ddd03f4e6d10ab8fadfaf7c32e6795d7afef0a3a47d377cf9efba44820c917"  # SHA-256 of table.npy
 TEXTS = 512  # of one batch, so that its sums stay in the processor's cache
 BITS = 27  # of the numbers of a sum: 256 squares of them fit into 64 bits
@@ -111,7 +110,7 @@ class TokenEncoder:
 
     def __init__(self) -> None:
         self.dimension = table().dimension
-        self.identity = f"tokens/{VERSION} table={TABLE[:16]}"
+        self.identity = f"{versioned('tokens')} table={TABLE[:16]}"
 
     def encode(self, items: Sequence[str]) -> Encoded:
         """Encode texts; one without a known piece has no vector."""
@@ -137,8 +136,8 @@ class TextEncoder:
     def __init__(self, ngrams: NgramEncoder) -> None:
         self._ngrams = ngrams
         self.dimension = ngrams.dimension + table().dimension
-        # The version covers that of ngrams.
-        self.identity = f"text/{VERSION} dimension={ngrams.dimension} table={TABLE[:16]}"
+        # The version covers that of ngrams; a test notices if its vectors change.
+        self.identity = f"{versioned('text')} dimension={ngrams.dimension} table={TABLE[:16]}"
 
     def encode(self, items: Sequence[str]) -> Encoded:
         """Encode texts; an empty one has no vector."""

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from divscore.encoders.images import NORMALISATIONS, ImageModel, Normalisation, Preprocess
 from divscore.encoders.onnx import Graph, Output, Session, fetch_file
+from divscore.encoders.registry import versioned
 from divscore.encoders.tensorfile import Tensor, read_header, take
 from divscore.errors import FileError
 from divscore.files import sha256
@@ -53,7 +54,7 @@ def load(model: str, options: Mapping[str, str], threads: int) -> ImageModel:
     style, weights = read_weights(path)
     preprocess = PREPARED[style]
     output = Output("fc2+relu", len(weights["fc2.bias"]))
-    identity = f"vgg16/1 {preprocess} output={output.name} weights={sha256(path)[:16]}"
+    identity = f"{versioned('vgg16')} {preprocess} output={output.name} weights={sha256(path)[:16]}"
     graph = _graph(weights)
     pixels, features = ("items", 3, INPUT, INPUT), ("items", output.dimension)
     built = graph.model({"pixels": ("float32", pixels)}, {output.name: ("float32", features)})

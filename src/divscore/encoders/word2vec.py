@@ -21,11 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.encoders.registry import Encoded
+from divscore.encoders.registry import Encoded, versioned
 from divscore.errors import FileError, check_cancelled
 from divscore.files import sha256
 
-VERSION = 1
 LONGEST_WORD = 10_000  # bytes
 LONGEST_NUMBER = 64
 SAMPLE = 50  # lines that give the dimension of a file without header
@@ -58,7 +57,7 @@ class Word2Vec:
         self._vector = lru_cache(REMEMBERED)(self._look_up)
         self.dimension = vectors.dimension
         self.identity = (
-            f"word2vec/{VERSION} stopwords={stopwords} clean={clean} weights={vectors.digest[:16]}"
+            f"{versioned('word2vec')} stopwords={stopwords} clean={clean} weights={vectors.digest[:16]}"
         )
 
     def encode(self, items: Sequence[str]) -> Encoded:

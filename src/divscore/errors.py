@@ -35,7 +35,8 @@ IN_PYTHON = {
     "verbose": "verbose=True",
 }
 OPTION = re.compile(
-    r"'divscore [^']*'|--rename (?P<labels>[^\s=,]+=…(?:,[^\s=,]+=…)*)|--(?P<option>[a-z]+(?:-[a-z]+)*)"
+    r"'divscore [^']*'|--rename (?P<labels>[^\s=,]+=…(?:,[^\s=,]+=…)*)|--encoder (?P<encoder>\w+)"
+    r"|--(?P<option>[a-z]+(?:-[a-z]+)*)"
 )
 
 
@@ -96,12 +97,16 @@ def python_words(text: str) -> str:
     "leave out max_change=, or run 'divscore audit --by feed'"
     >>> python_words("give them with --rename 0=…,1=…")
     'give them with rename={0: "…", 1: "…"}'
+    >>> python_words("leave out --encoder, or use --encoder ngrams")
+    'leave out encoder=, or use encoder="ngrams"'
     """
 
     def argument(match: re.Match[str]) -> str:
         if labels := match["labels"]:
             pairs = [f'{_literal(pair.removesuffix("=…"))}: "…"' for pair in labels.split(",")]
             return f"rename={{{', '.join(pairs)}}}"
+        if encoder := match["encoder"]:
+            return f'encoder="{encoder}"'
         option = match["option"]
         return IN_PYTHON.get(option, f"{option.replace('-', '_')}=") if option else match[0]
 

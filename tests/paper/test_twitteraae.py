@@ -130,7 +130,7 @@ def test_missing(tmp_path: Path) -> None:
 
 
 def test_load_encodes_all(release: Path, large: Path) -> None:
-    with Encoding() as encoding:
+    with Encoding("ngrams") as encoding:
         data = load_twitteraae(release, encoding)
         expected = encoding.encoder("text").encode(TEXTS).vectors
         assert len(load_twitteraae(large, encoding)) == 6000
@@ -138,6 +138,11 @@ def test_load_encodes_all(release: Path, large: Path) -> None:
     assert data.columns["dialect"].tolist() == ["AAE", "WHE", "AAE", "WHE"]
     assert str(data.encoder).startswith("ngrams/")
     assert not data.stand_in
+    # Without an encoding it is that of the published results; one that is given stays as it is.
+    assert load_twitteraae(release).encoder == data.encoder
+    with Encoding() as own:
+        assert str(load_twitteraae(release, own).encoder).startswith("text/")
+        assert own.name is None
 
 
 def test_random_sample_of_each(large: Path) -> None:

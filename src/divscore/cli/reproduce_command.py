@@ -93,7 +93,8 @@ def reproduce(
     ppb         PPB-2017: folder of portraits, its metadata, ppbFeatures.npy or a table of vectors
     celeba      CelebA: its folder, with list_attr_celeba.txt and list_eval_partition.txt
     twitteraae  TwitterAAE: twitteraae_all, its folder or archive; or a table with the columns text, aa and white.
-                --model FILE uses word vectors, as the paper does, instead of ngrams
+                The default encoder is ngrams, as in our published results; --model FILE uses word vectors, as the
+                paper does
 
     \b
     Examples:
@@ -110,8 +111,8 @@ def reproduce(
     if experiment == "twitteraae":
         is_table = Path(data).suffix.lower() in module.TABLES
         loading = {"each": each if is_table else each or EACH, "seed": settings.seed}
-        if encoding.name is None and encoding.model is not None:
-            encoding.name = "word2vec"  # as in the paper
+        if encoding.name is None:  # word vectors as in the paper, if there are any
+            encoding.name = module.ENCODER if encoding.model is None else "word2vec"
     with open_output(out or os.path.join("results", experiment), PAGES, FIGURES) as place:
         with progress_bar(ITEMS[experiment], None) as advance:
             items = getattr(module, f"load_{experiment}")(data, encoding, **loading, progress=advance)

@@ -46,6 +46,7 @@ TABLES = frozenset({".parquet", ".arrow", ".feather", ".ipc", ".csv", ".jsonl", 
 AAE, WHE = "AAE", "WHE"
 DIALECT = Attribute("dialect", "dialect", (AAE, WHE))
 THRESHOLD, OTHERS = 0.99, 0.1
+ENCODER = "ngrams"  # of the published results
 LIKELIEST = 1_800
 RUN = 4096
 FIRST_LINES = 1000  # if none of so many lines has the right form, it is another file
@@ -145,12 +146,11 @@ def load_twitteraae(
     """Read tweets of both dialects, with the column ``dialect`` (AAE, WHE).
 
     `path` is the release: the file ``twitteraae_all``, its folder, or the zip archive; or, as a stand-in, a table with
-    the columns text, aa and white (posteriors). Texts are encoded, by default by the encoder ``ngrams``, as for the
+    the columns text, aa and white (posteriors). Texts are encoded, without `encoding` by ``ngrams``, as for the
     published results. `each` is the number of tweets of each dialect: from the release a random draw by `seed`, by
     default all, about 1.2 million; from a stand-in the likeliest, by default 1,800.
     """
-    encoding = encoding or Encoding()
-    encoding.name = encoding.name or "ngrams"
+    encoding = encoding or Encoding(ENCODER)
     if Path(path).suffix.lower() in TABLES:
         return encode(likeliest(path, each or LIKELIEST), encoding, progress, stand_in=True)
     tweets = Tweets(path)

@@ -15,8 +15,10 @@ from divscore.encoders import wordpieces
 from divscore.encoders.wordpieces import END, ESCAPE, FOLDER, SURROGATES, WORD, WordPieces, rules
 
 PIECES = (FOLDER / "pieces.txt").read_text(encoding="utf-8").split("\n")[:-1]
+MADE_FROM = (FOLDER / "unicode.txt").read_text(encoding="ascii").splitlines()[0].split()[-1]
+PROJECT = Path(__file__).parents[2]
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-TWEETS = Path(__file__).parents[3] / "shared" / "data" / "tweets_dialect.parquet"
+TWEETS = PROJECT.parent / "shared" / "data" / "tweets_dialect.parquet"
 # Marks that stay and can change places, and what may stand between them.
 MARKS = sorted(rules()._sorts)
 AMONG = ["a", "\u0344", "\u0340", "\u0327", "\u0bcd", "\u200b", "\0", "\U0001d160", "中", " ", "\ufffd"]
@@ -25,6 +27,8 @@ AMONG = ["a", "\u0344", "\u0340", "\u0327", "\u0bcd", "\u200b", "\0", "\U0001d16
 @pytest.fixture(scope="module")
 def theirs() -> Any:
     tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed")
+    if tokenizers.__version__ != MADE_FROM:  # it may have another Unicode inside
+        pytest.skip(f"unicode.txt was made from tokenizers {MADE_FROM}, not {tokenizers.__version__}")
     vocabulary = {piece: at for at, piece in enumerate(PIECES)}
     model = tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100)
     tokenizer = tokenizers.Tokenizer(model)
@@ -37,6 +41,11 @@ def theirs() -> Any:
 @pytest.fixture(scope="module")
 def ours() -> WordPieces:
     return WordPieces(PIECES)
+
+
+def test_the_version_behind_the_rules_is_stated() -> None:
+    assert f'"tokenizers=={MADE_FROM}"' in (PROJECT / "pyproject.toml").read_text(encoding="utf-8")
+    assert f"the library tokenizers {MADE_FROM} " in (FOLDER / "NOTICE").read_text(encoding="utf-8")
 
 
 def ids(tokenizer: Any, text: str) -> list[int]:

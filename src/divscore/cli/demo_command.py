@@ -50,7 +50,7 @@ def demo(out: str | None, seed: int) -> None:
         "Three lists of 800 first names each, such as lists of speakers. The sex of each person is unknown.\n"
         f"List A begins: {', '.join(lists[0].names[:6])}, …\n"
         "We have 200 other names of known sex, and compare spellings and meanings: each name becomes counts of its\n"
-        "letter groups, next to numbers that say in which English texts it is at home.\n"
+        "letter groups, next to numbers for how it is used in English texts.\n"
     )
     say(table(audits))
     if note := noise_note(audits[0]):

@@ -196,6 +196,22 @@ def test_configurations_that_do_not_fit(config: dict[str, Any], says: str, tmp_p
     assert str(tmp_path) in str(caught.value)
 
 
+def test_settings_of_null_are_those_that_are_left_out(tmp_path: Path) -> None:
+    folder = write_bert(tmp_path)
+    nothing = dict.fromkeys(("is_decoder", "pruned_heads", "position_embedding_type"))
+    (folder / "config.json").write_text(json.dumps(CONFIG | nothing))
+    close(sentence(folder).encode(TEXTS), means())
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_weights_that_are_not_finite_are_refused(wrong: float, tmp_path: Path) -> None:
+    name = "encoder.layer.1.output.dense.bias"
+    changed = WEIGHTS[name].copy()
+    changed[3] = wrong
+    with pytest.raises(FileError, match=rf"{name} has numbers that are not finite; download it again"):
+        sentence(write_bert(tmp_path, WEIGHTS | {name: changed}))
+
+
 def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
     folder = write_bert(tmp_path)
     (folder / "config.json").unlink()

@@ -34,12 +34,16 @@ def test_what_the_library_writes_is_read(tensors: dict[str, Any], tmp_path: Path
     header = read_header(path)
     assert set(header) == set(tensors)
     for name, array in tensors.items():
-        np.testing.assert_array_equal(take(path, header, name, array.shape), array.astype(np.float32))
+        if np.isfinite(array).all():
+            np.testing.assert_array_equal(take(path, header, name, array.shape), array.astype(np.float32))
+        else:
+            with pytest.raises(FileError, match="has numbers that are not finite; download it again"):
+                take(path, header, name, array.shape)
 
 
 def test_bfloat16_is_the_upper_half_of_a_float32(tmp_path: Path) -> None:
     path = tmp_path / "t.safetensors"
-    values = np.array([[1.0, -2.5, 0.0], [3.140625, -1e-30, np.inf]], dtype=np.float32)
+    values = np.array([[1.0, -2.5, 0.0], [3.140625, -1e-30, 3e38]], dtype=np.float32)
     path.write_bytes(safetensors_bytes({"x": values}, "BF16"))
     read = take(path, read_header(path), "x", (2, 3))
     np.testing.assert_array_equal(read, (values.view(np.uint32) & 0xFFFF0000).view(np.float32))

@@ -59,8 +59,8 @@ class _Config:
     layer_norm_eps: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 1e-12
     hidden_act: str = "gelu"
     position_embedding_type: str | None = "absolute"
-    is_decoder: bool = False
-    pruned_heads: dict[str, list[int]] = field(default_factory=dict)
+    is_decoder: bool | None = False
+    pruned_heads: dict[str, list[int]] | None = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _read_config(path: Path) -> _Config:
         f"hidden_act {says.hidden_act}": says.hidden_act not in ACTIVATIONS,
         f"position_embedding_type {says.position_embedding_type}": says.position_embedding_type
         not in ("absolute", None),
-        "is_decoder true": says.is_decoder,
+        "is_decoder true": bool(says.is_decoder),
         "pruned_heads": bool(says.pruned_heads),
     }
     if problems := [what for what, is_wrong in wrong.items() if is_wrong]:

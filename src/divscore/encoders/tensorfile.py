@@ -95,7 +95,7 @@ def _read(path: Path, offset: int, size: int, kind: str, shape: tuple[int, ...])
 
 
 def take(path: Path, tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Read a tensor that must have this shape, as float32."""
+    """Read a tensor that must have this shape and finite numbers, as float32."""
     # Shape and type are checked before anything is read: a file from outside may announce terabytes.
     tensor = tensors[name]
     if tensor.shape != shape:
@@ -105,6 +105,9 @@ def take(path: Path, tensors: Mapping[str, Tensor], name: str, shape: tuple[int,
             f"{path}: the tensor {name} is of type {tensor.type}; expected float32, float16 or bfloat16"
         )
     try:
-        return tensor.read().astype(np.float32, copy=False)
+        numbers = tensor.read().astype(np.float32, copy=False)
     except Exception as error:  # a damaged file; the errors of libraries have no common base
         raise FileError(f"{path}: the tensor {name} cannot be read ({error}); download it again") from error
+    if not np.isfinite(numbers).all():
+        raise FileError(f"{path}: the tensor {name} has numbers that are not finite; download it again")
+    return numbers

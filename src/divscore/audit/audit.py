@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from os import PathLike
 from typing import Any, overload
-from warnings import warn
 
 import numpy as np
 
@@ -33,7 +32,7 @@ from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet
 from divscore.control.labelledsample import LabelledSample, labelled_control
 from divscore.control.similarity import as_matrix, is_sparse, usable_rows
-from divscore.errors import InputError, MismatchError, in_python, python_words
+from divscore.errors import InputError, MismatchError, in_python, warn_in_python
 from divscore.estimators.divscore import divscore, score_sketch
 from divscore.estimators.iid import iid
 from divscore.estimators.interval import Estimate, Interval, bounds
@@ -182,7 +181,7 @@ def audit(
             control,
             by=by,
             name=name,
-            warn=lambda text: warn(python_words(text), stacklevel=2),
+            warn=warn_in_python,
             **method,
             **options,
         )

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Self, TypeVar
-from warnings import warn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,7 @@ from divscore.control.similarity import (
     unit_rows,
     usable_rows,
 )
-from divscore.errors import ControlError, InputError, MismatchError, in_python, python_words
+from divscore.errors import ControlError, InputError, MismatchError, in_python, warn_in_python
 from divscore.text import joined, listed, public, quoted
 
 T = TypeVar("T")
@@ -107,9 +106,7 @@ class ControlSet(Memo):
         if not self.attribute:
             raise InputError("the attribute needs a name")
         with in_python():
-            named = name_groups(
-                {self.attribute: list(groups)}, rename, lambda text: warn(python_words(text), stacklevel=4)
-            )
+            named = name_groups({self.attribute: list(groups)}, rename, warn_in_python)
         names = named[self.attribute]
         present = sorted(set(names))
         if not present:
@@ -209,7 +206,7 @@ class ControlSet(Memo):
                 form=form,
                 rename=rename,
                 verbose=verbose,
-                warn=lambda text: warn(python_words(text), stacklevel=3),
+                warn=warn_in_python,
             )
 
     def __len__(self) -> int:

@@ -13,7 +13,7 @@ from conftest import MakeControl, draw_groups, labelled_part
 
 from divscore.audit.audit import audit
 from divscore.audit.planning import WITH, plan_labels
-from divscore.audit.trust import ALLOWED, FEW_ITEMS, TOO_WIDE, control_facts, coverage
+from divscore.audit.trust import ALLOWED, FEW_ITEMS, TOO_WIDE, control_facts, coverage, uncovered_rows
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray
 from divscore.estimators.shift import UNLIKE
@@ -144,6 +144,10 @@ def test_coverage_of_the_representatives(make_control: MakeControl) -> None:
     assert few[0].median == pytest.approx(np.median(nearest[3:]))
     assert few[0].uncovered > 0
     assert few[1] == everyone[1]
+    rows = uncovered_rows(pool.with_representatives([*pool.rows(0)[:3], *pool.rows(1)]))
+    assert len(rows) == pytest.approx(30 * few[0].uncovered)
+    # The farthest ones, all of the first group.
+    assert set(rows.tolist()) == set(pool.rows(0)[np.argsort(nearest)[-len(rows) :]].tolist())
 
 
 @pytest.mark.parametrize("estimator", ["likelihood", "divscore", "self-training"])

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from divscore.audit.planning import SIMPLE, WITH, plan_labels
 from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet
+from divscore.control.similarity import FloatArray
 from divscore.control.theory import Reference, Separability, separability, theorem
 from divscore.estimators.checks import ALARM, GroupMoments, clusters, group_moments, separation
 from divscore.estimators.interval import Estimate, Interval, bounds
@@ -179,12 +180,8 @@ def coverage(control: ControlSet) -> tuple[Coverage, ...]:
     groups = []
     for group, name in enumerate(control.groups):
         rows = control.rows(group)
-        units = control.units[rows]
-        distance = 1.0 - units @ units.T
-        np.fill_diagonal(distance, np.inf)  # an example is not its own neighbour
-        usual = float(np.quantile(distance.min(axis=1), 0.9))
+        nearest, far = _nearest(control, rows)
         chosen = control.representative[rows]
-        nearest = np.where(chosen, 0.0, distance[:, chosen].min(axis=1))
         rest = nearest[~chosen]
         groups.append(
             Coverage(
@@ -193,10 +190,28 @@ def coverage(control: ControlSet) -> tuple[Coverage, ...]:
                 len(rows),
                 float(np.median(rest)) if rest.size else 0.0,
                 float(nearest.max()),
-                float((nearest > usual).mean()),
+                float(far.mean()),
             )
         )
     return tuple(groups)
+
+
+@one_thread
+def uncovered_rows(control: ControlSet) -> NDArray[np.intp]:
+    """Rows of the labelled examples that `coverage` counts as uncovered."""
+    every = (control.rows(group) for group in range(len(control.groups)))
+    return np.sort(np.concatenate([rows[_nearest(control, rows)[1]] for rows in every]))
+
+
+def _nearest(control: ControlSet, rows: NDArray[np.intp]) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Distance of each example of a group to its nearest representative, and whether that is unusually far."""
+    units = control.units[rows]
+    distance = 1.0 - units @ units.T
+    np.fill_diagonal(distance, np.inf)  # an example is not its own neighbour
+    usual = float(np.quantile(distance.min(axis=1), 0.9))
+    chosen = control.representative[rows]
+    nearest = np.where(chosen, 0.0, distance[:, chosen].min(axis=1))
+    return nearest, nearest > usual
 
 
 @one_thread

@@ -190,7 +190,9 @@ class Draw:
     def cells(self, folder: str | None = None) -> tuple[list[str], list[list[str]]]:
         """Names of the columns, and the cells of every row as text that a spreadsheet does not run."""
         columns = self._columns(folder)
-        return list(columns), [[_cell(value) for value in row] for row in zip(*columns.values(), strict=True)]
+        return list(columns), [
+            [guarded(value) for value in row] for row in zip(*columns.values(), strict=True)
+        ]
 
     def examples(self, attribute: str) -> Any:
         """A table of the labelled items, as labelled examples are read, with their groups in the column `attribute`."""
@@ -406,16 +408,16 @@ def _items(
             cells = dict(zip(columns, values, strict=True))
             if not any(cells.values()):
                 continue  # spreadsheets leave such rows behind
-            content = _unguarded(cells[TEXT]) if TEXT in cells else None
-            if path := _unguarded(cells.get(PATH, "")):
+            content = unguarded(cells[TEXT]) if TEXT in cells else None
+            if path := unguarded(cells.get(PATH, "")):
                 content = path if is_url(path) or folder is None else os.path.join(folder, path)
             item = DrawnItem(
-                _unguarded(cells[ID]),
+                unguarded(cells[ID]),
                 content,
                 cells[ITEM_DIGEST],
                 _number(table, number, ROW, cells, -1),
-                _unguarded(cells[GROUP]),
-                collection=_unguarded(cells[COLLECTION]) if COLLECTION in cells else None,
+                unguarded(cells[GROUP]),
+                collection=unguarded(cells[COLLECTION]) if COLLECTION in cells else None,
                 stratum=_number(table, number, STRATUM, cells, 0),
                 batch=_number(table, number, BATCH, cells, 1),
                 drawn=_number(table, number, DRAWN, cells, 0) or None,
@@ -521,10 +523,10 @@ def _whole(text: str) -> int | None:
 # Cells
 
 
-def _cell(value: object) -> str:
+def guarded(value: object) -> str:
     """A value as text; one that a spreadsheet would run as a formula gets an apostrophe.
 
-    >>> [_cell(value) for value in ("a", None, 0.00006, "=1+2", "-3", "-x")]
+    >>> [guarded(value) for value in ("a", None, 0.00006, "=1+2", "-3", "-x")]
     ['a', '', '6e-05', "'=1+2", '-3', "'-x"]
     """
     if isinstance(value, float):
@@ -534,7 +536,8 @@ def _cell(value: object) -> str:
     return f"{GUARD}{text}" if FORMULA.match(text) else text
 
 
-def _unguarded(cell: str) -> str:
+def unguarded(cell: str) -> str:
+    """The text of a cell, without the apostrophe that `guarded` added."""
     return cell[1:] if cell.startswith(GUARD) and FORMULA.match(cell[1:]) else cell
 
 

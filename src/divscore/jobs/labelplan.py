@@ -59,8 +59,7 @@ def plan_collection(
             reading |= {"rename": None if labels else rename, "fit_with": [source], "verbose": verbose}
             known = read_control(control, encoding, **reading, progress=progress, warn=warn)
         if labels is None and known is None:
-            rows = source.rows if source.rows is not None else sum(_sizes(source))
-            return plan_labels(rows, confidence=confidence, seed=seed)
+            return plan_labels(count_items(source), confidence=confidence, seed=seed)
         if labels is None:
             assert known is not None
             sketch = _sketch(run, source, known)
@@ -78,7 +77,10 @@ def _sketch(run: Run, source: Items | Table, control: ControlSet) -> Sketch:
     return sketch
 
 
-def _sizes(source: Items | Table) -> list[int]:
+def count_items(source: Items | Table) -> int:
+    """The number of items of a source; a table that does not say how long it is, is read."""
+    if source.rows is not None:
+        return source.rows
     if source.kind == "vectors":
-        return [len(block.vectors) for block in source.select(vectors=False, extra=())]
-    return [len(batch) for batch in source]
+        return sum(len(block.vectors) for block in source.select(vectors=False, extra=()))
+    return sum(len(batch) for batch in source)

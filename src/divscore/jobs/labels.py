@@ -17,8 +17,10 @@ from divscore.control.labelledsample import LabelledSample, is_unknown, plain
 from divscore.errors import FileError, InputError, MismatchError
 from divscore.jobs.cache import ItemVectors
 from divscore.jobs.drawfile import GROUP, ITEM_DIGEST, OF_VECTOR, Draw, control_mark, once, read_draw
-from divscore.jobs.finding import FoundItem, ItemPlaces, Places, Search, find_items, places_of
-from divscore.jobs.pool import Warn, no_warning
+from divscore.jobs.encode import Encoding
+from divscore.jobs.engine import Engines
+from divscore.jobs.finding import FoundItem, ItemPlaces, Places, Search, find_items, open_items, places_of
+from divscore.jobs.pool import Progress, Warn, no_progress, no_warning, origin_of
 from divscore.jobs.sketching import PATH, Run
 from divscore.sources import Items, Table
 from divscore.sources import open as open_collection
@@ -295,3 +297,46 @@ def _in_pairs(strata: NDArray[np.intp]) -> NDArray[np.intp]:
     merged = strata.copy()
     merged[single] = names.max() + 1 if single.sum() > 1 else names[0] if sizes[0] > 1 else names[-1]
     return merged
+
+
+def labelled_examples(
+    collection: Any,
+    draw: Draw,
+    encoding: Encoding,
+    *,
+    column: str | None = None,
+    form: str = "",
+    progress: Progress = no_progress,
+    warn: Warn = no_warning,
+) -> ControlSet:
+    """The labelled items of a draw as a control set for other collections of the same kind, with their origins.
+
+    The items are found again in their collection, so it does not matter whether the draw has their contents.
+    """
+    with Engines(1, None, warn) as engines:
+        run = Run(encoding, engines, progress=progress, warn=warn)
+        source = open_items(run, collection, column, form)
+        places = places_of(run, source)
+        search = find_items(places, draw.items)
+        _report(run, draw, search, places, "the draw")
+        found = {number: item for number, (_, item) in search.found.items()}
+        if isinstance(places, ItemPlaces):
+            found = _encoded(run, places.source, found)
+        encoder = encoding.identity(source.kind) if source.kind != "vectors" else places.encoder
+    items = [replace(draw.items[number], vector=item.vector) for number, item in found.items()]
+    attribute = draw.attribute or GROUP
+    known = [item for item in items if not is_unknown(item.group, draw.groups)]
+    if not known:
+        raise InputError("no item of the draw has a group; label them first")
+    table = replace(draw, items=tuple(known), encoder=encoder).examples(attribute)
+    names = table.column(attribute).to_pylist()
+    origins = [origin_of(c if isinstance(c := item.content, str) else None, draw.kind) for item in known]
+    return ControlSet(
+        np.stack([item.vector for item in known if item.vector is not None]),
+        names,
+        attribute=attribute,
+        order=draw.groups if set(draw.groups) == set(names) else None,
+        ids=table.column("id").to_pylist(),
+        origins=origins,
+        encoder=encoder,
+    )

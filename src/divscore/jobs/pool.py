@@ -136,7 +136,7 @@ def read_control(
     if source.kind == "vectors" and identity:
         ids = [text for block in blocks for text in block.values[identity]]
     vectors = np.concatenate([block.vectors for block in blocks])
-    origins = [_origin(each, source.kind) for block in blocks for each in block.origins]
+    origins = [origin_of(each, source.kind) for block in blocks for each in block.origins]
     # Skipped examples have labels too, and get the same names.
     counts = vectors_of.skipped_values()
     skipped = [values for values in counts if all(value.strip() for value in values)]
@@ -318,7 +318,7 @@ def _groups(table: Table, name: str, values: list[str]) -> list[Any]:
     return [float(value) for value in values] if kind == "number" else values
 
 
-def _origin(content: str | None, kind: str) -> str | None:
+def origin_of(content: str | None, kind: str) -> str | None:
     """Where an example can be seen again: its text, or the place of its image."""
     if content is None:
         return None

@@ -198,6 +198,21 @@ def soundness(control: ControlSet) -> Soundness:
     return Soundness(gamma, facts.reference.gamma, gamma_rest, apart.auc, parts, tuple(problems))
 
 
+def has_faces(control: ControlSet) -> bool:
+    """Whether people can be recognised by the vectors."""
+    return (control.encoder or "").startswith("faces/")
+
+
+def vectors_warning(control: ControlSet) -> str:
+    """What the vectors of a control set reveal about its items."""
+    if has_faces(control):
+        return (
+            "The vectors are face descriptors: anybody with another photo of one of these people can recognise "
+            "them. In many countries such numbers are personal data with special protection."
+        )
+    return "A vector reveals something about its item: anyone who has the item can recognise its vector."
+
+
 @dataclass(frozen=True)
 class Publication:
     """One edition of a control set: its examples, what people know about it and what was measured on it."""
@@ -218,12 +233,7 @@ class Publication:
     @property
     def vectors_warning(self) -> str:
         """What the vectors reveal about the items."""
-        if (self.control.encoder or "").startswith("faces/"):
-            return (
-                "The vectors are face descriptors: anybody with another photo of one of these people can recognise "
-                "them. In many countries such numbers are personal data with special protection."
-            )
-        return "A vector reveals something about its item: anyone who has the item can recognise its vector."
+        return vectors_warning(self.control)
 
     @property
     def not_encoded(self) -> str:

@@ -17,7 +17,7 @@ from divscore.audit.trust import coverage
 from divscore.control.controlfile import is_control
 from divscore.control.controlset import ControlSet
 from divscore.control.selection import Standing, standings
-from divscore.encoders.registry import ENCODERS
+from divscore.encoders.registry import ENCODERS, Kind
 from divscore.errors import DivscoreError, FileError, MissingExtraError
 from divscore.files import check_writable, write_file
 from divscore.jobs.encode import Encoding
@@ -82,7 +82,7 @@ def look_up(
     found: dict[int, Example] = {}
     for row, content in contents.items():
         group = control.groups[control.labels[row]]
-        if isinstance(content, str) and not _is_place(content, control.encoder):
+        if isinstance(content, str) and not is_place(content, control.encoder):
             found[row] = Example(group, text=content)
             continue
         try:
@@ -94,10 +94,17 @@ def look_up(
     return found
 
 
-def _is_place(origin: str, encoder: str | None) -> bool:
+def kinds_of(encoder: str | None) -> tuple[Kind, ...]:
+    """Kinds of items that an encoder takes, by its identity; both where it is unknown, none where it is None."""
+    if encoder is None:
+        return ()
+    about = ENCODERS.get(encoder.partition("/")[0])
+    return tuple(about.loaders) if about else ("image", "text")
+
+
+def is_place(origin: str, encoder: str | None) -> bool:
     """Whether an origin is the place of an image; texts can look like one, so the encoder decides if it can."""
-    about = ENCODERS.get((encoder or "").partition("/")[0])
-    kinds = set(about.loaders) if about else {"image", "text"}
+    kinds = set(kinds_of(encoder or ""))
     place = os.path.isabs(origin) or re.match(r"[A-Za-z][\w+.-]*://", origin)
     return kinds == {"image"} or ("image" in kinds and bool(place) and is_picture(origin.partition("?")[0]))
 

@@ -24,11 +24,14 @@ COMMANDS = {
     "diff": ("diff", "Show what changed between two audits, and how certain it is."),
     "embed": ("embed", "Turn images or texts into vectors once; resumes after an interruption."),
     "encoders": ("embed", "List the encoders, and which are ready to use."),
+    "label": ("serve", "Label items of a collection in the browser, and get the answer."),
     "merge": ("sketch", "Merge sketches of parts into one."),
     "plan": ("plan", "Estimate how many labels you need."),
     "reproduce": ("reproduce", "Regenerate the paper's figures from its data, next to ours."),
     "sample": ("sample", "Draw items of a collection to label."),
+    "serve": ("serve", "Serve the web app and its API on this computer."),
     "sketch": ("sketch", "Reduce a collection to a small file that can be audited later."),
+    "verify": ("verify", "Check the evidence of a page audit."),
 }
 
 

@@ -125,15 +125,18 @@ cluster = click.option(
     callback=_check_address,
     help="Work on a Dask cluster: the scheduler's address, such as tcp://10.0.0.5:8786, or its scheduler file.",
 )
+encoder = click.option(
+    "--encoder",
+    type=click.Choice(list(ENCODERS)),
+    help="What turns items into vectors. By default the control set's encoder, faces for images, text for texts.",
+)
+model = click.option(
+    "--model", metavar="PATH", type=PATH, help="Weights of the encoder; see 'divscore encoders'."
+)
+no_cache = click.option("--no-cache", is_flag=True, help="Do not keep vectors of encoded items.")
 ENCODING = (
-    click.option(
-        "--encoder",
-        type=click.Choice(list(ENCODERS)),
-        help="What turns items into vectors. By default the control set's encoder, faces for images, text for texts.",
-    ),
-    click.option(
-        "--model", metavar="PATH", type=PATH, help="Weights of the encoder; see 'divscore encoders'."
-    ),
+    encoder,
+    model,
     click.option(
         "--encoder-option",
         "-E",
@@ -158,7 +161,7 @@ ENCODING = (
         type=PATH,
         help="Where the vectors of encoded items are kept, for later runs.",
     ),
-    click.option("--no-cache", is_flag=True, help="Do not keep vectors of encoded items."),
+    no_cache,
     click.option(
         "--format",
         "form",

@@ -1,0 +1,131 @@
+"""`divscore serve` and `divscore label`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from divscore.cli import options as opt
+from divscore.cli.console import say, warn
+from divscore.errors import MissingExtraError
+
+FOLDER = "divscore-project"
+port = click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    show_default="8642, or the next that is free",
+    help="Port on 127.0.0.1; 0 is any.",
+)
+LABEL_EXAMPLES = """
+\b
+Examples:
+  divscore label photos/
+  divscore label photos/ --groups female,male --attribute gender
+  divscore label posts.csv --column text --project dialect-study
+"""
+SERVE_EXAMPLES = """
+\b
+Examples:
+  divscore serve
+  divscore serve study --source photos/ --control gender-control
+  divscore serve study --watch incoming/ --control gender-control
+  divscore serve study --headless --port 9000
+"""
+
+
+def _serve(folder: str, *, no_cache: bool, **options: Any) -> None:
+    try:
+        from divscore.web.server import serve as run
+    except ImportError as error:
+        raise MissingExtraError.of("the web app needs FastAPI and uvicorn", "web") from error
+    warn("Open this address in a browser; Ctrl-C stops the server. All labels are saved at once.")
+    run(folder, say=say, cache=not no_cache, **options)
+
+
+@click.command(epilog=LABEL_EXAMPLES)
+@click.argument("source", metavar="SOURCE", type=opt.PATH)
+@click.option(
+    "--groups",
+    metavar="A,B,...",
+    callback=lambda _, __, names: [name.strip() for name in names.split(",")] if names else None,
+    help="Names of the groups; the page asks for them if they are left out.",
+)
+@click.option("--attribute", metavar="NAME", help="What the groups are values of, such as gender.")
+@click.option(
+    "--project",
+    metavar="FOLDER",
+    type=opt.PATH,
+    default=FOLDER,
+    show_default=True,
+    help="Folder for labels and results; it is created.",
+)
+@opt.column
+@port
+@click.option("--no-browser", is_flag=True, help="Do not open a browser; print the address only.")
+@opt.encoder
+@opt.model
+@opt.no_cache
+def label(
+    source: str,
+    groups: list[str] | None,
+    attribute: str | None,
+    project: str,
+    column: str | None,
+    port: int | None,
+    no_browser: bool,
+    **encoding: Any,
+) -> None:
+    """Label items of a collection in the browser, and get the answer.
+
+    SOURCE is a folder of images, a table with a column of texts, image paths or vectors, or what else 'divscore audit'
+    takes. The page draws the sample that 'divscore sample' draws, saves every label at once, and audits the collection
+    when all drawn items are labelled. Everything stays on this computer.
+    """
+    start = {"groups": groups or [], "attribute": attribute, "column": column}
+    _serve(project, sources=[source], port=port, browser=not no_browser, start=start, **encoding)
+
+
+@click.command(epilog=SERVE_EXAMPLES)
+@click.argument("folder", metavar="[FOLDER]", type=opt.PATH, default=FOLDER)
+@click.option(
+    "--source",
+    "sources",
+    metavar="PATH",
+    multiple=True,
+    type=opt.PATH,
+    help="A collection that can be labelled or audited in the page; repeatable. So is all that is in FOLDER.",
+)
+@click.option(
+    "--control",
+    "controls",
+    metavar="C",
+    multiple=True,
+    type=opt.PATH,
+    help="A control set that 'divscore control select' wrote; repeatable.",
+)
+@click.option(
+    "--watch",
+    metavar="PATH",
+    multiple=True,
+    type=opt.PATH,
+    help="A folder or table to audit again whenever it changes; repeatable. Needs one --control.",
+)
+@click.option(
+    "--headless", is_flag=True, help="For servers: open no browser, and print a token for programs."
+)
+@port
+@click.option(
+    "--public-url", metavar="URL", help="Address under which a proxy on this computer forwards requests."
+)
+@opt.encoder
+@opt.model
+@opt.no_cache
+def serve(folder: str, **options: Any) -> None:
+    """Serve the web app and its API on this computer: label, curate, audit, watch.
+
+    FOLDER is the project folder with labels, control sets and audits; it is created. The API is at /api/v1, described
+    in /api/v1/openapi.json. The address that is printed works once, and gives the browser a cookie.
+    """
+    _serve(folder, **options)

@@ -1,0 +1,491 @@
+"""Routers of labels: saved at once and exactly once, blind to other annotators, compared, settled, and as a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
+from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from divscore.control.agreement import agreement
+from divscore.jobs.drawfile import guarded, unguarded
+from divscore.text import count
+from divscore.web.questions import (
+    SKIP,
+    UNSURE,
+    Question,
+    answered,
+    finished_draw,
+    outlook_of,
+)
+from divscore.web.store import moment, now
+from divscore.web.workspace import PLAIN, Id, Line, Name, Space, Workspace, clean, etag
+
+MOST_CHANGES = 10_000
+COLUMNS = ("item", "annotator", "group", "time", "item_digest", "row")
+router = APIRouter()
+Key = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:-]{1,100}$")]
+Annotator = Annotated[str, Query(min_length=1, max_length=200, pattern=PLAIN)]
+
+
+class ShownItem(BaseModel):
+    """A drawn item, and what this annotator said about it."""
+
+    id: int
+    number: int
+    kind: Literal["image", "text", "vectors"]
+    name: str
+    text: str | None = None
+    image: str | None = None
+    label: str | None
+
+
+class ItemList(BaseModel):
+    """The items to label, in the order of the draw."""
+
+    items: list[ShownItem]
+    planned: int
+    saved: int
+
+
+class LabelChange(BaseModel):
+    """One label, or null to take it back; `key` is new for every change, so that it counts once."""
+
+    key: Key
+    item: Id
+    label: Name | None
+    at: AwareDatetime
+
+
+class Changes(BaseModel):
+    """Labels of one annotator."""
+
+    annotator: Name
+    changes: Annotated[list[LabelChange], Field(max_length=MOST_CHANGES)]
+
+
+class Saved(BaseModel):
+    """How many items of this annotator have a label on the disk, and which changes are there.
+
+    Send none of the `accepted` again. Of these, the `superseded` do not count: a later label of the item does.
+    """
+
+    saved: int
+    accepted: list[str]
+    superseded: list[str]
+
+
+class LabelProgress(BaseModel):
+    """How far the labels are; there is no estimate before the planned number is reached."""
+
+    saved: int
+    planned: int
+    unsure: int
+    skipped: int
+    answered: int
+    width: float | None
+    answer: int | None
+    ready: bool
+
+
+class Kappa(BaseModel):
+    """Agreement beyond chance, of two annotators (Cohen) or more (Fleiss); null where it is not defined."""
+
+    name: Literal["Cohen", "Fleiss"]
+    value: float | None
+    items: int
+
+
+class Disagreement(BaseModel):
+    """An item with different labels."""
+
+    item: int
+    labels: dict[str, str]
+    settled: str | None
+    reason: str | None
+
+
+class AgreementReport(BaseModel):
+    """How well annotators agree."""
+
+    annotators: list[str]
+    both: int
+    kappa: Kappa | None
+    disagreements: list[Disagreement]
+
+
+class Settlement(BaseModel):
+    """The label that a disagreement is settled with."""
+
+    label: Name
+    by: Name
+    reason: Line = ""
+
+
+class Imported(BaseModel):
+    """What became of the rows of a table."""
+
+    saved: int
+    unchanged: int
+    unknown: int
+
+
+@router.get("/projects/{project}/items")
+def list_items(project: Id, annotator: Annotator, space: Space) -> ItemList:
+    """The drawn items with the labels of this annotator alone."""
+    question = Question.of(space, project)
+    rows = space.store.rows(
+        "SELECT items.id, number, design, form, CASE form WHEN 'text' THEN content END AS content, label FROM items "
+        "LEFT JOIN labels ON labels.item = items.id AND annotator = ? WHERE project = ? ORDER BY number",
+        annotator.strip(),
+        project,
+    )
+    items = []
+    for row in rows:
+        text = bytes(row["content"]).decode("utf-8", "surrogatepass") if row["content"] is not None else None
+        items.append(
+            ShownItem(
+                id=row["id"],
+                number=row["number"] + 1,
+                kind=question.shown or "vectors",
+                name=clean(json.loads(row["design"])["id"]),
+                text=None if text is None else clean(text),
+                image=f"/api/v1/items/{row['id']}/image" if row["form"] in ("path", "picture") else None,
+                label=row["label"],
+            )
+        )
+    return ItemList(items=items, planned=len(items), saved=sum(item.label is not None for item in items))
+
+
+@router.post("/projects/{project}/labels")
+def save_labels(project: Id, changes: Changes, space: Space) -> Saved:
+    """Save labels. The answer is sent when they are on the disk; the same keys again change nothing."""
+    question = Question.of(space, project)
+    allowed = {*question.groups, SKIP, UNSURE, None}
+    for change in changes.changes:
+        if change.label not in allowed:
+            names = ", ".join((*question.groups, UNSURE, SKIP))
+            raise HTTPException(422, f"'{change.label}' is not a label of this project; expected {names}")
+    rows = [(change.key, change.item, change.label, moment(change.at)) for change in changes.changes]
+    apply_changes(space, project, changes.annotator, rows)
+    present = own_labels(space, project, changes.annotator)
+    return Saved(
+        saved=len(present),
+        accepted=[key for key, *_ in rows],
+        superseded=[key for key, item, label, _ in rows if present.get(item) != label],
+    )
+
+
+def apply_changes(
+    space: Workspace, project: int, annotator: str, rows: list[tuple[str, int, str | None, str]]
+) -> int:
+    """Write changes (key, item, label, time) that are not known yet, in one transaction; return how many count.
+
+    Of two changes of one label the later one counts, whichever arrives first: a page that was offline sends old ones.
+    """
+    received, new = now(), 0
+    with space.store.writing() as database:
+        for key, item, label, at in rows:
+            known = database.execute("SELECT 1 FROM items WHERE id = ? AND project = ?", (item, project))
+            if known.fetchone() is None:
+                raise HTTPException(422, f"item {item} is not in project {project}; nothing was saved")
+            at = min(at, received)  # a clock that is ahead must not keep later labels out
+            try:
+                inserted = database.execute(
+                    "INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                    (key, item, annotator, label, at, received),
+                ).rowcount
+            except UnicodeEncodeError as error:
+                raise HTTPException(422, "a label is not valid text") from error
+            if inserted:
+                new += database.execute(
+                    "INSERT INTO labels VALUES (?, ?, ?, ?) ON CONFLICT (item, annotator) DO UPDATE "
+                    "SET label = excluded.label, at = excluded.at WHERE excluded.at >= labels.at",
+                    (item, annotator, label, at),
+                ).rowcount
+    return new
+
+
+def own_labels(space: Workspace, project: int, annotator: str) -> dict[int, str]:
+    """What one annotator said, by item."""
+    rows = space.store.rows(
+        "SELECT item, label FROM labels JOIN items ON items.id = item "
+        "WHERE project = ? AND annotator = ? AND label IS NOT NULL",
+        project,
+        annotator,
+    )
+    return {row["item"]: row["label"] for row in rows}
+
+
+@router.get("/projects/{project}/progress")
+def show_progress(project: Id, annotator: Annotator, space: Space) -> LabelProgress:
+    """How many labels are saved, and the width that all planned ones are expected to give.
+
+    `ready` and `answer` are for this annotator, who must have answered all drawn items first; an answer that was
+    computed from other labels than the present ones is none.
+    """
+    question = Question.of(space, project)
+    own = own_labels(space, project, annotator.strip())
+    counts = Counter(own.values())
+    drawn = space.store.number("SELECT count(*) FROM items WHERE project = ?", project)
+    planned = drawn or question.size
+    ready = bool(drawn) and len(own) == drawn
+    return LabelProgress(
+        saved=len(own),
+        planned=planned,
+        unsure=counts[UNSURE],
+        skipped=counts[SKIP],
+        answered=answered(space, project),
+        width=_expected_width(space, question, planned),
+        answer=present_audit(space, project) if ready else None,
+        ready=ready,
+    )
+
+
+def _expected_width(space: Workspace, question: Question, labels: int) -> float | None:
+    from divscore.audit.planning import FEWEST_LABELS
+
+    outlook = outlook_of(space, question)
+    return outlook.width(labels, outlook.basis) if outlook is not None and labels >= FEWEST_LABELS else None
+
+
+# Several annotators
+
+
+def labels_by_item(space: Workspace, project: int) -> dict[int, dict[str, str]]:
+    """What each annotator said about each drawn item; skipped items have no answer."""
+    labels: dict[int, dict[str, str]] = {}
+    for row in space.store.rows(
+        "SELECT item, annotator, label FROM labels JOIN items ON items.id = item "
+        "WHERE project = ? AND label IS NOT NULL AND label != ? ORDER BY number, annotator",
+        project,
+        SKIP,
+    ):
+        labels.setdefault(row["item"], {})[row["annotator"]] = row["label"]
+    return labels
+
+
+def settlements(space: Workspace, project: int, labels: Mapping[int, dict[str, str]]) -> dict[int, Any]:
+    """How disagreements were settled; once a label of the item is another, nothing is settled any more."""
+    rows = space.store.rows(
+        "SELECT settled.* FROM settled JOIN items ON items.id = item WHERE project = ?", project
+    )
+    return {row["item"]: row for row in rows if json.loads(row["labels"]) == labels.get(row["item"])}
+
+
+def settled_labels(space: Workspace, project: int) -> dict[int, str]:
+    """One label for each drawn item that has any: what was settled, or what all annotators said.
+
+    An open disagreement counts as unsure: the audit then gives bounds with the item in either group.
+    """
+    given = labels_by_item(space, project)
+    decided = settlements(space, project, given)
+    labels: dict[int, str] = {}
+    for item, own in given.items():
+        names = set(own.values())
+        if item in decided:
+            labels[item] = decided[item]["label"]
+        else:
+            labels[item] = names.pop() if len(names) == 1 else UNSURE
+    return labels
+
+
+def labels_mark(drawn: int, labels: Mapping[int, str]) -> str:
+    """Tells the labels that an answer was computed from; so does the number of items, some of which have none."""
+    return etag(drawn, sorted(labels.items()))
+
+
+def present_audit(space: Workspace, project: int) -> int | None:
+    """The latest audit that was computed from the labels as they are now."""
+    if space.store.row("SELECT 1 FROM audits WHERE project = ?", project) is None:
+        return None
+    drawn = space.store.number("SELECT count(*) FROM items WHERE project = ?", project)
+    mark = labels_mark(drawn, settled_labels(space, project))
+    row = space.store.row("SELECT max(id) AS id FROM audits WHERE project = ? AND labels = ?", project, mark)
+    return row["id"] if row else None
+
+
+@router.get("/projects/{project}/agreement")
+def show_agreement(project: Id, annotator: Annotator, space: Space) -> AgreementReport:
+    """Cohen's κ of two annotators or Fleiss' κ of more, and the items with different labels.
+
+    Somebody who has not answered all drawn items gets 409: labels of others would influence them.
+    """
+    question = Question.of(space, project)
+    drawn = space.store.number("SELECT count(*) FROM items WHERE project = ?", project)
+    left = drawn - len(own_labels(space, project, annotator.strip()))
+    if left:
+        raise HTTPException(
+            409, f"{annotator.strip()} has {count(left, 'items')} left; labels of others are shown after them"
+        )
+    labels = labels_by_item(space, project)
+    decided = settlements(space, project, labels)
+    found = agreement(list(labels.values()), (*question.groups, UNSURE))
+    kappa = None
+    if found is not None:
+        kappa = Kappa(name=found.name, value=found.value, items=found.items)
+    return AgreementReport(
+        annotators=sorted({name for own in labels.values() for name in own}),
+        both=sum(len(own) > 1 for own in labels.values()),
+        kappa=kappa,
+        disagreements=[
+            Disagreement(
+                item=item,
+                labels=own,
+                settled=decided[item]["label"] if item in decided else None,
+                reason=decided[item]["reason"] if item in decided else None,
+            )
+            for item, own in labels.items()
+            if len(set(own.values())) > 1
+        ],
+    )
+
+
+@router.put("/projects/{project}/settled/{item}")
+def settle(project: Id, item: Id, settlement: Settlement, space: Space) -> Disagreement:
+    """Decide a disagreement; who decided and why is kept. It counts as long as nobody changes a label of the item."""
+    question = Question.of(space, project)
+    if settlement.label not in (*question.groups, UNSURE):
+        raise HTTPException(422, f"'{settlement.label}' is not a label of this project")
+    if space.store.row("SELECT 1 FROM items WHERE id = ? AND project = ?", item, project) is None:
+        raise HTTPException(404, f"item {item} is not in project {project}")
+    own = labels_by_item(space, project).get(item, {})
+    if len(set(own.values())) < 2:
+        raise HTTPException(409, f"nobody disagrees about item {item}; there is nothing to settle")
+    space.store.write(
+        "INSERT OR REPLACE INTO settled (item, label, person, reason, at, labels) VALUES (?, ?, ?, ?, ?, ?)",
+        *(item, settlement.label, settlement.by, settlement.reason, now(), json.dumps(own)),
+    )
+    return Disagreement(item=item, labels=own, settled=settlement.label, reason=settlement.reason)
+
+
+# As a table
+
+
+@router.get(
+    "/projects/{project}/labels.csv",
+    response_class=Response,
+    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
+)
+def export_labels(project: Id, space: Space) -> Response:
+    """All labels, one row each: item, annotator, group, time."""
+    Question.of(space, project)
+    stream = io.StringIO(newline="")
+    table = csv.writer(stream)
+    table.writerow(COLUMNS)
+    for row in space.store.rows(
+        "SELECT design, annotator, label, at FROM labels JOIN items ON items.id = item "
+        "WHERE project = ? AND label IS NOT NULL ORDER BY number, annotator",
+        project,
+    ):
+        design = json.loads(row["design"])
+        cells = (design["id"], row["annotator"], row["label"], row["at"], design["digest"], design["row"])
+        table.writerow([guarded(cell) for cell in cells])
+    return _table(stream.getvalue(), f"labels-{project}.csv")
+
+
+@router.get(
+    "/projects/{project}/sample.csv",
+    response_class=Response,
+    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
+)
+def export_sample(project: Id, space: Space) -> Response:
+    """The labelled sample, one row for each drawn item: what `divscore audit --labelled-sample` reads."""
+    draw = finished_draw(space, Question.of(space, project), settled_labels(space, project))
+    return _table(draw.csv(), f"sample-{project}.csv")
+
+
+def _table(text: str, name: str) -> Response:
+    return Response(
+        clean(text),
+        media_type="text/csv",
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    )
+
+
+@router.put(
+    "/projects/{project}/labels.csv",
+    openapi_extra={
+        "requestBody": {"content": {"text/csv": {"schema": {"type": "string"}}}, "required": True}
+    },
+)
+async def import_labels(project: Id, request: Request, space: Space) -> Imported:
+    """Add the labels of a table with the columns item, annotator, group and time; the later label counts."""
+    from starlette.concurrency import run_in_threadpool
+
+    try:
+        text = (await request.body()).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise HTTPException(422, "the table is not UTF-8 text") from error
+    return await run_in_threadpool(_import, space, project, text)
+
+
+def _import(space: Workspace, project: int, text: str) -> Imported:
+    question = Question.of(space, project)
+    try:
+        table = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+        rows = [{(name or "").strip().casefold(): cell for name, cell in row.items()} for row in table]
+    except (csv.Error, AttributeError) as error:
+        raise HTTPException(422, f"the table cannot be read: {error}") from error
+    if not {*COLUMNS[:4]} <= {(name or "").strip().casefold() for name in table.fieldnames or ()}:
+        raise HTTPException(422, f"the table needs the columns {', '.join(COLUMNS[:4])}")
+    places = _places(space, project)
+    present = {
+        tuple(row)
+        for row in space.store.rows(
+            "SELECT item, annotator, label, at FROM labels JOIN items ON items.id = item WHERE project = ?",
+            project,
+        )
+    }
+    allowed = {name.casefold(): name for name in (*question.groups, SKIP, UNSURE)}
+    known: dict[str, list[tuple[str, int, str | None, str]]] = {}
+    unknown = 0
+    for line, row in enumerate(rows, start=2):
+        cells = {name: unguarded((row.get(name) or "").strip()) for name in COLUMNS}
+        item = places.get((cells["item_digest"], cells["row"])) or places.get((cells["item"], ""))
+        label = allowed.get(cells["group"].casefold())
+        if label is None:
+            raise HTTPException(422, f"line {line}: '{cells['group']}' is not a label of this project")
+        if not re.fullmatch(PLAIN, cells["annotator"]) or not 1 <= len(cells["annotator"]) <= 200:
+            raise HTTPException(422, f"line {line}: the annotator needs a name of 1 to 200 plain characters")
+        if item is None:
+            unknown += 1
+            continue
+        at = _time(cells["time"], line)
+        if (item, cells["annotator"], label, at) in present:
+            continue
+        # The same row again is the same change.
+        key = f"csv:{item}:{cells['annotator']}:{at}:{label}"
+        known.setdefault(cells["annotator"], []).append((key, item, label, at))
+    new = sum(apply_changes(space, project, annotator, own) for annotator, own in known.items())
+    return Imported(saved=new, unchanged=len(rows) - unknown - new, unknown=unknown)
+
+
+def _places(space: Workspace, project: int) -> Mapping[tuple[str, str], int]:
+    """Items by digest and row, and by their names where these differ."""
+    places: dict[tuple[str, str], int] = {}
+    names: dict[str, list[int]] = {}
+    for row in space.store.rows("SELECT id, design FROM items WHERE project = ?", project):
+        design = json.loads(row["design"])
+        places[design["digest"], str(design["row"])] = row["id"]
+        names.setdefault(design["id"], []).append(row["id"])
+    return places | {(name, ""): own[0] for name, own in names.items() if len(own) == 1}
+
+
+def _time(text: str, line: int) -> str:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise HTTPException(
+            422, f"line {line}: '{text}' is not a time such as 2026-01-31T12:00:00Z"
+        ) from error
+    return moment(time if time.tzinfo else time.replace(tzinfo=UTC))

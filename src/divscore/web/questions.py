@@ -1,0 +1,522 @@
+"""Routers of sources and projects: what is asked of whom, which items are drawn, how many labels that takes; audits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from divscore.errors import MismatchError
+from divscore.jobs.drawfile import Draw, DrawnItem, check_names
+from divscore.jobs.pool import Progress, Warn
+from divscore.text import count
+from divscore.web.store import now
+from divscore.web.thumbnails import Thumbnails
+from divscore.web.workspace import Id, Name, Space, Started, Workspace, clean, etag
+
+if TYPE_CHECKING:
+    from divscore.audit.planning import LabelPlan
+
+SKIP, UNSURE = "skip", "unsure"
+USUAL_SIZE = 60
+MOST_ITEMS = 20_000  # drawn items of a project
+EXPECTED = (30, 60, 100, 200, 400)  # numbers of labels for which a width is shown
+DESIGN = ("id", "digest", "row", "collection", "stratum", "batch", "drawn", "size", "control")
+router = APIRouter()
+Width = Annotated[float, Query(gt=0, lt=2)]
+PICTURES = Thumbnails()
+
+
+class Source(BaseModel):
+    """A collection that can be labelled or audited."""
+
+    id: int
+    name: str
+    kind: Literal["image", "text", "vectors", "unknown"]
+    state: Literal["reading", "ready", "failed"]
+    problem: str
+    items: int | None
+    columns: list[str]
+    text_columns: list[str]
+
+
+class NewProject(BaseModel):
+    """What to ask."""
+
+    name: Name | None = None
+    source: Id
+    column: Name | None = None
+    attribute: Name
+    groups: Annotated[list[Name], Field(min_length=2, max_length=12)]
+    basis: Literal["perceived", "self-declared"]
+    purpose: Literal["audit", "control"] = "audit"
+    control: Id | None = None
+    size: Annotated[int, Field(ge=1, le=MOST_ITEMS)] = USUAL_SIZE
+
+
+class ProjectChange(BaseModel):
+    """What can be changed later."""
+
+    name: Name
+
+
+class Project(BaseModel):
+    """A question about a collection, and the sample that answers it."""
+
+    id: int
+    name: str
+    source: int
+    column: str | None
+    attribute: str
+    groups: list[str]
+    basis: Literal["perceived", "self-declared"]
+    purpose: Literal["audit", "control"]
+    control: int | None
+    size: int
+    seed: int
+    made: str
+    drawn: int
+    kind: Literal["", "image", "text", "vectors"]
+    answered: int
+    annotators: list[str]
+    audit: int | None
+
+
+class Expectation(BaseModel):
+    """A number of labels, and the width of the interval that it is expected to give."""
+
+    labels: int
+    width: float
+
+
+class PlanView(BaseModel):
+    """How many labels a width takes."""
+
+    labels: int | None
+    width: float
+    items: int | None
+    basis: str
+    expected: list[Expectation]
+
+
+class Sampling(BaseModel):
+    """How many items to draw, in addition to those that are drawn already."""
+
+    size: Annotated[int, Field(ge=1, le=MOST_ITEMS)] = USUAL_SIZE
+    seed: Annotated[int, Field(ge=0, le=2**32)] | None = None
+
+
+class ItemText(BaseModel):
+    """The text of an item."""
+
+    text: str
+
+
+# Sources
+
+
+@router.get("/sources")
+def list_sources(space: Space) -> list[Source]:
+    """Collections that were named at the start or are in the project folder; `items` is null until it is known."""
+    space.find_sources()
+    numbers = list(dict.fromkeys(space.sources))
+    rows = {row["id"]: row["name"] for row in space.store.rows("SELECT id, name FROM sources")}
+    listed = []
+    for number in numbers:
+        known = space.described.get(number)
+        columns = known.columns if known else {}
+        listed.append(
+            Source(
+                id=number,
+                name=rows[number],
+                kind=known.kind if known else "unknown",
+                state=known.state if known else "reading",
+                problem=known.problem if known else "",
+                items=known.items if known else None,
+                columns=list(columns),
+                text_columns=[name for name, kind in columns.items() if kind == "text"],
+            )
+        )
+    return listed
+
+
+# Projects
+
+
+@dataclass(frozen=True)
+class Question:
+    """A project as it is stored."""
+
+    id: int
+    name: str
+    source: int
+    column: str | None
+    attribute: str
+    groups: tuple[str, ...]
+    basis: str
+    purpose: str
+    control: int | None
+    size: int
+    seed: int
+    made: str
+    shown: Literal["", "image", "text", "vectors"]
+    encoder: str | None
+    plan: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, space: Workspace, number: int) -> Question:
+        """A project by its number, or 404."""
+        row = dict(space.one("projects", number))
+        row["groups"], row["column"] = tuple(json.loads(row.pop("names"))), row.pop("choice")
+        row["plan"] = json.loads(row["plan"] or "{}")
+        return cls(**row)
+
+
+def described_project(space: Workspace, number: int) -> Project:
+    """A project with what is known of its labels."""
+    from divscore.web.answers import present_audit
+
+    question = Question.of(space, number)
+    read = space.store
+    annotators = read.rows(
+        "SELECT DISTINCT annotator FROM labels JOIN items ON items.id = item "
+        "WHERE project = ? AND label IS NOT NULL ORDER BY annotator",
+        number,
+    )
+    return Project(
+        **{name: getattr(question, name) for name in Project.model_fields if hasattr(question, name)},
+        drawn=read.number("SELECT count(*) FROM items WHERE project = ?", number),
+        kind=question.shown,
+        answered=answered(space, number),
+        annotators=[row["annotator"] for row in annotators],
+        audit=present_audit(space, number),
+    )
+
+
+def answered(space: Workspace, project: int) -> int:
+    """Drawn items of which somebody said something, be it that they cannot tell."""
+    return space.store.number(
+        "SELECT count(DISTINCT item) FROM labels JOIN items ON items.id = item WHERE project = ? AND label IS NOT NULL",
+        project,
+    )
+
+
+@router.get("/projects")
+def list_projects(space: Space) -> list[Project]:
+    """All projects, the newest first."""
+    rows = space.store.rows("SELECT id FROM projects ORDER BY id DESC LIMIT 1000")
+    return [described_project(space, row["id"]) for row in rows]
+
+
+@router.post("/projects", status_code=201)
+def make_project(new: NewProject, space: Space) -> Project:
+    """Ask a question about a collection; nothing is drawn yet."""
+    space.source_path(new.source)
+    groups, attribute = check_names(new.groups), new.attribute
+    if any(name.casefold() == SKIP for name in groups):
+        raise HTTPException(422, f"'{SKIP}' cannot be the name of a group; choose another")
+    if new.control is not None:
+        control = space.control(new.control)
+        if {name.casefold() for name in control.groups} != {name.casefold() for name in groups}:
+            raise HTTPException(409, f"the control set has the groups {', '.join(control.groups)}")
+        groups, attribute = control.groups, control.attribute
+        if new.size % 2:
+            raise HTTPException(
+                422, f"with a control set, items are drawn in pairs: use an even size, not {new.size}"
+            )
+    about = (new.name or attribute, new.source, new.column, attribute, json.dumps(groups))
+    number = space.store.write(
+        "INSERT INTO projects (name, source, choice, attribute, names, basis, purpose, control, size, seed, made) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        *(*about, new.basis, new.purpose, new.control, new.size, 0, now()),
+    )
+    return described_project(space, number)
+
+
+@router.get("/projects/{project}")
+def show_project(project: Id, space: Space) -> Project:
+    """One project."""
+    return described_project(space, project)
+
+
+@router.patch("/projects/{project}")
+def rename_project(project: Id, change: ProjectChange, space: Space) -> Project:
+    """Give a project another name."""
+    Question.of(space, project)
+    space.store.write("UPDATE projects SET name = ? WHERE id = ?", change.name, project)
+    return described_project(space, project)
+
+
+@router.delete("/projects/{project}", status_code=204, response_model=None, response_class=Response)
+def remove_project(project: Id, space: Space) -> None:
+    """Remove a project with its labels; its audits stay."""
+    Question.of(space, project)
+    space.store.write("DELETE FROM projects WHERE id = ?", project)
+
+
+# The sample
+
+
+@router.post("/projects/{project}/sample", status_code=202)
+def draw_items(project: Id, sampling: Sampling, space: Space) -> Started:
+    """Draw items to label, or more of them: those that `divscore sample` draws with the same seed."""
+    question = Question.of(space, project)
+    drawn = space.store.number("SELECT count(*) FROM items WHERE project = ?", project)
+    if drawn + sampling.size > MOST_ITEMS:
+        raise HTTPException(422, f"a project has at most {count(MOST_ITEMS, 'items')}")
+    seed = question.seed if sampling.seed is None else sampling.seed
+    if drawn and seed != question.seed:
+        raise HTTPException(
+            409, f"this sample was drawn with seed {question.seed}; more items need the same seed"
+        )
+    path = space.source_path(question.source)
+    control = None if question.control is None else space.control_path(question.control)
+
+    def work(progress: Progress, warn: Warn) -> dict[str, Any]:
+        from divscore.jobs.sampling import sample_source
+
+        earlier = project_draw(space, question) if drawn else None
+        with space.encoding() as encoding:
+            draw = sample_source(
+                path,
+                sampling.size,
+                control,
+                attribute=question.attribute,
+                groups=question.groups,
+                column=question.column,
+                add_to=earlier,
+                seed=seed,
+                encoder=encoding,
+                progress=progress,
+                warn=warn,
+            )
+        keep_draw(space, project, draw, known=drawn, seed=seed)
+        return {"drawn": len(draw), "added": len(draw) - drawn}
+
+    return space.begin("sample", work)
+
+
+def keep_draw(space: Workspace, project: int, draw: Draw, *, known: int, seed: int) -> None:
+    """Store the new items of a draw."""
+    rows = []
+    for number, item in enumerate(draw.items[known:], start=known):
+        design = json.dumps({name: getattr(item, name) for name in DESIGN})
+        form, content = "", None
+        if isinstance(item.content, bytes):
+            form, content = "picture", item.content
+        elif item.content is not None:
+            # A path may be no valid text; bytes keep it as it is.
+            form = "path" if draw.kind == "image" else "text"
+            content = item.content.encode("utf-8", "surrogateescape" if form == "path" else "surrogatepass")
+        rows.append((project, number, design, form, content))
+    with space.store.writing() as database:
+        have = database.execute("SELECT count(*) FROM items WHERE project = ?", (project,)).fetchone()[0]
+        if have != known:
+            raise MismatchError("other items were drawn at the same time; look at the sample again")
+        database.executemany(
+            "INSERT INTO items (project, number, design, form, content) VALUES (?, ?, ?, ?, ?)", rows
+        )
+        database.execute(
+            "UPDATE projects SET seed = ?, shown = ?, encoder = ? WHERE id = ?",
+            (seed, draw.kind, draw.encoder, project),
+        )
+
+
+def item_content(row: Any) -> str | bytes | None:
+    """What people see of an item."""
+    form, content = row["form"], row["content"]
+    if form in ("path", "text"):
+        return str(bytes(content).decode("utf-8", "surrogateescape" if form == "path" else "surrogatepass"))
+    return None if content is None else bytes(content)
+
+
+def project_draw(space: Workspace, question: Question, labels: Mapping[int, str] | None = None) -> Draw:
+    """The draw of a project, as `divscore sample` would have written it; `labels` by the ids of items."""
+    rows = space.store.rows("SELECT * FROM items WHERE project = ? ORDER BY number", question.id)
+    if not rows:
+        raise HTTPException(409, "no items are drawn yet; draw a sample first")
+    items = [
+        DrawnItem(
+            **json.loads(row["design"]), content=item_content(row), group=(labels or {}).get(row["id"], "")
+        )
+        for row in rows
+    ]
+    kind: Any = question.shown or "vectors"
+    return Draw(tuple(items), kind, question.attribute, question.groups, question.encoder)
+
+
+def finished_draw(space: Workspace, question: Question, labels: Mapping[int, str]) -> Draw:
+    """The labelled draw, once all its items have an answer; what is estimated earlier does not hold."""
+    draw = project_draw(space, question, labels)
+    if left := len(draw) - answered(space, question.id):
+        raise HTTPException(409, f"{count(left, 'drawn items')} wait for a label; label them first")
+    return draw
+
+
+# What is shown
+
+
+@router.get(
+    "/items/{item}/image",
+    response_class=Response,
+    responses={200: {"content": {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}}}},
+)
+async def show_image(item: Id, space: Space, size: Literal["480", "960"] = "960") -> Response:
+    """The picture of an item, turned upright and no larger than `size` pixels."""
+    row = space.store.row("SELECT form, content, design FROM items WHERE id = ?", item)
+    if row is None or row["form"] not in ("path", "picture"):
+        raise HTTPException(404, f"item {item} has no picture")
+    content = item_content(row)
+    assert content is not None
+    data = await PICTURES.get(content, int(size))
+    mark = etag(row["design"], size)
+    return Response(
+        data, media_type="image/jpeg", headers={"ETag": mark, "Cache-Control": "private, max-age=86400"}
+    )
+
+
+@router.get("/items/{item}/text")
+def show_text(item: Id, space: Space) -> ItemText:
+    """The text of an item."""
+    row = space.store.row("SELECT form, content FROM items WHERE id = ?", item)
+    if row is None or row["form"] != "text":
+        raise HTTPException(404, f"item {item} has no text")
+    return ItemText(text=clean(str(item_content(row))))
+
+
+# How many labels
+
+
+def outlook_of(space: Workspace, question: Question) -> LabelPlan | None:
+    """What is known about widths and numbers of labels; None as long as the number of items is unknown.
+
+    Before any item is labelled, that is the worst case of a simple sample; `improve_plan` uses the first labels.
+    """
+    from divscore.audit.planning import LabelPlan
+
+    drawn = space.store.row(
+        "SELECT json_extract(design, '$.size') AS size FROM items WHERE project = ? LIMIT 1", question.id
+    )
+    items = drawn["size"] if drawn else _items(space, question.source)
+    if not items:
+        return None
+    if not question.plan:
+        return _worst_case(items, question.attribute)
+    points = tuple((int(labels), float(variance)) for labels, variance in question.plan["points"])
+    way = str(question.plan["way"])
+    return LabelPlan(question.attribute, items, int(question.plan["groups"]), 0.95, way, {way: points})
+
+
+def _items(space: Workspace, source: int) -> int | None:
+    known = space.described.get(source)
+    return known.items if known else None
+
+
+def _worst_case(items: int, attribute: str = "") -> LabelPlan:
+    from divscore.audit.planning import SIMPLE, LabelPlan
+
+    return LabelPlan(attribute, items, 2, 0.95, SIMPLE, {SIMPLE: ((1, 1.0),)})
+
+
+@router.get("/projects/{project}/plan")
+def plan_project(project: Id, space: Space, width: Width = 0.15) -> PlanView:
+    """How many labels an interval of this width takes, and which widths to expect."""
+    return _described_plan(outlook_of(space, Question.of(space, project)), width)
+
+
+@router.get("/sources/{source}/plan")
+def plan_source(source: Id, space: Space, width: Width = 0.15) -> PlanView:
+    """The same before there is a project: the worst case of a simple sample."""
+    space.source_path(source)
+    items = _items(space, source)
+    return _described_plan(_worst_case(items) if items else None, width)
+
+
+def _described_plan(outlook: LabelPlan | None, width: float) -> PlanView:
+    from divscore.audit.planning import FEWEST_LABELS
+
+    if outlook is None:
+        return PlanView(labels=None, width=width, items=None, basis="nothing", expected=[])
+    way = outlook.basis
+    numbers = [n for n in EXPECTED if n <= outlook.items] or [max(outlook.items, FEWEST_LABELS)]
+    return PlanView(
+        labels=outlook.labels(width, way),
+        width=width,
+        items=outlook.items,
+        basis=way,
+        expected=[Expectation(labels=n, width=outlook.width(n, way)) for n in numbers],
+    )
+
+
+@router.post("/projects/{project}/plan", status_code=202)
+def improve_plan(project: Id, space: Space) -> Started:
+    """Plan with what is known: the control set, or the first labels (at least ten). It says nothing about shares."""
+    from divscore.web.answers import settled_labels
+
+    question = Question.of(space, project)
+    labels = settled_labels(space, project)
+    draw = project_draw(space, question, labels) if question.control is None else None
+    path = space.source_path(question.source)
+    control = None if question.control is None else space.control_path(question.control)
+
+    def work(progress: Progress, warn: Warn) -> dict[str, Any]:
+        from divscore.jobs.labelplan import plan_collection
+
+        options: dict[str, Any] = {
+            "groups": question.groups,
+            "column": question.column,
+            "seed": question.seed,
+        }
+        with space.encoding() as encoding:
+            outlook = plan_collection(
+                path, encoding, control=control, sample=draw, **options, progress=progress, warn=warn
+            )
+        way = list(outlook.variances)[
+            -2 if len(outlook.variances) > 1 else -1
+        ]  # the best; the last is the simple one
+        plan = {"way": way, "points": outlook.variances[way], "groups": outlook.groups}
+        space.store.write("UPDATE projects SET plan = ? WHERE id = ?", json.dumps(plan), project)
+        return {"basis": outlook.basis}
+
+    return space.begin("plan", work)
+
+
+@router.post("/projects/{project}/audit", status_code=202)
+def audit_project(project: Id, space: Space) -> Started:
+    """Audit the collection with its labels, once all drawn items have an answer; earlier, it does not hold."""
+    from divscore.web.answers import labels_mark, settled_labels
+
+    question = Question.of(space, project)
+    labels = settled_labels(space, project)
+    draw = finished_draw(space, question, labels)
+    mark = labels_mark(len(draw), labels)
+    path = space.source_path(question.source)
+    control = None if question.control is None else space.control_path(question.control)
+
+    def work(progress: Progress, warn: Warn) -> dict[str, Any]:
+        from divscore.jobs.auditing import audit_source
+
+        with space.encoding() as encoding:
+            audits = audit_source(
+                path,
+                control,
+                sample=draw,
+                groups=question.groups,
+                attribute=question.attribute,
+                column=question.column,
+                seed=question.seed,
+                encoder=encoding,
+                progress=progress,
+                warn=warn,
+            )
+        note = f"Labels: {question.basis} {question.attribute}."
+        read = [("Collection", path)]
+        return {"audit": space.keep_audit(audits, inputs=read, note=note, project=project, labels=mark)}
+
+    return space.begin("audit", work)

@@ -108,21 +108,36 @@ def ppb() -> Portraits:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """Return one Chromium for all tests; skip without one, but not in CI, where everything has to run."""
-    absent = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+def chromium() -> str:
+    """Return where Chromium is; skip without one, but not in CI, where everything has to run."""
+    if not (path := shutil.which("chromium")):
+        _absent("Chromium is not installed; apt-get install chromium")
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def driver() -> Iterator[Any]:
+    """Return the one Playwright of this process."""
     try:
         from playwright import sync_api as playwright
     except ImportError:
-        absent("Playwright is not installed; pip install -e '.[dev]'")
-    if not (chromium := shutil.which("chromium")):
-        absent("Chromium is not installed; apt-get install chromium")
-    with playwright.sync_playwright() as driver:
-        # Pages on disk may read their own files, as the search of the documentation does.
-        flags = ["--no-sandbox", "--allow-file-access-from-files"]
-        opened = driver.chromium.launch(executable_path=chromium, args=flags)
-        yield opened
-        opened.close()
+        _absent("Playwright is not installed; pip install -e '.[dev]'")
+    with playwright.sync_playwright() as started:
+        yield started
+
+
+def _absent(reason: str) -> None:
+    (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+
+
+@pytest.fixture(scope="session")
+def browser(driver: Any, chromium: str) -> Iterator[Any]:
+    """Return one Chromium for all tests."""
+    # Pages on disk may read their own files, as the search of the documentation does.
+    flags = ["--no-sandbox", "--allow-file-access-from-files"]
+    opened = driver.chromium.launch(executable_path=chromium, args=flags)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture(scope="session")

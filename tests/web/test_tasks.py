@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from divscore.errors import InputError
+from divscore.jobs.pool import Progress, Warn
+from divscore.web.tasks import KEPT, MOST_WAITING, Task, Tasks
+
+
+@pytest.fixture
+def tasks() -> Iterator[Tasks]:
+    opened = Tasks()
+    yield opened
+    opened.close()
+
+
+def wait(condition: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if condition():
+            return
+        time.sleep(0.005)
+    raise AssertionError("it does not happen")
+
+
+def endless(progress: Progress, warn: Warn) -> dict[str, Any]:
+    with progress("counting", None) as advance:
+        while True:
+            advance(1)
+            time.sleep(0.001)
+
+
+def test_one_after_the_other_with_progress_and_warnings(tasks: Tasks) -> None:
+    order: list[int] = []
+
+    def work(number: int, progress: Progress, warn: Warn) -> dict[str, Any]:
+        with progress("step", 10) as advance:
+            for _ in range(10):
+                advance(1)
+        warn("look")
+        order.append(number)
+        return {"number": number}
+
+    started = [tasks.start("x", lambda p, w, n=n: work(n, p, w)) for n in range(5)]
+    wait(lambda: started[-1].finished)
+    assert order == [0, 1, 2, 3, 4]
+    last = started[-1]
+    assert (last.state, last.done, last.total, last.message) == ("done", 10, 10, "step")
+    assert (last.result, last.warnings) == ({"number": 4}, ["look"])
+    assert tasks.get(last.id) is last
+
+
+def test_what_is_wrong_with_a_cache_is_for_the_terminal(
+    tasks: Tasks, caplog: pytest.LogCaptureFixture
+) -> None:
+    def work(progress: Progress, warn: Warn) -> dict[str, Any]:
+        warn("the cache /home/ann/.cache/a is no longer used (disk full)")
+        warn("2 items were skipped")
+        return {}
+
+    task = tasks.start("test", work)
+    wait(lambda: task.finished)
+    assert task.warnings == ["2 items were skipped"]
+    assert "/home/ann/.cache/a" in caplog.text
+
+
+def test_a_task_is_cancelled_while_it_runs_or_waits(tasks: Tasks) -> None:
+    running, waiting = tasks.start("x", endless), tasks.start("x", endless)
+    wait(lambda: running.done > 3)
+    tasks.stop(waiting)
+    assert waiting.state == "cancelled"
+    tasks.stop(running)
+    wait(lambda: running.finished)
+    assert (running.state, running.result) == ("cancelled", None)
+
+
+def test_an_error_ends_one_task_and_not_the_others(tasks: Tasks) -> None:
+    def fail(progress: Progress, warn: Warn) -> dict[str, Any]:
+        raise InputError("cannot be used")
+
+    def crash(progress: Progress, warn: Warn) -> dict[str, Any]:
+        raise ZeroDivisionError
+
+    first, second = tasks.start("x", fail), tasks.start("x", crash)
+    third = tasks.start("x", lambda progress, warn: {})
+    wait(lambda: third.finished)
+    assert [task.state for task in (first, second, third)] == ["failed", "failed", "done"]
+    assert str(first.error) == "cannot be used"
+
+
+def test_few_can_wait_and_old_ones_are_forgotten(tasks: Tasks) -> None:
+    stop = threading.Event()
+
+    def hold(progress: Progress, warn: Warn) -> dict[str, Any]:
+        stop.wait(10)
+        return {}
+
+    tasks.start("x", hold)
+    wait(lambda: tasks.list()[0].state == "running")
+    many = [tasks.start("x", lambda progress, warn: {}) for _ in range(MOST_WAITING)]
+    with pytest.raises(Exception, match="jobs are waiting"):
+        tasks.start("x", hold)
+    stop.set()
+    wait(lambda: many[-1].finished)
+    for _ in range(3):
+        last: list[Task] = [tasks.start("x", lambda progress, warn: {}) for _ in range(MOST_WAITING // 2)]
+        wait(partial(getattr, last[-1], "finished"))
+    tasks.start("x", lambda progress, warn: {})
+    assert len(tasks.list()) <= KEPT + 1
+
+
+def test_closing_stops_what_runs() -> None:
+    tasks = Tasks()
+    task = tasks.start("x", endless)
+    wait(lambda: task.done > 0)
+    tasks.close()
+    assert task.state == "cancelled"

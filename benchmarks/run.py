@@ -46,6 +46,7 @@ QUICK = {
     "sampling": ["--rows", "50000", "--repetitions", "2"],
     "pipeline": ["--pictures", "8", "--texts", "20000", "--repetitions", "2"],
     "cli": ["--repetitions", "1"],
+    "web": ["--pictures", "100", "--labels", "40", "--items", "2000", "--repetitions", "1"],
     "house": [],
     "scale": ["--rows", "160000", "--linear", "1000000", "--format-rows", "20000", "--repetitions", "1"],
 }

@@ -30,6 +30,7 @@ ORDER = (
     "pipeline",
     "scale",
     "cli",
+    "web",
     "house",
 )
 BEGIN = "<!-- results: written by table.py -->"

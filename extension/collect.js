@@ -1,0 +1,588 @@
+/**
+ * Content script, injected by a click: finds the pictures or texts of the page, reads them and passes them to the
+ * service worker. It never sees a result. The panel is a page of the extension in a closed shadow root.
+ */
+(() => {
+  if (globalThis.divscoreCollector) return;
+  const pictures = globalThis.divscorePictures;
+  const MOST_ITEMS = 1000;
+  const MOST_LOOKED = 4000; // elements of a scan
+  const SMALLEST = 48; // pixels that a picture is shown in
+  const TEXT = { least: 20, most: 5000 }; // characters
+  const BATCH = { items: 12, characters: 1_500_000 };
+  const MOST_KEPT = 40e6; // characters of pictures kept for evidence
+  const PAUSE_MS = 400;
+  const SHOT_MS = 1500;
+  const SLICE_MS = 8; // of work between two pauses, so that the page stays usable
+  const POSTS = "article, [role=article]";
+  const PARAGRAPHS = "p, blockquote, li, dd, td";
+  const LAZY = ["data-src", "data-original", "data-lazy-src"];
+
+  /**
+   * @typedef {{key: string, element: Element, state: "new"|"done"|"skipped", reason: string, id: string|null,
+   *   content: string|null}} Item
+   * @typedef {{mode: "image"|"text", depth: number, area: boolean, layout: any, panel: string}} Plan
+   */
+
+  /** @param {number} ms */
+  const wait = (ms) => new Promise((done) => setTimeout(done, ms));
+  const frames = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+
+  class Slice {
+    constructor() {
+      this.end = performance.now() + SLICE_MS;
+    }
+    /** Give the page its turn if ours is over. */
+    async rest() {
+      if (performance.now() < this.end) return;
+      await wait(0);
+      this.end = performance.now() + SLICE_MS;
+    }
+  }
+
+  /** The worker may be stopped at any moment: then the message is sent again, and starts it.
+   * @param {Record<string, unknown>} message @returns {Promise<any>} */
+  async function tell(message) {
+    for (let left = 3; ; left--) {
+      try {
+        const answer = await chrome.runtime.sendMessage(message);
+        if (answer === undefined) throw new Error("no answer");
+        if (answer.problem?.key === "busy" && left) {
+          await wait(2000);
+          continue;
+        }
+        return answer;
+      } catch (error) {
+        if (!left || !chrome.runtime?.id) throw error;
+        await wait(200);
+      }
+    }
+  }
+
+  /** Where elements are, without making the page compute its layout at once.
+   * @param {Element[]} elements @returns {Promise<Map<Element, DOMRectReadOnly>>} */
+  function measure(elements) {
+    return new Promise((done) => {
+      const places = new Map();
+      const observer = new IntersectionObserver((entries) => {
+        for (const entry of entries) places.set(entry.target, entry.boundingClientRect);
+        if (places.size >= elements.length) finish();
+      });
+      const finish = () => {
+        clearTimeout(timer);
+        observer.disconnect();
+        done(places);
+      };
+      const timer = setTimeout(finish, 1000);
+      for (const element of elements) observer.observe(element);
+    });
+  }
+
+  /** What a picture shows, or will show once it is loaded.
+   * @param {Element} element */
+  function source(element) {
+    const image = /** @type {HTMLImageElement} */ (element);
+    const shown = String(image.currentSrc || image.src || "");
+    if (shown && !(shown.startsWith("data:") && shown.length < 2000)) return shown;
+    const later = LAZY.map((name) => element.getAttribute(name)).find((value) => value);
+    try {
+      return later ? new URL(later, document.baseURI).href : shown;
+    } catch {
+      return shown;
+    }
+  }
+
+  /** The words of an element, without scripts, up to a limit.
+   * @param {Element} element */
+  function words(element) {
+    const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+    let text = "";
+    while (text.length < TEXT.most && walker.nextNode()) {
+      const inside = walker.currentNode.parentElement?.localName ?? "";
+      if (!["script", "style", "noscript", "template", "textarea"].includes(inside)) {
+        text += ` ${(walker.currentNode.nodeValue ?? "").slice(0, TEXT.most)}`;
+      }
+    }
+    return text.replace(/\s+/g, " ").trim().slice(0, TEXT.most).toWellFormed();
+  }
+
+  /** The first elements of a list that may be huge.
+   * @param {ArrayLike<Element>} list */
+  function some(list) {
+    const first = [];
+    for (let at = 0; at < MOST_LOOKED && list[at]; at++) first.push(list[at]);
+    return first;
+  }
+
+  class Collector {
+    /** @param {Plan} plan */
+    constructor(plan) {
+      this.plan = plan;
+      this.depth = Math.min(plan.depth || MOST_ITEMS, MOST_ITEMS);
+      this.top = scrollY;
+      /** @type {{left: number, top: number, right: number, bottom: number}|null} */
+      this.area = null;
+      /** @type {Map<string, Item>} */
+      this.items = new Map();
+      /** @type {WeakMap<Element, {source: string, fits: boolean}>} */
+      this.seen = new WeakMap();
+      /** @type {Item[]} */
+      this.order = [];
+      this.repeats = 0;
+      this.kept = 0;
+      this.shot = 0;
+      this.sent = "";
+      this.stopped = false;
+      this.changed = () => {};
+      this.observer = new MutationObserver(() => this.changed());
+      this.onload = () => this.changed();
+    }
+
+    /** Until stopped: scan, send, wait until the page has changed. */
+    async run() {
+      this.observer.observe(document, {
+        childList: true, subtree: true, characterData: this.plan.mode === "text",
+        attributes: true, attributeFilter: ["src", "srcset", "style", "class", "hidden", ...LAZY],
+      });
+      document.addEventListener("load", this.onload, true);
+      addEventListener("scroll", this.onload, { passive: true, capture: true });
+      while (!this.stopped) {
+        const began = performance.now();
+        const change = new Promise((done) => (this.changed = () => done(undefined)));
+        try {
+          await this.scan();
+          await this.read();
+          await this.report();
+          await this.shoot();
+        } catch (error) {
+          if (!chrome.runtime?.id) this.stop(); // the extension was updated or removed
+          this.changed(); // try again
+        }
+        // A page that never rests gets most of the time.
+        await wait(Math.max(PAUSE_MS, 2 * (performance.now() - began)));
+        await change;
+      }
+    }
+
+    stop() {
+      this.stopped = true;
+      this.observer.disconnect();
+      document.removeEventListener("load", this.onload, true);
+      removeEventListener("scroll", this.onload, { capture: true });
+      this.changed();
+    }
+
+    /** Elements that may be items, in the order of the page. */
+    candidates() {
+      const { mode, layout } = this.plan;
+      const own = layout && (mode === "image" ? layout.image : layout.text);
+      const listed = own ? document.querySelectorAll(own) : [];
+      if (listed.length) return some(listed);
+      if (mode === "image") return some(document.getElementsByTagName("img"));
+      const posts = document.querySelectorAll(POSTS);
+      return some(posts.length >= 5 ? posts : document.querySelectorAll(PARAGRAPHS));
+    }
+
+    /** Find the first items, and those that have left the page. */
+    async scan() {
+      const slice = new Slice();
+      const { mode } = this.plan;
+      const candidates = this.candidates();
+      const posts = mode === "text" && !candidates[0]?.matches(PARAGRAPHS);
+      const order = [], keys = new Set();
+      let repeats = 0;
+      for (let start = 0; start < candidates.length && order.length < this.depth; start += 250) {
+        const some = candidates.slice(start, start + 250);
+        /** @type {Map<Element, string>} */
+        const sources = new Map();
+        for (const element of some) {
+          if (mode === "image") sources.set(element, source(element));
+          else if (posts || !element.querySelector(PARAGRAPHS)) sources.set(element, words(element));
+          await slice.rest();
+        }
+        const unknown = [...sources.keys()].filter((each) => {
+          const known = this.seen.get(each);
+          return !known?.fits || known.source !== sources.get(each);
+        });
+        const places = unknown.length ? await measure(unknown) : new Map();
+        slice.end = performance.now() + SLICE_MS;
+        for (const element of unknown) {
+          this.seen.set(element, { source: sources.get(element) ?? "", fits: this.fits(places.get(element)) });
+        }
+        for (const [element, key] of sources) {
+          await slice.rest();
+          const long = mode === "image" || key.length >= TEXT.least;
+          if (!key || !long || !this.seen.get(element)?.fits || !element.isConnected) continue;
+          if (keys.has(key)) {
+            repeats++;
+          } else if (order.length < this.depth) {
+            keys.add(key);
+            const item = this.items.get(key)
+              ?? { key, element, state: "new", reason: "", id: null, content: null };
+            item.element = element;
+            this.items.set(key, /** @type {Item} */ (item));
+            order.push(/** @type {Item} */ (item));
+          }
+        }
+      }
+      for (const [key, item] of this.items) {
+        if (keys.has(key)) continue;
+        this.items.delete(key);
+        this.kept -= item.content?.length ?? 0;
+      }
+      this.order = order;
+      this.repeats = repeats;
+    }
+
+    /** @param {DOMRectReadOnly|undefined} place */
+    fits(place) {
+      const least = this.plan.mode === "image" ? SMALLEST : 1;
+      if (!place || place.width < least || place.height < least || place.bottom + scrollY <= this.top) return false;
+      if (!this.area) return true;
+      const x = place.left + place.width / 2 + scrollX, y = place.top + place.height / 2 + scrollY;
+      return x >= this.area.left && x <= this.area.right && y >= this.area.top && y <= this.area.bottom;
+    }
+
+    /** Read new items and send them, a few at a time. */
+    async read() {
+      const fresh = this.order.filter((item) => item.state === "new");
+      /** @type {Item[]} */
+      let batch = [];
+      let size = 0, last = performance.now();
+      const flush = async () => {
+        const some = batch;
+        batch = [];
+        size = 0;
+        last = performance.now();
+        if (some.length) await this.send(some);
+      };
+      let next = 0;
+      const worker = async () => {
+        while (next < fresh.length && !this.stopped) {
+          const item = fresh[next++];
+          const content = await this.content(item);
+          if (content !== null) {
+            item.content = content;
+            batch.push(item);
+            size += content.length;
+          }
+          const late = performance.now() - last > PAUSE_MS;
+          if (batch.length >= BATCH.items || size >= BATCH.characters || late) await flush();
+        }
+      };
+      await Promise.all([worker(), worker(), worker()]);
+      await flush();
+      const elsewhere = fresh.filter((item) => item.reason === "other site");
+      for (let at = 0; at < elsewhere.length && !this.stopped; at += 6) {
+        const some = elsewhere.slice(at, at + 6);
+        this.settle(some, await tell({ type: "fetch", urls: some.map((item) => item.key), ranks: this.ranks(some) }));
+      }
+    }
+
+    /** @param {Item[]} some */
+    ranks(some) {
+      return some.map((item) => this.order.indexOf(item) + 1);
+    }
+
+    /** The bytes of a picture as base64, or a text; null if it is skipped, with the reason.
+     * @param {Item} item @returns {Promise<string|null>} */
+    async content(item) {
+      if (this.plan.mode === "text") return item.key;
+      const image = /** @type {HTMLImageElement} */ (item.element);
+      /** @param {string} reason */
+      const skip = (reason) => {
+        item.state = "skipped";
+        item.reason = reason;
+        return null;
+      };
+      const scheme = item.key.slice(0, 12).split(":")[0].toLowerCase();
+      if (item.key.length > pictures.MOST_BYTES) return skip("too large");
+      if (!["http", "https", "data", "blob"].includes(scheme)) return skip("unsupported");
+      if (scheme === "data" && !/^data:image\//i.test(item.key.slice(0, 16))) return skip("unsupported");
+      if (image.complete && image.naturalWidth * image.naturalHeight > 60e6) return skip("too large");
+      const near = scheme === "data" || scheme === "blob" || new URL(item.key).origin === location.origin;
+      try {
+        if (near) {
+          const answer = await fetch(item.key, { cache: "force-cache", signal: AbortSignal.timeout(10_000) });
+          return await pictures.prepared(await pictures.body(answer));
+        }
+        if (image.crossOrigin !== null && image.complete && image.naturalWidth) {
+          return await pictures.base64(await pictures.drawn(image)); // throws if the canvas is not clean
+        }
+      } catch (error) {
+        const reason = error instanceof Error ? error.message : "";
+        if (near) return skip(["too large", "not readable"].includes(reason) ? reason : "not readable");
+      }
+      return skip("other site"); // the worker may be allowed to read it
+    }
+
+    /** @param {Item[]} some */
+    async send(some) {
+      const ranks = this.ranks(some);
+      const name = this.plan.mode;
+      const items = some.map((item, at) => ({ rank: ranks[at], [name]: item.content }));
+      this.settle(some, await tell({ type: "items", items }));
+      for (const item of some) {
+        this.kept += item.content?.length ?? 0;
+        if (this.kept > MOST_KEPT || name === "text") {
+          this.kept -= item.content?.length ?? 0;
+          item.content = null;
+        }
+      }
+    }
+
+    /** Keep what became of items: a digest, or a reason.
+     * @param {Item[]} some @param {{results?: {id?: string, reason?: string}[], problem?: unknown}} answer */
+    settle(some, answer) {
+      if (answer.problem || !answer.results) {
+        this.stop(); // the panel says why
+        return;
+      }
+      answer.results.forEach((result, at) => {
+        some[at].state = result.id ? "done" : "skipped";
+        some[at].id = result.id ?? null;
+        some[at].reason = result.reason ?? "";
+      });
+    }
+
+    /** Tell the worker the order, what was skipped and what has left, if anything is new. */
+    async report() {
+      /** @type {Record<string, number>} */
+      const skipped = {};
+      /** @type {Record<string, number>} */
+      const origins = {};
+      for (const item of this.order) {
+        if (item.state === "skipped") skipped[item.reason] = (skipped[item.reason] ?? 0) + 1;
+        if (item.reason === "no permission") {
+          const { origin } = new URL(item.key);
+          origins[origin] = (origins[origin] ?? 0) + 1;
+        }
+      }
+      const order = [...new Set(this.order.map((item) => item.id).filter((id) => id))];
+      const body = { order, skipped, origins, repeats: this.repeats };
+      const text = JSON.stringify(body);
+      if (text === this.sent || this.stopped) return;
+      const answer = await tell({ type: "state", ...body });
+      if (answer.problem) this.stop();
+      else this.sent = text;
+    }
+
+    /** Cut pictures that cannot be read from a picture of the tab: those in view, one capture at a time. */
+    async shoot() {
+      const waiting = this.order.filter((item) => item.reason === "no permission");
+      if (!waiting.length || document.visibilityState !== "visible" || this.stopped) return;
+      const view = await measure(waiting.map((item) => item.element));
+      const visible = waiting.filter((item) => {
+        const place = view.get(item.element);
+        return place && place.top >= 0 && place.left >= 0 && place.right <= innerWidth && place.bottom <= innerHeight;
+      });
+      if (!visible.length) return;
+      await wait(Math.max(0, this.shot + SHOT_MS - performance.now()));
+      await hidden(async () => {
+        // Another element may be on top of it.
+        const rects = [], some = [];
+        for (const item of visible.slice(0, 60)) {
+          const { left, top, width, height } = item.element.getBoundingClientRect();
+          if (document.elementFromPoint(left + width / 2, top + height / 2) !== item.element) continue;
+          rects.push([left, top, width, height]);
+          some.push(item);
+        }
+        this.shot = performance.now();
+        if (!some.length) return;
+        const answer = await tell({
+          type: "shots", rects, ranks: this.ranks(some), width: innerWidth,
+        });
+        if (answer.results) this.settle(some, answer);
+      });
+      await this.report();
+    }
+
+    /** Read again what was not allowed before. */
+    again() {
+      for (const item of this.items.values()) if (item.reason === "no permission") item.state = "new";
+      this.changed();
+    }
+  }
+
+  // The panel: a frame of the extension, which the page cannot read, style or click.
+
+  const STYLE = `
+    :host { all: initial !important; position: fixed !important; inset: auto 12px 12px auto !important;
+      width: 360px !important; height: min(480px, calc(100vh - 24px)) !important; margin: 0 !important;
+      padding: 0 !important; border: 0 !important; display: block !important; z-index: 2147483647 !important;
+      visibility: visible !important; opacity: 1 !important; pointer-events: auto !important;
+      background: transparent !important; overflow: visible !important; transform: none !important;
+      clip-path: none !important; filter: none !important; color-scheme: normal !important; }
+    iframe { all: initial; display: block; width: 100%; height: 100%; border: 1px solid #555; border-radius: 10px;
+      box-shadow: 0 6px 24px #0006; background: #fff; }
+    .area { position: fixed; inset: 0; cursor: crosshair; background: #0003; outline: none; }
+    .area div { position: absolute; border: 2px solid #fff; outline: 2px solid #2b3f8c; box-sizing: border-box; }`;
+  const HIDDEN = ":host { all: initial !important; display: none !important; }";
+  const home = chrome.runtime.getURL("");
+  /** @type {{host: HTMLElement, root: ShadowRoot, sheet: CSSStyleSheet, watch: MutationObserver}|null} */
+  let panel = null;
+  /** @type {Collector|null} */
+  let collector = null;
+
+  /** @param {string} nonce @param {string} title */
+  function open(nonce, title) {
+    close();
+    const host = document.createElement("div");
+    const root = host.attachShadow({ mode: "closed" });
+    const sheet = new CSSStyleSheet();
+    sheet.replaceSync(STYLE);
+    root.adoptedStyleSheets = [sheet];
+    const frame = document.createElement("iframe");
+    frame.title = title;
+    frame.src = `${home}panel.html`;
+    // Only a frame that we made gets the number, so a page that shows panel.html itself sees an empty one.
+    frame.addEventListener("load", () => frame.contentWindow?.postMessage({ nonce }, home.slice(0, -1)));
+    root.append(frame);
+    let left = 20;
+    const watch = new MutationObserver(() => {
+      for (const name of host.getAttributeNames()) if (name !== "popover") host.removeAttribute(name);
+      if (!host.isConnected && left-- > 0) place();
+    });
+    const place = () => {
+      document.documentElement.append(host);
+      host.setAttribute("popover", "manual");
+      try {
+        host.showPopover(); // above everything else on the page
+      } catch {
+        // The page took it away meanwhile.
+      }
+    };
+    panel = { host, root, sheet, watch };
+    place();
+    watch.observe(host, { attributes: true });
+    watch.observe(document.documentElement, { childList: true });
+  }
+
+  function close() {
+    panel?.watch.disconnect();
+    panel?.host.remove();
+    panel = null;
+  }
+
+  /** Do something while the panel is not shown.
+   * @template T @param {() => Promise<T>} work */
+  async function hidden(work) {
+    panel?.sheet.replaceSync(HIDDEN);
+    try {
+      await frames();
+      return await work();
+    } finally {
+      panel?.sheet.replaceSync(STYLE);
+    }
+  }
+
+  /** Let the user draw a rectangle; arrow keys size it, with Shift they move it, Enter accepts, Escape cancels.
+   * @returns {Promise<{left: number, top: number, right: number, bottom: number}|null>} */
+  function drawArea() {
+    return new Promise((done) => {
+      if (!panel) return done(null);
+      const cover = document.createElement("div");
+      const box = document.createElement("div");
+      cover.className = "area";
+      cover.tabIndex = 0;
+      cover.setAttribute("role", "application");
+      cover.setAttribute("aria-label", collector?.plan.panel ?? "");
+      cover.append(box);
+      panel.root.append(cover);
+      const at = { x: innerWidth / 4, y: innerHeight / 4, w: innerWidth / 2, h: innerHeight / 2 };
+      const draw = () => {
+        box.style.cssText = `left:${at.x}px;top:${at.y}px;width:${at.w}px;height:${at.h}px`;
+      };
+      /** @type {{x: number, y: number}|null} */
+      let from = null;
+      /** @param {boolean} accepted */
+      const finish = (accepted) => {
+        cover.remove();
+        const { x, y, w, h } = at;
+        const good = accepted && w > 8 && h > 8;
+        done(good ? { left: x + scrollX, top: y + scrollY, right: x + w + scrollX, bottom: y + h + scrollY } : null);
+      };
+      cover.addEventListener("pointerdown", (event) => {
+        if (!event.isTrusted) return;
+        from = { x: event.clientX, y: event.clientY };
+        cover.setPointerCapture(event.pointerId);
+      });
+      cover.addEventListener("pointermove", (event) => {
+        if (!from || !event.isTrusted) return;
+        Object.assign(at, {
+          x: Math.min(from.x, event.clientX), y: Math.min(from.y, event.clientY),
+          w: Math.abs(event.clientX - from.x), h: Math.abs(event.clientY - from.y),
+        });
+        draw();
+      });
+      cover.addEventListener("pointerup", (event) => {
+        if (from && event.isTrusted) finish(true);
+      });
+      cover.addEventListener("keydown", (event) => {
+        if (!event.isTrusted) return;
+        const step = { ArrowLeft: [-20, 0], ArrowRight: [20, 0], ArrowUp: [0, -20], ArrowDown: [0, 20] }[event.key];
+        if (step) {
+          if (event.shiftKey) Object.assign(at, { x: at.x + step[0], y: at.y + step[1] });
+          else Object.assign(at, { w: Math.max(20, at.w + step[0]), h: Math.max(20, at.h + step[1]) });
+          draw();
+        } else if (event.key === "Enter") finish(true);
+        else if (event.key === "Escape") finish(false);
+        else return;
+        event.preventDefault();
+        event.stopPropagation();
+      });
+      draw();
+      cover.focus();
+    });
+  }
+
+  /** @type {Record<string, (message: any) => any>} */
+  const HANDLERS = {
+    open({ nonce, title }) {
+      collector?.stop();
+      collector = null;
+      open(nonce, title);
+      const language = document.documentElement.lang || navigator.language;
+      return { viewport: [innerWidth, innerHeight], language: language.slice(0, 100) };
+    },
+    async collect({ plan }) {
+      collector?.stop();
+      const mine = new Collector(plan);
+      collector = mine;
+      if (plan.area) {
+        mine.area = await drawArea();
+        if (!mine.area) return { cancelled: true };
+      }
+      mine.run();
+      return {};
+    },
+    again: () => collector?.again(),
+    here: () => ({}),
+    close() {
+      collector?.stop();
+      collector = null;
+      close();
+    },
+    /** Pictures by their digests, for evidence; only those that are still kept. */
+    contents: () => Object.fromEntries(
+      (collector?.order ?? []).filter((item) => item.id && item.content).map((item) => [item.id, item.content]),
+    ),
+  };
+
+  chrome.runtime.onMessage.addListener((message, sender, answer) => {
+    if (sender.id !== chrome.runtime.id || sender.tab) return false;
+    if (message.type === "hide") {
+      // Answers as soon as the panel is out of sight; the capture follows.
+      hidden(() => {
+        answer({});
+        return wait(600);
+      });
+    } else {
+      const handler = HANDLERS[message?.type];
+      if (!handler) return false;
+      Promise.resolve(handler(message)).then((value) => answer(value ?? {}), (error) => answer({ error: String(error) }));
+    }
+    return true;
+  });
+  globalThis.divscoreCollector = true;
+})();

@@ -1,0 +1,78 @@
+/** Options: pairing with the user's server, the language of the panel, sites that pictures may be read from. */
+import { at, element, explained, loadTexts, tell, text } from "./ui.js";
+
+/** @param {...(Node|string)} parts */
+const say = (...parts) => at("state").replaceChildren(...parts);
+
+async function showState() {
+  const { address, paired, problem } = await tell("status");
+  at("address").value ||= address; // not over what was typed meanwhile
+  at("unpair").hidden = !paired;
+  if (problem) say(explained(problem, address));
+  else say(element("p", {}, text("paired", address)));
+}
+
+async function saveAddress() {
+  const answer = await tell("address", { address: at("address").value });
+  if (answer.problem) say(explained(answer.problem, at("address").value));
+  return !answer.problem;
+}
+
+async function waitForAnswer() {
+  for (;;) {
+    const answer = await tell("pairing");
+    if (answer.problem) return say(explained(answer.problem, at("address").value));
+    if (answer.state === "paired") return showState();
+    if (answer.state !== "pending") return say(element("p", { role: "alert" }, text(`pair_${answer.state}`)));
+    await new Promise((done) => setTimeout(done, 1000));
+  }
+}
+
+async function showOrigins() {
+  const origins = await tell("origins");
+  at("origins").replaceChildren(...(origins.length ? origins : [""]).map((/** @type {string} */ origin) => (origin
+    ? element("div", { className: "row" }, origin, element("button", { onclick: () => disallow(origin) }, text("remove")))
+    : element("p", { className: "small" }, text("noSites")))));
+}
+
+/** @param {string} origin */
+async function disallow(origin) {
+  const { protocol, hostname } = new URL(origin);
+  await tell("disallow", { origin });
+  await chrome.permissions.remove({ origins: [`${protocol}//${hostname}/*`] }).catch(() => {});
+  await showOrigins();
+}
+
+async function main() {
+  const { language } = await tell("settings");
+  await loadTexts(language);
+  at("language").value = language;
+  at("language").addEventListener("change", async () => {
+    await tell("keep", { values: { language: at("language").value } });
+    location.reload();
+  });
+  at("address").addEventListener("change", saveAddress);
+  at("pair").addEventListener("click", async () => {
+    if (!await saveAddress()) return;
+    const asked = await tell("pair");
+    if (asked.problem) return say(explained(asked.problem, at("address").value));
+    say(element("p", {}, text("pairCompare")), element("code", { className: "code" }, asked.code));
+    await waitForAnswer();
+  });
+  at("unpair").addEventListener("click", async () => {
+    await tell("unpair");
+    await showState();
+  });
+  at("paste").addEventListener("click", async () => {
+    if (!await saveAddress()) return;
+    const answer = await tell("paste", { token: at("token").value });
+    at("token").value = "";
+    if (answer.problem) say(explained(answer.problem, at("address").value));
+    else await showState();
+  });
+  await showState();
+  at("pair").disabled = false;
+  await showOrigins();
+}
+
+main();

@@ -1,0 +1,86 @@
+/** The panel of one tab: asks the service worker for the result, which the page never sees. */
+import { at, element, explained, loadTexts, shown, tell, text } from "./ui.js";
+
+const POLL_MS = { working: 600, ready: 1500 };
+let nonce = "";
+let before = "";
+
+/** @param {string} type @param {Record<string, unknown>} [more] */
+const say = (type, more = {}) => tell(type, { nonce, ...more });
+
+/** @param {any} answer */
+function draw({ run, result, problem }) {
+  const now = JSON.stringify([run, result, problem]);
+  if (now === before) return; // a screen reader should not hear it again
+  before = now;
+  const trouble = problem ?? run?.problem;
+  const parts = trouble
+    ? [explained(trouble, run?.address ?? ""), element("div", { className: "row" },
+      element("button", { onclick: () => say("again") }, text("tryAgain")),
+      element("button", { onclick: () => say("options") }, text("options")))]
+    : !result || result.state === "empty" ? [element("p", {}, text(run.state === "cancelled" ? "cancelled" : "reading"))]
+    : [result.state === "working" ? element("p", { className: "small" }, text("working", result.used)) : null,
+      ...shown(result, run)].filter((each) => each !== null);
+  at("result").replaceChildren(...parts);
+  at("actions").hidden = !result || !result.used;
+  at("evidence").hidden = !run?.saved;
+  const origins = Object.entries(run?.origins ?? {}).sort((a, b) => Number(b[1]) - Number(a[1])).slice(0, 3);
+  at("allow").replaceChildren(...(trouble ? [] : origins.map(([origin, number]) => element("div", { className: "row" },
+    element("span", { className: "small" }, text("elsewhere", String(number), origin)),
+    element("button", { onclick: () => allow(origin) }, text("allow"))))));
+}
+
+/** @param {string} origin */
+async function allow(origin) {
+  const { protocol, hostname } = new URL(origin);
+  if (await chrome.permissions.request({ origins: [`${protocol}//${hostname}/*`] })) await say("allowed", { origin });
+}
+
+async function poll() {
+  for (;;) {
+    let answer;
+    try {
+      answer = await say("result");
+    } catch (error) {
+      answer = { problem: { key: "failed", detail: String(error) } };
+    }
+    draw(answer);
+    const ready = answer.result?.state === "ready" || answer.problem;
+    await new Promise((done) => setTimeout(done, ready ? POLL_MS.ready : POLL_MS.working));
+  }
+}
+
+/** @param {string} id @param {() => Promise<any>} work */
+function button(id, work) {
+  at(id).addEventListener("click", async (/** @type {Event} */ event) => {
+    if (!event.isTrusted) return;
+    at(id).disabled = true;
+    const answer = await work().catch((error) => ({ problem: { key: "failed", detail: String(error) } }));
+    at(id).disabled = false;
+    if (answer?.problem) at("saved").textContent = text(`problem_${answer.problem.key}`, "", answer.problem.detail);
+  });
+}
+
+button("close", () => say("close"));
+button("settings", () => say("popup"));
+button("report", () => say("report"));
+button("evidence", () => say("evidence"));
+button("area", () => say("again", { area: true }));
+button("save", async () => {
+  const { pictures } = await say("settings");
+  const answer = await say("save", { withPictures: pictures, note: "" });
+  if (!answer.problem) at("saved").textContent = text("savedAs", answer.audit);
+  return answer;
+});
+addEventListener("keydown", (event) => {
+  if (event.key === "Escape") say("close");
+});
+// The content script sends the number of this panel; a page that shows this file itself does not know it.
+addEventListener("message", async ({ data }) => {
+  if (nonce || typeof data?.nonce !== "string") return;
+  nonce = data.nonce;
+  const settings = await say("settings");
+  if (settings.problem) return;
+  await loadTexts(settings.language);
+  poll();
+});

@@ -235,3 +235,8 @@ def test_runs_of_one_group_show_how_much_they_vary(desk: Desk, tmp_path: Path) -
     assert len(desk.get("/page-audits", saved=True)) == 2
     report = desk.client.get(f"/api/v1/page-audits/{page}/report")
     assert "sandbox" in report.headers["content-security-policy"]
+
+
+def test_titles_may_have_control_characters(desk: Desk, tmp_path: Path) -> None:
+    for title, url in (("CEO\n\x8f\x00", "https://example.org"), ("", "\x8f7u\ud9a0"[:2])):
+        desk.post("/page-audits", {"control": 1, "mode": "text", "url": url, "title": title}, 201)

@@ -18,6 +18,7 @@ from starlette.responses import Response
 
 from divscore.audit.trust import FEW_ITEMS
 from divscore.errors import DivscoreError, InputError
+from divscore.text import printable
 from divscore.web.collecting import (
     GivenItem,
     ItemId,
@@ -228,7 +229,7 @@ def make_page(new: NewPage, space: Space) -> PageMade:
     oldest = moment(datetime.now(UTC) - timedelta(hours=UNSAVED_HOURS))
     for row in space.store.rows("SELECT id FROM pages WHERE audit IS NULL AND made < ?", oldest):
         space.encoder.submit(_remove, space, row["id"])
-    name = (new.title.strip() or new.url)[:200]
+    name = printable(new.title.strip() or new.url)[:200].strip() or "page"
     collection = add_collection(space, NewCollection(name=name, control=new.control, kind=mode))
     number = space.store.write(
         "INSERT INTO pages (collection, about, skipped, made) VALUES (?, ?, '{}', ?)",

@@ -193,7 +193,10 @@ def inner_app(space: Workspace) -> App:
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
     )
-    app.state.workspace = space
+    from divscore.web.pageaudits import PageDesk
+    from divscore.web.pairing import Lobby
+
+    app.state.workspace, app.state.pages, app.state.lobby = space, PageDesk(), Lobby()
     for part in routers():
         app.include_router(part, prefix=API, responses=PROBLEMS)
     app.add_exception_handler(HTTPException, _refused)

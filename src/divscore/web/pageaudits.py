@@ -166,10 +166,7 @@ class PageDesk:
 
 def desk_of(request: Request) -> PageDesk:
     """What this app keeps about pages."""
-    state = request.app.state
-    if not hasattr(state, "pages"):
-        state.pages = PageDesk()
-    desk: PageDesk = state.pages
+    desk: PageDesk = request.app.state.pages
     return desk
 
 

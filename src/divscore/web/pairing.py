@@ -123,10 +123,7 @@ class Lobby:
 
 def lobby_of(request: Request) -> Lobby:
     """The requests of this app."""
-    state = request.app.state
-    if not hasattr(state, "lobby"):
-        state.lobby = Lobby()
-    lobby: Lobby = state.lobby
+    lobby: Lobby = request.app.state.lobby
     return lobby
 
 

@@ -382,9 +382,7 @@ def test_faces_are_looked_for_in_pictures_of_every_kind(tmp_path: Path) -> None:
     empty = [row for row in rows if row["kind"] == "empty"]
     assert {row["reason"] for row in empty} == {"no face was found"}
     assert len(empty) == 13 + 16
-    assert (
-        int(done.stdout) < 450_000
-    )  # KB, with panoramas; getrusage would tell the parent's, if that is more
+    assert int(done.stdout) < 400_000  # KB; getrusage would tell the parent's, if that is more
 
 
 @pytest.mark.parametrize("name", OUT)

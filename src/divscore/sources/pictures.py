@@ -50,7 +50,7 @@ MAX_PIXELS = 120 * MILLION
 # While they load, Pillow's GIF and TIFF readers warn of pictures beyond 89 million; libheif keeps more copies.
 FEWER_PIXELS = 80 * MILLION
 MAX_JPEG_PIXELS = 500 * MILLION  # decoded at an eighth of its sides, this is 8 million; the time is seconds
-ENOUGH_PIXELS = 12 * MILLION  # of a picture that may be reduced: long ones are not kept at full width
+ENOUGH_PIXELS = 4 * MILLION  # of a picture that may be reduced: long ones are not kept at full width
 MIN_SIDE = 2  # web pages count their readers with pictures of one pixel
 MAX_RATIO = 200  # panoramas and screenshots of long pages stay far below
 
@@ -150,7 +150,7 @@ def decode(data: bytes, *, enough: int = 0) -> NDArray[np.uint8]:
     """Decode a JPEG, PNG, WebP, GIF (first frame), TIFF (first page), BMP, HEIC or AVIF file to RGB (height, width, 3).
 
     The EXIF orientation is applied, and transparency becomes white. With `enough`, the picture may be smaller than
-    stored as long as its shorter side keeps that many pixels, or as the whole keeps twelve million.
+    stored as long as its shorter side keeps that many pixels, or as the whole keeps four million.
     """
     from PIL import Image
 

@@ -295,7 +295,7 @@ def test_the_report_has_the_sum(result: Audit) -> None:
     summary = report([result], Context(limit=0.3))
     assert summary.lead.startswith("Best estimate: ")
     assert "a or b" in summary.lead
-    (check,) = (each for each in checks([result]) if each.name == "Can the groups be told apart?")
+    (check,) = (each for each in checks([result]) if each.name == "Can the groups be distinguished?")
     assert (check.state, "a and b" in check.sentence) == ("caution", True)
     assert any("have one share, their sum" in text for text in summary.definitions)
     drawing = picture([result])

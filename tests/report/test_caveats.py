@@ -20,7 +20,7 @@ def test_every_check_asks_and_answers_a_question(audits):
         found = checks(made)
         assert [check.name for check in found] == [
             "Do these items look like the labelled examples?",
-            "Can the groups be told apart?",
+            "Can the groups be distinguished?",
             "Do the scores fit a mixture of the groups?",
             "Are all kinds of labelled examples represented?",
             "Were items skipped?",
@@ -79,9 +79,9 @@ def test_skipped_items_are_compared_with_the_interval_if_there_is_one(audits, tr
 
 
 def test_the_pair_that_is_hardest_to_tell_apart_is_named(audits, three):
-    assert "Labelled examples of a and b are told apart in" in checks(audits)[1].sentence
+    assert "Labelled examples of a and b are distinguished in" in checks(audits)[1].sentence
     found = checks([replace(three[0], hardest_pair=("a", "c"))])[1].sentence
-    assert "Labelled examples of a and c are told apart in" in found
+    assert "Labelled examples of a and c are distinguished in" in found
     assert found.endswith("Of all pairs of groups, this is the hardest.")
 
 

@@ -1,7 +1,7 @@
 """Evidence of a page audit: one zip with what was seen, when, in which order, and the audit; `divscore verify`.
 
 The zip has one form only: no compression, no times, files in one order, and their digests in SHA256SUMS. Whoever
-changes a byte, be it in a header of the zip, gets a file that differs from what its content would be written as.
+changes a byte, even in a header of the zip, gets a file that differs from what its content would be written as.
 That shows that a file is whole and agrees with itself. It does not show who made it: note the digest of the zip
 somewhere else for that.
 """

@@ -200,7 +200,7 @@ def described_project(space: Workspace, number: int) -> Project:
 
 
 def answered(space: Workspace, project: int) -> int:
-    """Drawn items of which somebody said something, be it that they cannot tell."""
+    """Drawn items that somebody has labelled, unsure and skipped ones included."""
     return space.store.number(
         "SELECT count(DISTINCT item) FROM labels JOIN items ON items.id = item WHERE project = ? AND label IS NOT NULL",
         project,

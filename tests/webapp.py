@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ class Desk:
 
 def change(item: int, label: str | None, *, key: str | None = None, at: str | None = None) -> dict[str, Any]:
     """One change, as a page sends it."""
-    stamp = at or time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()) + f".{time.time_ns() // 1000 % 10**6:06}Z"
+    stamp = at or datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     return {"key": key or uuid.uuid4().hex, "item": item, "label": label, "at": stamp}
 
 

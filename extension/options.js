@@ -4,6 +4,13 @@ import { at, element, explained, loadTexts, tell, text } from "./ui.js";
 /** @param {...(Node|string)} parts */
 const say = (...parts) => at("state").replaceChildren(...parts);
 
+/** A button whose failure is said.
+ * @param {string} id @param {() => Promise<any>} work */
+function pressed(id, work) {
+  at(id).addEventListener("click", () => work().catch((error) =>
+    say(explained({ key: "failed", detail: String(error) }, at("address").value))));
+}
+
 async function showState() {
   const { address, paired, problem } = await tell("status");
   at("address").value ||= address; // not over what was typed meanwhile
@@ -52,18 +59,18 @@ async function main() {
     location.reload();
   });
   at("address").addEventListener("change", saveAddress);
-  at("pair").addEventListener("click", async () => {
+  pressed("pair", async () => {
     if (!await saveAddress()) return;
     const asked = await tell("pair");
     if (asked.problem) return say(explained(asked.problem, at("address").value));
     say(element("p", {}, text("pairCompare")), element("code", { className: "code" }, asked.code));
     await waitForAnswer();
   });
-  at("unpair").addEventListener("click", async () => {
+  pressed("unpair", async () => {
     await tell("unpair");
     await showState();
   });
-  at("paste").addEventListener("click", async () => {
+  pressed("paste", async () => {
     if (!await saveAddress()) return;
     const answer = await tell("paste", { token: at("token").value });
     at("token").value = "";

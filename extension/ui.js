@@ -43,6 +43,7 @@ export async function tell(type, more = {}) {
       return (await chrome.runtime.sendMessage({ type, ...more })) ?? {};
     } catch (error) {
       if (!left) throw error; // the worker was stopped while it answered; the next message starts it
+      await new Promise((done) => setTimeout(done, 200));
     }
   }
 }

@@ -187,7 +187,10 @@ class Browsing:
         page = self.open(self.url("options.html"))
         page.fill("#address", server.base)
         page.click("#pair")
-        code = page.locator("code.code").inner_text()
+        try:
+            code = page.locator("code.code").inner_text(timeout=20_000)
+        except Exception as error:
+            raise AssertionError(f"no code, but {page.locator('main').inner_text()!r}") from error
         waiting = [each for each in api(server, "GET", "/pairings") if each["state"] == "pending"]
         (mine,) = [each for each in waiting if each["code"] == code]
         pairing = api(server, "POST", f"/pairings/{mine['request']}/accept", {})

@@ -102,7 +102,7 @@ def test_ctrl_c_ends_with_0_and_streams_are_closed(tmp_path: Path) -> None:
 
 
 def test_a_cookie_is_good_after_a_restart_and_a_link_is_not(tmp_path: Path) -> None:
-    with started_server(tmp_path / "project") as server:
+    with started_server(tmp_path / "project", "--port", "0") as server:
         with httpx.Client(follow_redirects=True) as browser:
             assert browser.get(server.url).status_code == 200
             cookies = dict(browser.cookies)

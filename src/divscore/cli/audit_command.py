@@ -78,12 +78,10 @@ def _read_target(
     "collection itself, with and without a control set; they need no other assumption. iid: from these labels alone. "
     "divscore and self-training: the paper's Algorithms 1 and 3.",
 )
-@click.option(
-    "--labelled-sample",
-    "sample",
-    metavar="FILE",
-    type=opt.PATH,
-    help="Labelled items of the collection: the table of 'divscore sample', or other random items.",
+@opt.path(
+    "--labelled-sample sample",
+    "FILE",
+    "Labelled items of the collection: the table of 'divscore sample', or other random items.",
 )
 @opt.confidence
 @opt.seed
@@ -94,34 +92,26 @@ def _read_target(
     metavar="X",
     help="Exit 1 if the interval is outside ±X, 3 if it crosses ±X or a part is missing.",
 )
-@click.option(
+@opt.text(
     "--target",
-    metavar="GROUP=SHARE,...",
+    "GROUP=SHARE,...",
+    "Shares that the collections are held to, in place of an even split: female=0.27 or female=27%.",
     multiple=True,
     callback=_read_target,
-    help="Shares that the collections are held to, in place of an even split: female=0.27 or female=27%.",
 )
-@click.option("--target-source", metavar="TEXT", default="", help="Where the target comes from, for reports.")
-@click.option(
-    "--show-untrusted",
-    is_flag=True,
-    help="Also show the numbers of poor results; they are noise, or reveal single items.",
+@opt.text("--target-source", "TEXT", "Where the target comes from, for reports.", default="")
+@opt.flag(
+    "--show-untrusted", "Also show the numbers of poor results; they are noise, or reveal single items."
 )
-@click.option(
-    "--report",
-    "reports",
-    metavar="FILE",
+@opt.path(
+    "--report reports",
+    "FILE",
+    "Write a report for people, here or in a store (s3://…): FILE.html or FILE.md; repeatable.",
     multiple=True,
-    type=opt.PATH,
-    help="Write a report for people, here or in a store (s3://…): FILE.html or FILE.md; repeatable.",
 )
-@click.option("--title", metavar="TEXT", default="", help="Title of the report.")
-@click.option("--note", metavar="TEXT", default="", help="A remark of yours at the top of the report.")
-@click.option(
-    "--show-examples",
-    is_flag=True,
-    help="Show the representatives in the report, if they can be found again.",
-)
+@opt.text("--title", "TEXT", "Title of the report.", default="")
+@opt.text("--note", "TEXT", "A remark of yours at the top of the report.", default="")
+@opt.flag("--show-examples", "Show the representatives in the report, if they can be found again.")
 @opt.strict
 @opt.workers
 @opt.cluster

@@ -34,38 +34,16 @@ from divscore.text import printable
 @opt.rename
 @opt.groups
 @opt.column
-@click.option(
-    "--labels",
-    metavar="N,N,…",
-    help="Numbers of labels to try.  [default: 50,100,200, limited by POOL]",
+@opt.text("--labels", "N,N,…", "Numbers of labels to try.  [default: 50,100,200, limited by POOL]")
+@opt.number("--repetitions", 2, "Number of random splits of POOL.", default=20)
+@opt.number(
+    "--collection-size", 20, "Items of a collection, or as many as the held-out part allows.", default=200
 )
-@click.option(
-    "--repetitions",
-    type=click.IntRange(2),
-    default=20,
-    show_default=True,
-    help="Number of random splits of POOL.",
-)
-@click.option(
-    "--collection-size",
-    type=click.IntRange(20),
-    default=200,
-    show_default=True,
-    help="Items of a collection, or as many as the held-out part allows.",
-)
-@click.option(
-    "--size",
-    type=click.IntRange(4),
-    default=50,
-    show_default=True,
-    help="Representatives of a selected control set.",
-)
+@opt.number("--size", 4, "Representatives of a selected control set.", default=50)
 @opt.seed
-@click.option(
-    "--out", metavar="DIR", type=opt.PATH, help="Also write the table (CSV, JSON) and a plot (SVG, PNG) here."
-)
+@opt.path("--out", "DIR", "Also write the table (CSV, JSON) and a plot (SVG, PNG) here.")
 @opt.json_flag
-@click.option("--quapy", is_flag=True, help="Also try EMQ, PACC and KDEyML of QuaPy (extra 'quapy').")
+@opt.flag("--quapy", "Also try EMQ, PACC and KDEyML of QuaPy (extra 'quapy').")
 @opt.workers
 @opt.verbose
 @opt.encoding_options

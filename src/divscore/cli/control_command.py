@@ -60,31 +60,28 @@ def control() -> None:
 
 @control.command()
 @opt.pool
-@click.option("-o", "--out", required=True, metavar="FOLDER", help="Where to write the control set.")
+@opt.text("-o --out", "FOLDER", "Where to write the control set.", required=True)
 @opt.attribute
 @opt.rename
 @opt.groups
 @opt.column
-@click.option(
+@opt.choice(
     "--method",
-    type=click.Choice(["adaptive", "random", "proportional", "dpp"]),
+    ["adaptive", "random", "proportional", "dpp"],
+    "adaptive is Algorithm 2 of the paper.",
     default="adaptive",
-    show_default=True,
-    help="adaptive is Algorithm 2 of the paper.",
 )
-@click.option(
+@opt.number(
     "--size",
-    type=click.IntRange(4),
+    4,
+    "Number of representatives of all groups together.",
     show_default="50, or as many as the smallest group allows",
-    help="Number of representatives of all groups together.",
 )
 @click.option(
     "--alpha", default="1.0", show_default=True, help="Weight of redundancy in Algorithm 2, or 'auto'."
 )
 @opt.seed
-@click.option(
-    "--hand-picked", is_flag=True, help="POOL was picked by hand, not drawn at random; results will say so."
-)
+@opt.flag("--hand-picked", "POOL was picked by hand, not drawn at random; results will say so.")
 @click.option(
     "--origins/--no-origins",
     default=True,
@@ -155,12 +152,8 @@ def select(
 @opt.rename
 @opt.groups
 @opt.column
-@click.option("--examples", is_flag=True, help="List the names of the representatives.")
-@click.option(
-    "--html",
-    metavar="FILE",
-    help="Write a page with the representatives themselves, and why they were chosen.",
-)
+@opt.flag("--examples", "List the names of the representatives.")
+@opt.text("--html", "FILE", "Write a page with the representatives themselves, and why they were chosen.")
 @opt.json_flag
 @opt.verbose
 @opt.encoding_options
@@ -319,7 +312,7 @@ def check(path: str, attribute: str | None) -> None:
 @control.command()
 @opt.control_set
 @opt.attribute
-@click.option("-o", "--out", metavar="FILE", help="Write to this file instead of printing.")
+@opt.text("-o --out", "FILE", "Write to this file instead of printing.")
 @measure_option
 def card(path: str, attribute: str | None, out: str | None, measuring: bool) -> None:
     """Describe a control set in Markdown, for the card of the data or model that you audited with it.
@@ -345,23 +338,15 @@ def card(path: str, attribute: str | None, out: str | None, measuring: bool) -> 
 
 @control.command()
 @opt.control_set
-@click.option("-o", "--out", metavar="FOLDER", help="Where to write; an earlier edition there is updated.")
+@opt.text("-o --out", "FOLDER", "Where to write; an earlier edition there is updated.")
 @opt.attribute
-@click.option(
-    "--about", "about_file", metavar="FILE.toml", help="Facts for the card: definition, source, consent, …"
-)
-@click.option("--template", metavar="FILE.toml", help="Write the questions for --about to fill in, and stop.")
-@click.option(
-    "--ids",
-    type=click.Choice(CHOICES),
-    default="names",
-    show_default=True,
-    help="Ids of the examples: names without folders, numbers, or unchanged.",
+@opt.text("--about about_file", "FILE.toml", "Facts for the card: definition, source, consent, …")
+@opt.text("--template", "FILE.toml", "Write the questions for --about to fill in, and stop.")
+@opt.choice(
+    "--ids", CHOICES, "Ids of the examples: names without folders, numbers, or unchanged.", default="names"
 )
 @measure_option
-@click.option(
-    "--replace", is_flag=True, help="Overwrite files of the earlier edition that were edited by hand."
-)
+@opt.flag("--replace", "Overwrite files of the earlier edition that were edited by hand.")
 def publish(
     path: str,
     out: str | None,

@@ -25,12 +25,7 @@ from divscore.text import level, signed
 
 
 @click.command()
-@click.option(
-    "--out",
-    metavar="DIR",
-    type=opt.PATH,
-    help="Also write the lists, the control set, the result and its report here.",
-)
+@opt.path("--out", "DIR", "Also write the lists, the control set, the result and its report here.")
 @opt.seed
 def demo(out: str | None, seed: int) -> None:
     """Audit three lists of first names of unknown sex, with 200 labelled names.

@@ -40,11 +40,7 @@ Examples:
     metavar="X",
     help="Exit 1 if a collection certainly became more uneven by over X, 3 if that is inconclusive.",
 )
-@click.option(
-    "--allow-vanished",
-    is_flag=True,
-    help="Let --max-change pass if collections of BEFORE are not in AFTER.",
-)
+@opt.flag("--allow-vanished", "Let --max-change pass if collections of BEFORE are not in AFTER.")
 def diff(
     before: str, after: str, json_path: str | None, max_change: float | None, allow_vanished: bool
 ) -> None:

@@ -25,20 +25,18 @@ from divscore.text import count, public
 
 @click.command()
 @click.argument("source", metavar="SOURCE", type=opt.PATH)
-@click.option(
-    "-o",
-    "--out",
+@opt.path(
+    "-o --out",
+    "OUT",
+    "A file that ends in .arrow, or a folder of parts; here or in a store (s3://…).",
     required=True,
-    metavar="OUT",
-    type=opt.PATH,
-    help="A file that ends in .arrow, or a folder of parts; here or in a store (s3://…).",
 )
-@click.option("--column", metavar="NAME", help="Column of texts or image paths, if there are several.")
+@opt.text("--column", "NAME", "Column of texts or image paths, if there are several.")
 @opt.workers
 @opt.cluster
-@click.option("--overwrite", is_flag=True, help="Replace vectors of another source or encoder in OUT.")
+@opt.flag("--overwrite", "Replace vectors of another source or encoder in OUT.")
 @opt.strict
-@click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON.")
+@opt.flag("--json as_json", "Print a summary as JSON.")
 @opt.encoding_options
 def embed(
     source: str,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import click
@@ -21,6 +21,42 @@ from divscore.text import count
 F = TypeVar("F", bound=Callable[..., Any])
 PATH = click.Path(readable=False)  # shells complete it; whether it can be read is not for click to say
 WORKERS = min(4, os.cpu_count() or 1)
+
+
+def text(names: str, metavar: str, help: str, **more: Any) -> Callable[[F], F]:
+    """An option that takes a text; `names` are separated by spaces."""
+    return click.option(*names.split(), metavar=metavar, help=help, **more)
+
+
+def path(names: str, metavar: str, help: str, **more: Any) -> Callable[[F], F]:
+    """An option that takes a path or an address."""
+    return text(names, metavar, help, type=PATH, **more)
+
+
+def number(names: str, least: int, help: str, **more: Any) -> Callable[[F], F]:
+    """An option that takes a whole number of at least `least`; the help shows its default."""
+    return click.option(
+        *names.split(), type=click.IntRange(least), help=help, **{"show_default": True, **more}
+    )
+
+
+def choice(names: str, values: Iterable[str], help: str, **more: Any) -> Callable[[F], F]:
+    """An option that takes one of a few words."""
+    return click.option(*names.split(), type=click.Choice(list(values)), help=help, show_default=True, **more)
+
+
+def names(metavar: str, help: str) -> Callable[[F], F]:
+    """The option --groups, which takes names."""
+
+    def split(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
+        return [name.strip() for name in value.split(",")] if value else None
+
+    return text("--groups", metavar, help, callback=split)
+
+
+def flag(names: str, help: str) -> Callable[[F], F]:
+    """An option that is given or not."""
+    return click.option(*names.split(), is_flag=True, help=help)
 
 
 def _check_address(context: click.Context, parameter: click.Parameter, address: str | None) -> str | None:
@@ -43,131 +79,74 @@ def _read_names(
     return names or None
 
 
-control = click.option(
-    "--control",
-    "control_path",
-    required=True,
-    type=PATH,
-    metavar="C",
-    help="Control set, or labelled examples: a table or a folder.",
+control = path(
+    "--control control_path", "C", "Control set, or labelled examples: a table or a folder.", required=True
 )
-optional_control = click.option(
-    "--control",
-    "control_path",
-    type=PATH,
-    metavar="C",
-    help="Control set, or labelled examples: a table or a folder. Not needed with labels of the collection itself.",
+optional_control = path(
+    "--control control_path",
+    "C",
+    "Control set, or labelled examples: a table or a folder. Not needed with labels of the collection itself.",
 )
-attribute = click.option(
-    "--attribute", metavar="NAME", help="Column of group names; 'gender×tone' for intersections."
-)
-groups = click.option(
-    "--groups",
-    metavar="A,B",
-    callback=lambda _, __, names: [name.strip() for name in names.split(",")] if names else None,
-    help="Order of the groups: disparity = share(A) − share(B).",
-)
-rename = click.option(
+attribute = text("--attribute", "NAME", "Column of group names; 'gender×tone' for intersections.")
+groups = names("A,B", "Order of the groups: disparity = share(A) − share(B).")
+rename = text(
     "--rename",
-    metavar="LABEL=NAME,...",
+    "LABEL=NAME,...",
+    "Names for labels: 0=female,1=male. Labels with one name become one group.",
     multiple=True,
     callback=_read_names,
-    help="Names for labels: 0=female,1=male. Labels with one name become one group.",
 )
 pool = click.argument("pool", metavar="POOL", type=PATH)
 control_set = click.argument("path", metavar="C", type=PATH)
-sketch_file = click.option(
-    "-o",
-    "--out",
-    required=True,
-    metavar="FILE",
-    type=PATH,
-    help="Sketch file to write, here or in a store (s3://…).",
-)
+sketch_file = path("-o --out", "FILE", "Sketch file to write, here or in a store (s3://…).", required=True)
 confidence = click.option(
     "--confidence", type=float, default=0.95, show_default=True, help="Level of the interval."
 )
-column = click.option(
-    "--column", metavar="NAME", help="Column of texts, image paths or vectors, if there are several."
-)
-by = click.option(
+column = text("--column", "NAME", "Column of texts, image paths or vectors, if there are several.")
+by = text(
     "--by",
-    metavar="COLUMN",
-    help="Treat every value of this column as its own collection ('folder' for images), in one pass.",
+    "COLUMN",
+    "Treat every value of this column as its own collection ('folder' for images), in one pass.",
 )
-seed = click.option(
+seed = number(
     "--seed",
-    type=click.IntRange(0),
+    0,
+    "Seed of all random choices: the same seed, input and version give the same result.",
     default=0,
-    show_default=True,
-    help="Seed of all random choices: the same seed, input and version give the same result.",
 )
-strict = click.option("--strict", is_flag=True, help="Stop at the first item that would be skipped.")
-verbose = click.option("--verbose", is_flag=True, help="List the skipped items.")
-json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-json = click.option(
-    "--json",
-    "json_path",
-    metavar="FILE|-",
-    type=PATH,
-    help="Write the result as JSON, here or in a store (s3://…); '-' prints it instead of the table.",
+strict = flag("--strict", "Stop at the first item that would be skipped.")
+verbose = flag("--verbose", "List the skipped items.")
+json_flag = flag("--json as_json", "Print JSON.")
+json = path(
+    "--json json_path",
+    "FILE|-",
+    "Write the result as JSON, here or in a store (s3://…); '-' prints it instead of the table.",
 )
-workers = click.option(
-    "--workers",
-    type=click.IntRange(1),
-    default=WORKERS,
-    show_default="cores, at most 4",
-    help="Number of parallel workers.",
+workers = number(
+    "--workers", 1, "Number of parallel workers.", default=WORKERS, show_default="cores, at most 4"
 )
-cluster = click.option(
+cluster = text(
     "--cluster",
-    metavar="ADDRESS",
+    "ADDRESS",
+    "Work on a Dask cluster: the scheduler's address, such as tcp://10.0.0.5:8786, or its scheduler file.",
     callback=_check_address,
-    help="Work on a Dask cluster: the scheduler's address, such as tcp://10.0.0.5:8786, or its scheduler file.",
 )
-encoder = click.option(
+encoder = choice(
     "--encoder",
-    type=click.Choice(list(ENCODERS)),
-    help="What turns items into vectors. By default the control set's encoder, faces for images, text for texts.",
+    ENCODERS,
+    "What turns items into vectors. By default the control set's encoder, faces for images, text for texts.",
 )
-model = click.option(
-    "--model", metavar="PATH", type=PATH, help="Weights of the encoder; see 'divscore encoders'."
-)
-no_cache = click.option("--no-cache", is_flag=True, help="Do not keep vectors of encoded items.")
+model = path("--model", "PATH", "Weights of the encoder; see 'divscore encoders'.")
+no_cache = flag("--no-cache", "Do not keep vectors of encoded items.")
 ENCODING = (
     encoder,
     model,
-    click.option(
-        "--encoder-option",
-        "-E",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="A setting of the encoder; repeatable.",
-    ),
-    click.option(
-        "--faces",
-        type=click.Choice(["largest", "all"]),
-        help="Which faces of an image are counted.  [default: largest]",
-    ),
-    click.option(
-        "--pca",
-        metavar="N|FILE",
-        type=PATH,
-        help="Shorten vectors to N numbers, or with a projection that was saved earlier.",
-    ),
-    click.option(
-        "--cache",
-        metavar="DIR",
-        type=PATH,
-        help="Where the vectors of encoded items are kept, for later runs.",
-    ),
+    text("--encoder-option -E", "NAME=VALUE", "A setting of the encoder; repeatable.", multiple=True),
+    choice("--faces", ["largest", "all"], "Which faces of an image are counted.  [default: largest]"),
+    path("--pca", "N|FILE", "Shorten vectors to N numbers, or with a projection that was saved earlier."),
+    path("--cache", "DIR", "Where the vectors of encoded items are kept, for later runs."),
     no_cache,
-    click.option(
-        "--format",
-        "form",
-        type=click.Choice(list(FORMS)),
-        help="Format of '-' or of a file with another suffix.",
-    ),
+    choice("--format form", FORMS, "Format of '-' or of a file with another suffix."),
 )
 
 

@@ -34,25 +34,15 @@ Examples:
 @click.option("--width", type=float, metavar="W", help="Width of the interval you want, such as 0.1.")
 @click.option("--labels", type=int, metavar="N", help="Number of labels you can afford.")
 @opt.optional_control
-@click.option(
-    "--labelled-sample",
-    "sample",
-    metavar="FILE",
-    type=opt.PATH,
-    help="First labels of the collection: the table of 'divscore sample'.",
+@opt.path(
+    "--labelled-sample sample", "FILE", "First labels of the collection: the table of 'divscore sample'."
 )
 @opt.attribute
 @opt.groups
 @opt.rename
 @opt.column
 @opt.confidence
-@click.option(
-    "--collection-size",
-    type=click.IntRange(50),
-    default=500,
-    show_default=True,
-    help="Items to be audited with the labelled examples of a POOL.",
-)
+@opt.number("--collection-size", 50, "Items to be audited with the labelled examples of a POOL.", default=500)
 @opt.seed
 @opt.json_flag
 @opt.workers

@@ -25,53 +25,27 @@ NOT_REPEATED = {"data", "out", "workers", "cache", "no_cache"}
 
 @click.command()
 @click.argument("experiment", type=click.Choice(["ppb", "celeba", "twitteraae"]))
-@click.option(
-    "--data",
-    required=True,
-    metavar="PATH",
-    type=opt.PATH,
-    help="Your copy of the data set, or vectors made from it.",
-)
-@click.option("--out", metavar="DIR", type=opt.PATH, help="Where to write.  [default: results/EXPERIMENT]")
-@click.option(
-    "--repetitions",
-    type=click.IntRange(1),
-    show_default="100 for ppb, else 25",
-    help="Number of random splits.",
-)
+@opt.path("--data", "PATH", "Your copy of the data set, or vectors made from it.", required=True)
+@opt.path("--out", "DIR", "Where to write.  [default: results/EXPERIMENT]")
+@opt.number("--repetitions", 1, "Number of random splits.", show_default="100 for ppb, else 25")
 @opt.seed
-@click.option(
-    "--labels",
-    type=click.IntRange(10),
-    show_default="500 for celeba, else 200",
-    help="Labelled examples, |U|.",
-)
-@click.option("--size", type=click.IntRange(4), help="Size of a control set, |T|.  [default: 50]")
+@opt.number("--labels", 10, "Labelled examples, |U|.", show_default="500 for celeba, else 200")
+@opt.number("--size", 4, "Size of a control set, |T|.  [default: 50]")
 @click.option(
     "--alpha",
     type=click.FloatRange(0),
     show_default="0.1 for twitteraae, else 1",
     help="Weight of redundancy in adaptive control sets.",
 )
-@click.option(
-    "--k", type=click.IntRange(1), help="Items that self-training labels in each round.  [default: 5]"
-)
-@click.option(
-    "--collection-size",
-    "collection",
-    type=click.IntRange(20),
+@opt.number("--k", 1, "Items that self-training labels in each round.  [default: 5]")
+@opt.number(
+    "--collection-size collection",
+    20,
+    "Items of a drawn collection, |S|, or as many as the groups allow.",
     show_default="1000 for twitteraae, else 500",
-    help="Items of a drawn collection, |S|, or as many as the groups allow.",
 )
-@click.option(
-    "--vectors",
-    metavar="FILE",
-    type=opt.PATH,
-    help="celeba: vectors of its images, made with 'divscore embed'.",
-)
-@click.option(
-    "--each", type=click.IntRange(1), help=f"twitteraae: tweets of each dialect to read.  [default: {EACH}]"
-)
+@opt.path("--vectors", "FILE", "celeba: vectors of its images, made with 'divscore embed'.")
+@opt.number("--each", 1, f"twitteraae: tweets of each dialect to read.  [default: {EACH}]")
 @opt.workers
 @opt.encoding_options
 def reproduce(

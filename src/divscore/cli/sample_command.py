@@ -35,40 +35,26 @@ Examples:
 
 @click.command("sample", epilog=EXAMPLES)
 @click.argument("collection", metavar="COLLECTION", type=opt.PATH)
-@click.option(
-    "--size",
-    type=click.IntRange(1),
-    default=60,
-    show_default=True,
-    help="Number of items to draw, for each collection.",
-)
-@click.option(
-    "-o",
-    "--out",
-    required=True,
-    metavar="FILE",
-    type=opt.PATH,
-    help="What to write: a table (.csv, .parquet), or a page for the browser that shows the items and saves the "
+@opt.number("--size", 1, "Number of items to draw, for each collection.", default=60)
+@opt.path(
+    "-o --out",
+    "FILE",
+    "What to write: a table (.csv, .parquet), or a page for the browser that shows the items and saves the "
     "table (.html).",
+    required=True,
 )
 @opt.optional_control
 @opt.attribute
 @opt.rename
-@click.option(
-    "--groups",
-    metavar="A,B,...",
-    callback=lambda _, __, names: [name.strip() for name in names.split(",")] if names else None,
-    help="Names of the groups, for those who label; by default those of the control set.",
-)
+@opt.names("A,B,...", "Names of the groups, for those who label; by default those of the control set.")
 @opt.by
 @opt.column
-@click.option(
+@opt.path(
     "--add-to",
-    metavar="FILE",
-    type=opt.PATH,
-    help="A table that this command wrote: draw other items, and write both with the labels that it has.",
+    "FILE",
+    "A table that this command wrote: draw other items, and write both with the labels that it has.",
 )
-@click.option("--force", is_flag=True, help="Overwrite FILE even if labels in it are lost.")
+@opt.flag("--force", "Overwrite FILE even if labels in it are lost.")
 @opt.seed
 @opt.workers
 @opt.strict

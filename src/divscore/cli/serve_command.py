@@ -46,24 +46,14 @@ def _serve(folder: str, *, no_cache: bool, **options: Any) -> None:
 
 @click.command(epilog=LABEL_EXAMPLES)
 @click.argument("source", metavar="SOURCE", type=opt.PATH)
-@click.option(
-    "--groups",
-    metavar="A,B,...",
-    callback=lambda _, __, names: [name.strip() for name in names.split(",")] if names else None,
-    help="Names of the groups; the page asks for them if they are left out.",
-)
-@click.option("--attribute", metavar="NAME", help="What the groups are values of, such as gender.")
-@click.option(
-    "--project",
-    metavar="FOLDER",
-    type=opt.PATH,
-    default=FOLDER,
-    show_default=True,
-    help="Folder for labels and results; it is created.",
+@opt.names("A,B,...", "Names of the groups; the page asks for them if they are left out.")
+@opt.text("--attribute", "NAME", "What the groups are values of, such as gender.")
+@opt.path(
+    "--project", "FOLDER", "Folder for labels and results; it is created.", default=FOLDER, show_default=True
 )
 @opt.column
 @port
-@click.option("--no-browser", is_flag=True, help="Do not open a browser; print the address only.")
+@opt.flag("--no-browser", "Do not open a browser; print the address only.")
 @opt.encoder
 @opt.model
 @opt.no_cache
@@ -89,36 +79,27 @@ def label(
 
 @click.command(epilog=SERVE_EXAMPLES)
 @click.argument("folder", metavar="[FOLDER]", type=opt.PATH, default=FOLDER)
-@click.option(
-    "--source",
-    "sources",
-    metavar="PATH",
+@opt.path(
+    "--source sources",
+    "PATH",
+    "A collection that can be labelled or audited in the page; repeatable. So is all that is in FOLDER.",
     multiple=True,
-    type=opt.PATH,
-    help="A collection that can be labelled or audited in the page; repeatable. So is all that is in FOLDER.",
 )
-@click.option(
-    "--control",
-    "controls",
-    metavar="C",
+@opt.path(
+    "--control controls",
+    "C",
+    "A control set that 'divscore control select' wrote; repeatable.",
     multiple=True,
-    type=opt.PATH,
-    help="A control set that 'divscore control select' wrote; repeatable.",
 )
-@click.option(
+@opt.path(
     "--watch",
-    metavar="PATH",
+    "PATH",
+    "A folder or table to audit again whenever it changes; repeatable. Needs one --control.",
     multiple=True,
-    type=opt.PATH,
-    help="A folder or table to audit again whenever it changes; repeatable. Needs one --control.",
 )
-@click.option(
-    "--headless", is_flag=True, help="For servers: open no browser, and print a token for programs."
-)
+@opt.flag("--headless", "For servers: open no browser, and print a token for programs.")
 @port
-@click.option(
-    "--public-url", metavar="URL", help="Address under which a proxy on this computer forwards requests."
-)
+@opt.text("--public-url", "URL", "Address under which a proxy on this computer forwards requests.")
 @opt.encoder
 @opt.model
 @opt.no_cache

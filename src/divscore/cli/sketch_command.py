@@ -61,12 +61,11 @@ def sketch(collection: str, control_path: str, encoding: Encoding, out: str, **o
 @click.command()
 @click.argument("sketches", nargs=-1, required=True, metavar="SKETCH...", type=opt.PATH)
 @opt.sketch_file
-@click.option(
+@opt.path(
     "--without",
+    "SKETCH",
+    "Remove the items of this sketch, or of a folder of sketches; repeatable.",
     multiple=True,
-    metavar="SKETCH",
-    type=opt.PATH,
-    help="Remove the items of this sketch, or of a folder of sketches; repeatable.",
 )
 def merge(sketches: tuple[str, ...], out: str, without: tuple[str, ...]) -> None:
     """Merge sketches made with the same control set, or remove some from the others.

@@ -19,11 +19,10 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("evidence", metavar="EVIDENCE.zip", type=opt.PATH)
-@click.option(
+@opt.path(
     "--control",
-    metavar="C",
-    type=opt.PATH,
-    help="The control set that must have been used: a folder that 'divscore control select' wrote.",
+    "C",
+    "The control set that must have been used: a folder that 'divscore control select' wrote.",
 )
 @opt.json
 def verify(evidence: str, control: str | None, json_path: str | None) -> None:

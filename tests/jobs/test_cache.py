@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -72,28 +70,6 @@ def test_cache_keeps_several_none_and_reasons(tmp_path: Path) -> None:
     for key, entry in entries.items():
         assert known[key].vectors.tobytes() == entry.vectors.tobytes()
         assert known[key][1:] == entry[1:]
-
-
-def test_a_file_of_an_earlier_version_of_divscore_is_still_used(tmp_path: Path) -> None:
-    path = Cache(tmp_path, "onnx/1 a=b", 3).path
-    path.unlink()
-    vector = np.arange(3, dtype="<f4")
-    with closing(sqlite3.connect(path)) as file, file:
-        file.execute(
-            "CREATE TABLE items (key BLOB PRIMARY KEY, kind TEXT NOT NULL, reason TEXT NOT NULL, "
-            "found INTEGER NOT NULL, vectors BLOB NOT NULL) WITHOUT ROWID"
-        )
-        file.execute("INSERT INTO items VALUES (?, '', '', 1, ?)", (b"1" * 16, vector.tobytes()))
-    cache = Cache(tmp_path, "onnx/1 a=b", 3)
-    assert cache.path == path
-    cache.add({b"2" * 16: ItemVectors(vector[None], small=2)})
-    known = cache.lookup([b"1" * 16, b"2" * 16])
-    cache.close()
-    assert [(each.vectors.tolist(), each.small) for each in known.values()] == [
-        ([[0, 1, 2]], 0),
-        ([[0, 1, 2]], 2),
-    ]
-    assert not cache.trouble
 
 
 def test_vectors_of_an_earlier_version_of_the_encoder_are_not_used(tmp_path: Path) -> None:

@@ -52,9 +52,8 @@ def stack_vectors(results: Iterable[ItemVectors], dimension: int) -> NDArray[np.
 
 CREATE = """CREATE TABLE IF NOT EXISTS items (
     key BLOB PRIMARY KEY, kind TEXT NOT NULL, reason TEXT NOT NULL, found INTEGER NOT NULL, vectors BLOB NOT NULL,
-    small INTEGER NOT NULL DEFAULT 0
+    small INTEGER NOT NULL
 ) WITHOUT ROWID"""
-ADD_SMALL = "ALTER TABLE items ADD COLUMN small INTEGER NOT NULL DEFAULT 0"  # to files of earlier versions
 QUERY_KEYS = 500  # SQLite limits the number of marks in a query
 WAIT_SECONDS = 30.0  # for another process that writes
 
@@ -92,8 +91,6 @@ class Cache:
             connection = self._connection()
             connection.execute("PRAGMA journal_mode=WAL")  # others can read while one process writes
             connection.execute(CREATE)
-            if "small" not in [row[1] for row in connection.execute("PRAGMA table_info(items)")]:
-                connection.execute(ADD_SMALL)
             connection.commit()
         except (OSError, sqlite3.Error) as error:
             raise FileError(

@@ -47,14 +47,6 @@ class Missing:
         return cls(first, len(every) - len(first), sum(p.rows or 0 for p in every[KEPT:]))
 
     @classmethod
-    def from_dict(cls, entry: object) -> Self:
-        """Read what `to_dict` wrote; anything else is a ValueError."""
-        try:
-            return msgspec.convert(entry, cls)
-        except msgspec.ValidationError as error:
-            raise ValueError(str(error)) from error
-
-    @classmethod
     def union(cls, several: Iterable[Missing]) -> Missing:
         """Merge what is missing from several collections; a part that more than one of them lists counts once."""
         different = list(dict.fromkeys({id(each): each for each in several}.values()))

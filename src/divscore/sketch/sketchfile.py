@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -33,7 +32,6 @@ FORMAT = "divscore.sketch/3"
 KEY = b"divscore.sketch"
 PARQUET = b"PAR1"
 TABLES = (".parquet", ".pq")  # names under which files are tables of vectors, never sketches
-MAGIC_2, HEADER_1 = b"divscore sketch\n", "header.json"  # of earlier formats
 MOST = 1 << 48  # items of anything; sums of a few such numbers stay exact
 GROUP = 32 << 20  # bytes of vectors in a row group, about
 
@@ -84,16 +82,15 @@ class _Stored:
 
 
 def is_sketch(path: PathLike) -> bool:
-    """Whether a file looks like a sketch of this or an earlier version; a quick look, without reading it."""
+    """Whether a file looks like a sketch; a quick look, without reading it."""
     if not Path(path).is_file() or Path(path).suffix.lower() in TABLES:
         return False
     if Path(path).suffix.lower() == ".sketch":
         return True  # so that a damaged one in a folder is refused, not skipped
     try:
         with open(path, "rb") as file:
-            start = file.read(len(MAGIC_2))
-            if not start.startswith(PARQUET):
-                return start == MAGIC_2 or _is_first_format(path)
+            if file.read(len(PARQUET)) != PARQUET:
+                return False
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - 8))
             footer = int.from_bytes(file.read(4), "little")
@@ -305,8 +302,7 @@ def _opened(path: PathLike, read: Callable[[Any, _SketchHeader], T]) -> T:
 
     try:
         with open(path, "rb") as stream:
-            if stream.read(len(PARQUET)) != PARQUET:
-                raise _other_format(path)
+            _demand(stream.read(len(PARQUET)) == PARQUET, "unknown file header")
             file = pq.ParquetFile(stream, page_checksum_verification=True)
             header = (file.metadata.metadata or {}).get(KEY, b"")
             _demand(bool(header), "it has no header of a sketch")
@@ -455,22 +451,3 @@ def _demand(fine: bool, otherwise: str) -> None:
 
 def _damaged(path: PathLike, how: object) -> FileError:
     return FileError(f"{path} is not a sketch, or is damaged ({how}); sketch the collection again")
-
-
-def _other_format(path: PathLike) -> FileError:
-    with open(path, "rb") as file:
-        second = file.read(len(MAGIC_2)) == MAGIC_2
-    if not second and not _is_first_format(path):
-        return _damaged(path, "unknown file header")
-    return FileError(
-        f"{path} has format 'divscore.sketch/{2 if second else 1}', of an earlier version; this version reads "
-        f"{FORMAT}. Sketch the collection again"
-    )
-
-
-def _is_first_format(path: PathLike) -> bool:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return HEADER_1 in archive.namelist()
-    except (OSError, zipfile.BadZipFile):
-        return False

@@ -472,7 +472,7 @@ def test_nothing_large_travels(engine: ClusterEngine, wide_control: ControlSet, 
     for at in range(2):
         rng = np.random.default_rng(at)
         np.save(tmp_path / f"{at}.npy", rng.standard_normal((FEW, DIMENSION), dtype=np.float32))
-    work = partial(sketch_partition, scorer_for(wide_control), "x", None, False, False)
+    work = partial(sketch_partition, scorer_for(wide_control), "x", None, "", 0)
     parts = list(open_table(str(tmp_path / "*.npy")).divided())
     results = [found for _, found in engine.map(work, parts)]
     vectors = FEW * DIMENSION * 4

@@ -265,7 +265,7 @@ class Pool:
         if collections is None:
             self.owners([WHOLE])
         else:
-            texts = collections if isinstance(collections, Texts) else Texts.of(collections)
+            texts = Texts.of(collections)
             owner = self.owners(texts.names)[texts.codes]
         key, free = keys
         for counts, some in ((self.seen, owner), (self.left, owner[free])):

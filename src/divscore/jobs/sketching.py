@@ -102,18 +102,21 @@ def sketch_source(
     sketches = Sketches(Origin.of(control, seed))
     rows = unreadable = 0
     problems: list[str] = []
-    missing = list(source.missing)
-    for part in missing:
+    missing: list[MissingPart] = []
+
+    def lost(part: MissingPart) -> None:
+        missing.append(part)
         on_missing(part)
+
+    for part in source.missing:
+        lost(part)
     with nullcontext(engine) if engine is not None else Engine(workers, executor=executor) as used:
         if not used.local:
             check_sendable(control)
         known_rows = sum(part.rows or 0 for part in source.parts)
-        part_of = sketches if used.local else None
-        work = partial(
-            sketch_partition, scorer, source.name, by, strict, verbose, seen=known_rows, part_of=part_of
+        read: Callable[..., Partial] = partial(
+            sketch_partition, scorer, source.name, by, _unusable(strict, verbose), seen=known_rows
         )
-        results: Iterable[tuple[Table, Partial]]
         here = used.inline or source.here_only or (used.own and len(partitions) == 1)
         if here:
             # Chunks of a single partition are shared among threads, which does not change the result.
@@ -121,29 +124,23 @@ def sketch_source(
                 with Engine(used.workers if used.own else 1) as threads:
                     yield from (result for _, result in threads.map(task, chunks))
 
-            results = (
-                (partition, work(partition, mapper=mapper, progress=progress)) for partition in partitions
-            )
-        else:
-            # With many collections a result may take as many bytes as the vectors it was made from.
-            results = used.map(
-                work, partitions, large=by is not None, killed=lambda _, reason: Partial(failed=reason)
-            )
-        # In the order of the source, not as they finish: sums of floats depend on their order.
-        for partition, result in results:
+            read = partial(read, mapper=mapper, progress=progress)
+        if used.local:
+            read = partial(read, part_of=sketches)
+        # In the order of the source, not as they finish: sums of floats depend on their order. With many collections a
+        # result may take as many bytes as the vectors it was made from.
+        parts = enumerate(partitions)
+        for _, _, result in read_parts(
+            source, parts, read, None if here else used, strict=strict, large=by is not None, lost=lost
+        ):
+            if result is None:
+                continue
             if not here:
                 progress(result.rows)
-            if result.failed is not None:
-                if strict or result.fatal or not source.many:
-                    raise FileError(result.failed)
-                missing.append(MissingPart(str(partition), result.failed, partition.rows))
-                on_missing(missing[-1])
-                continue
             rows += result.rows
             unreadable += result.unreadable
             problems = [*problems, *result.problems][:PROBLEMS_KEPT]
-            if result.sketches is not None:
-                sketches.merge(result.sketches)
+            sketches.merge(result.sketches)
     if missing and not rows and not unreadable:
         raise FileError(f"nothing of {source.path} could be read; {missing[0].reason}")
     by_name = sketches.sketches(control, scorer)
@@ -152,22 +149,17 @@ def sketch_source(
 
 @dataclass(frozen=True)
 class Partial:
-    """The result of one partition, small enough to be sent: sketches of its collections, and what was not read.
+    """The result of one partition, small enough to be sent: sketches of its collections, and what was not read."""
 
-    A partition that failed has a reason and no sketches; if it is `fatal`, all others would fail too.
-    """
-
-    sketches: Sketches | None = None
-    rows: int = 0
-    unreadable: int = 0
-    problems: tuple[str, ...] = ()
-    failed: str | None = None
-    fatal: bool = False
+    sketches: Sketches
+    rows: int
+    unreadable: int
+    problems: tuple[str, ...]
 
     @property
     def nbytes(self) -> int:
         """Bytes to send."""
-        return 0 if self.sketches is None else self.sketches.nbytes
+        return self.sketches.nbytes
 
 
 @one_thread
@@ -175,8 +167,8 @@ def sketch_partition(
     scorer: Scorer,
     name: str,
     by: str | None,
-    strict: bool,
-    verbose: bool,
+    unusable: str,
+    number: int,
     partition: Table,
     *,
     seen: int = 0,
@@ -184,53 +176,18 @@ def sketch_partition(
     mapper: Mapper = map,
     progress: Callable[[int], None] | None = None,
 ) -> Partial:
-    """Read one partition, in whichever process or machine; an error becomes a part of the result.
+    """Sketch one partition, in whichever process or machine.
 
     `seen` is the number of rows of the whole source, if it is known: it decides how sums are rounded.
     """
     if (partition.rows or MOST_PART_ROWS) >= MOST_PART_ROWS:
         part_of = None
-
-    def read(partition: Table) -> Partial:
-        # The first scorer that reaches a process is kept for all tasks, with everything computed from it.
-        shared = shared_scorer(scorer)
-        table = partition.select(
-            block_bytes=LARGE_BLOCK if by is not None else 0, unusable=_unusable(strict, verbose)
-        )
-        sketches = sketch_blocks(
-            _with_names(table, by),
-            shared.control,
-            shared,
-            name=name,
-            mapper=mapper,
-            seen=seen,
-            part_of=part_of,
-            progress=progress,
-        )
-        return Partial(sketches, table.read, table.unreadable, tuple(table.problems))
-
-    try:
-        return retry(partition, read)
-    except DivscoreError as error:
-        if partition.here_only:
-            raise
-        return Partial(failed=str(error), fatal=isinstance(error, UnseenError))
-
-
-def retry(partition: Table, read: Callable[[Table], R]) -> R:
-    """Read a run of `divided`; a remote one is tried again after an error, and its local copy is removed."""
-    for attempt in range(ATTEMPTS):
-        try:
-            partition.check_visible()
-            return read(partition)
-        except DivscoreError as error:
-            lasting = isinstance(error, UnseenError) or not partition.location.remote
-            if lasting or attempt + 1 == ATTEMPTS:
-                raise
-            time.sleep(WAIT_SECONDS * 2**attempt)
-        finally:
-            partition.location.release()
-    raise AssertionError
+    # The first scorer that reaches a process is kept for all tasks, with everything computed from it.
+    shared = shared_scorer(scorer)
+    table = partition.select(block_bytes=LARGE_BLOCK if by is not None else 0, unusable=unusable)
+    options: dict[str, Any] = {"seen": seen, "part_of": part_of, "mapper": mapper, "progress": progress}
+    sketches = sketch_blocks(_with_names(table, by), shared.control, shared, name=name, **options)
+    return Partial(sketches, table.read, table.unreadable, tuple(table.problems))
 
 
 @dataclass(frozen=True)
@@ -252,13 +209,51 @@ class _Failed:
     fatal: bool = False
 
 
+def read_parts(
+    source: Table,
+    parts: Iterable[tuple[int, Table]],
+    read: Callable[[int, Table], R],
+    engine: Engine | None,
+    *,
+    strict: bool,
+    lost: Callable[[MissingPart], None],
+    large: bool = False,
+) -> Iterator[tuple[int, Table, R | None]]:
+    """Read numbered runs of `divided` in order, on the workers of an engine, or here.
+
+    A run of one file among several that cannot be read is None, and `lost` is called with it; otherwise it is an error.
+    """
+    work, numbered = partial(_read_part, read), (_Part(*part) for part in parts)
+    results: Iterable[tuple[_Part, R | _Failed]] = ((part, work(part)) for part in numbered)
+    if engine is not None and not (engine.inline or source.here_only):
+        results = engine.map(work, numbered, large=large, killed=lambda part, reason: _Failed(reason))
+    for part, result in results:
+        if not isinstance(result, _Failed):
+            yield part.number, part.table, result
+            continue
+        if strict or result.fatal or not source.many:
+            raise FileError(result.reason)
+        lost(MissingPart(str(part), result.reason, part.table.rows))
+        yield part.number, part.table, None
+
+
 def _read_part(read: Callable[[int, Table], R], part: _Part) -> R | _Failed:
-    try:
-        return retry(part.table, partial(read, part.number))
-    except DivscoreError as error:
-        if part.table.here_only:
-            raise
-        return _Failed(str(error), isinstance(error, UnseenError))
+    """Read in whichever process or machine: an error is a result. A remote part is tried again, its copy removed."""
+    table = part.table
+    for attempt in range(ATTEMPTS):
+        try:
+            table.check_visible()
+            return read(part.number, table)
+        except DivscoreError as error:
+            if table.here_only:
+                raise
+            unseen = isinstance(error, UnseenError)
+            if unseen or not table.location.remote or attempt + 1 == ATTEMPTS:
+                return _Failed(str(error), unseen)
+            time.sleep(WAIT_SECONDS * 2**attempt)
+        finally:
+            table.location.release()
+    raise AssertionError
 
 
 def _unusable(strict: bool, verbose: bool) -> str:
@@ -271,8 +266,7 @@ def _with_names(table: Table, by: str | None) -> Iterator[tuple[Any, Coded | Non
         if by is None:
             yield block.vectors, None
         else:
-            values = block.values[by]
-            texts = values if isinstance(values, Texts) else Texts.of(values)
+            texts = Texts.of(block.values[by])
             yield block.vectors, (texts.names, texts.codes)
 
 
@@ -429,21 +423,14 @@ class Run:
         A run of one file among several that cannot be read is None, and reported and added to `missing`, if given.
         """
         engine = engine or self.engines.start(processes=much_text(source))
-        work = partial(_read_part, read)
-        parts = (_Part(n, table) for n, table in enumerate(source.divided()) if only is None or n in only)
-        results: Iterable[tuple[_Part, R | _Failed]] = ((part, work(part)) for part in parts)
-        if not (engine.inline or source.here_only):
-            results = engine.map(work, parts, killed=lambda part, reason: _Failed(reason))
-        for part, result in results:
-            if not isinstance(result, _Failed):
-                yield part.number, part.table, result
-                continue
-            if self.strict or result.fatal or not source.many:
-                raise FileError(result.reason)
+        parts = ((n, table) for n, table in enumerate(source.divided()) if only is None or n in only)
+
+        def lost(part: MissingPart) -> None:
             if missing is not None:
-                missing.append(MissingPart(str(part), result.reason, part.table.rows))
-                self._warn_of_missing(missing[-1])
-            yield part.number, part.table, None
+                missing.append(part)
+                self._warn_of_missing(part)
+
+        return read_parts(source, parts, read, engine, strict=self.strict, lost=lost)
 
     def read_vectors(self, source: Table) -> tuple[Any, dict[str, int], list[MissingPart]]:
         """All vectors of a source, skipped items by kind, and missing parts; 'self-training' needs them all at once."""

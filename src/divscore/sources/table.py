@@ -515,7 +515,9 @@ class Texts(Sequence[str]):
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Texts:
-        """Code a list of strings, names in the order of their first appearance."""
+        """Code a list of strings, names in the order of their first appearance; Texts stay as they are."""
+        if isinstance(texts, Texts):
+            return texts
         position: dict[str, int] = {}
         codes = [position.setdefault(text, len(position)) for text in texts]
         return cls(list(position), np.array(codes, dtype=np.intp))

@@ -48,7 +48,9 @@ def sketch(collection: str, control_path: str, encoding: Encoding, out: str, **o
       divscore audit week.sketch --control C
     """
     check_writable(out, "--out")
-    done = sketch_collection(collection, control_path, encoding, progress=progress_bar, warn=warn, **options)
+    done = sketch_collection(
+        collection, control_path, encoder=encoding, progress=progress_bar, warn=warn, **options
+    )
     for warning in Missing.of(done.missing).warning:
         warn(f"{out}: {warning}")
     write_sketches(out, done.sketches, done.missing)

@@ -6,7 +6,6 @@ import glob
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -17,17 +16,15 @@ from divscore.audit.audits import Audits
 from divscore.audit.result import Audit
 from divscore.audit.target import Target
 from divscore.blas import one_thread
-from divscore.control.controlfile import is_control
 from divscore.control.controlset import ControlSet
 from divscore.control.labelledsample import LabelledSample, labelled_control
 from divscore.errors import FileError, InputError, MismatchError
 from divscore.jobs.drawfile import Draw
-from divscore.jobs.encode import Encoding
-from divscore.jobs.engine import Engine, Engines
+from divscore.jobs.engine import Engine
 from divscore.jobs.finding import open_items
 from divscore.jobs.labels import Labels
-from divscore.jobs.pool import Progress, Warn, no_progress, no_warning, read_control
-from divscore.jobs.sketching import PATH, Run, Sketched, check_sendable
+from divscore.jobs.pool import Warn, is_ready, no_progress, no_warning
+from divscore.jobs.sketching import PATH, Run, Sketched, check_sendable, running
 from divscore.sketch.many import Sketches
 from divscore.sketch.missing import Missing, MissingPart
 from divscore.sketch.scorer import Scorer, scorer_for, shared_scorer
@@ -36,7 +33,7 @@ from divscore.sketch.sketchfile import is_sketch, open_sketches
 from divscore.sources import Items, Table
 from divscore.sources.items import is_picture
 from divscore.sources.places import Location, folder_values
-from divscore.text import listed, named, printable, quoted
+from divscore.text import listed, named
 
 MANY = 100  # collections: their audits take a second or more, so progress is shown
 WORTH_PROCESSES = 1_000  # collections: their audits take longer than starting processes
@@ -62,59 +59,24 @@ def audit_source(
     name: str | None = None,
     column: str | None = None,
     form: str = "",
-    encoder: str | Encoding | None = None,
-    model: str | os.PathLike[str] | None = None,
-    options: dict[str, str] | None = None,
-    pca: int | str | os.PathLike[str] | None = None,
-    cache: str | os.PathLike[str] | bool = True,
-    workers: int = 1,
-    cluster: str | None = None,
-    strict: bool = False,
-    verbose: bool = False,
-    progress: Progress = no_progress,
-    warn: Warn = no_warning,
+    **how: Any,
 ) -> Audits:
     """Audit whatever a user names, against labelled examples or a control set.
 
     Parameters
     ----------
-    collection : path, table, array, Sketch, iterable of arrays, or list of paths
-        A folder of images, a table, a list of texts, vectors, a pattern, a sketch, "-", local or remote; a pandas,
-        polars or Arrow table. Each path of a list is a collection of its own.
-    control : ControlSet, path or table, optional
-        Labelled examples, or what `read_control` takes. None if the `sample` is all there is.
+    collection, control, by, estimator, confidence, seed, sample, target, target_source, population, show_untrusted :
+        As in `divscore.audit`; "-" is standard input. Each path of a list is a collection of its own.
     attribute : str, optional
         Column of group names, if `control` is a table; "gender×tone" for intersections.
-    by : str, optional
-        Audit every value of this column as its own collection, in one pass; "folder" for images.
     groups : sequence of str, optional
         Order of the groups: disparity = share(first) − share(second). Without `control` also their names.
     rename : mapping of label to name, optional
         Names for labels such as 0 and 1, in `control` and in a file of `sample`.
-    sample : Draw, LabelledSample, (vectors, groups) or path, optional
-        Items of the collection with their groups: what `sample_source` drew, or other random items.
-    target, target_source :
-        The shares that the collections are held to, and where these come from; see `divscore.audit`.
-    population, show_untrusted : bool
-        See `divscore.audit`.
     column, form : str
         Column of texts, image paths or vectors where it is not clear; the suffix a file should be read as.
-    encoder, model, options, pca, cache :
-        What turns items into vectors, see `Encoding`. By default the control set's encoder, "faces" for images and
-        "text" for texts, and the user's cache folder; ``cache=False`` keeps no vectors.
-    workers : int
-        Number of parallel workers.
-    cluster : str, optional
-        Address of a Dask scheduler, or its scheduler file.
-    strict : bool
-        Raise an error at the first item that would be skipped.
-    verbose : bool
-        Name the skipped items in warnings.
-    progress : callable
-        Called with a name and a total (or None) where something takes long; returns a context manager that gives a
-        function to call with the number of finished items.
-    warn : callable
-        Called with each message about the input that a person should read.
+    **how :
+        Encoder, workers, and where messages go: the arguments of `divscore.jobs.sketching.running`.
     """
     several = isinstance(collection, (list, tuple)) and all(isinstance(path, PATH) for path in collection)
     things = _expand(collection if several else [collection], control)
@@ -124,51 +86,33 @@ def audit_source(
         raise InputError("a labelled sample belongs to one collection; audit one at a time with it")
     estimator = estimator or chosen_estimator(control, sample)
     check_method(estimator, control, sample, confidence)
-    labels = None
-    if sample is not None:
-        reading: dict[str, Any] = {"attribute": attribute, "groups": groups, "rename": rename}
-        labels = Labels.read(sample, **reading, column=column, warn=warn)
-    if labels is not None and by and labels.draw is None:
-        raise InputError(
-            f"{labels.name} does not say which collection an item is from; draw the items with 'divscore sample --by'"
-        )
-    with ExitStack() as stack:
-        if not isinstance(encoder, Encoding):
-            encoder = Encoding(encoder, model=model, options=options, pca=pca, cache=cache, workers=workers)
-            stack.enter_context(encoder)
-        engines = stack.enter_context(Engines(workers, cluster, warn))
-        run = Run(encoder, engines, by, seed, strict, verbose, progress, warn)
+    with running(by=by, seed=seed, **how) as run:
+        labels = None
+        if sample is not None:
+            reading: dict[str, Any] = {"attribute": attribute, "groups": groups, "rename": rename}
+            labels = Labels.read(sample, **reading, column=column, warn=run.warn)
+            if by and labels.draw is None:
+                raise InputError(
+                    f"{labels.name} does not say which collection an item is from; draw the items with "
+                    "'divscore sample --by'"
+                )
         # Opened before the labelled examples are encoded, which may take minutes: a wrong name is an error at once.
         found_again = labels is not None and labels.draw is not None
         opened = open_items if found_again else Run.open
         sources = [opened(run, thing, column, form) for thing in things]
-        if isinstance(control, ControlSet):
-            if attribute not in (None, control.attribute):
-                raise MismatchError(
-                    f"the control set has the attribute '{printable(control.attribute)}', not '{attribute}'"
-                )
-            if rename and labels is None:
-                raise MismatchError(
-                    f"the groups of the control set have names: {quoted(control.groups)}; leave out --rename"
-                )
-            control = control if groups is None else control.with_order(groups)
-            encoder.expect(control.encoder)
-        elif control is not None:
-            control = read_control(
+        if control is not None:
+            control = run.read_control(
                 control,
-                encoder,
                 attribute=attribute,
                 order=groups,
                 likely_column=column,
-                # With a saved control set, the labels that need names are those of the sample.
-                rename=None if labels is not None and _is_saved(control) else rename,
+                # With a control set, the labels that need names are those of the sample.
+                rename=None if labels is not None and is_ready(control) else rename,
                 every=labels is None,
                 fit_with=[source for source in sources[:1] if source is not None],
-                verbose=verbose,
-                progress=progress,
-                warn=warn,
             )
-        encoder.engines.cluster = engines.cluster  # from now on: the few labelled examples are encoded here
+        # Not before: the few labelled examples are encoded here.
+        run.encoding.engines.cluster = run.engines.cluster
         if target is not None and not isinstance(target, Target) and control is not None:
             target = Target.of(target, control.groups, target_source)
         settings: dict[str, Any] = {"estimator": estimator, "confidence": confidence, "target": target}
@@ -184,8 +128,10 @@ def audit_source(
                 audits, absent = _audit_sketch_file(run, path, control, labels, settings)
             else:
                 own = labels.alone(run, control) if labels is not None else None
-                audit = audit_vectors(thing, control, sample=own, seed=seed, workers=workers, **settings)
-                if strict and any(audit.skipped.values()):
+                audit = audit_vectors(
+                    thing, control, sample=own, seed=seed, workers=how.get("workers", 1), **settings
+                )
+                if run.strict and any(audit.skipped.values()):
                     raise InputError(f"{sum(audit.skipped.values())} items have no usable vector (strict)")
                 audits, absent = [audit], Missing()
             pairs += [(path, audit) for audit in audits]
@@ -199,37 +145,20 @@ def audit_source(
 def sketch_collection(
     collection: Any,
     control: Any,
-    encoding: Encoding,
     *,
     attribute: str | None = None,
     rename: Mapping[Any, str] | None = None,
-    by: str | None = None,
     column: str | None = None,
     form: str = "",
-    seed: int = 0,
-    workers: int = 1,
-    cluster: str | None = None,
-    strict: bool = False,
-    verbose: bool = False,
-    progress: Progress = no_progress,
-    warn: Warn = no_warning,
+    **how: Any,
 ) -> Sketched:
     """Sketch a collection, or one for each value of the column `by`; the parameters are those of `audit_source`."""
-    with Engines(workers, cluster, warn) as engines:
-        run = Run(encoding, engines, by, seed, strict, verbose, progress, warn)
+    with running(**how) as run:
         source = run.open(collection, column, form)
         if source is None:
             raise InputError(f"{collection} is a sketch already")
-        labelled = read_control(
-            control,
-            encoding,
-            attribute=attribute,
-            rename=rename,
-            verbose=verbose,
-            progress=progress,
-            warn=warn,
-        )
-        encoding.engines.cluster = engines.cluster
+        labelled = run.read_control(control, attribute=attribute, rename=rename)
+        run.encoding.engines.cluster = run.engines.cluster
         return run.sketch(run.vectors_of(source, labelled), labelled)
 
 
@@ -416,10 +345,6 @@ def _distinct_names(pairs: Sequence[tuple[str, Audit]]) -> tuple[Audit, ...]:
 
 def _stem(path: Any) -> str:
     return str(os.path.splitext(os.path.basename(path))[0])
-
-
-def _is_saved(control: Any) -> bool:
-    return isinstance(control, PATH) and is_control(control)
 
 
 # What is absent: skipped items by kind, missing parts by collection.

@@ -10,11 +10,9 @@ from divscore.control.controlset import ControlSet
 from divscore.control.labelledsample import LabelledSample, labelled_control
 from divscore.errors import MismatchError
 from divscore.jobs.encode import Encoding
-from divscore.jobs.engine import Engines
 from divscore.jobs.finding import open_items
 from divscore.jobs.labels import Labels
-from divscore.jobs.pool import Progress, Warn, no_progress, no_warning, read_control
-from divscore.jobs.sketching import Run
+from divscore.jobs.sketching import Run, running
 from divscore.sketch.sketch import Sketch
 from divscore.sources import Items, Table
 
@@ -32,32 +30,27 @@ def plan_collection(
     form: str = "",
     confidence: float = 0.95,
     seed: int = 0,
-    workers: int = 1,
-    verbose: bool = False,
-    progress: Progress = no_progress,
-    warn: Warn = no_warning,
+    **how: Any,
 ) -> LabelPlan:
     """Plan the labels of a collection: from a control set, from first labels (`sample`), or for the worst case.
 
     The parameters are those of `audit_source`.
     """
-    labels = None
-    if sample is not None:
-        reading: dict[str, Any] = {"attribute": attribute, "groups": groups, "rename": rename}
-        labels = Labels.read(sample, **reading, column=column, warn=warn)
-        if labels.draw is not None and labels.draw.items[0].collection is not None:
-            raise MismatchError(
-                f"{labels.name} was drawn for each of several collections, and a plan is made for one; give a sample "
-                "of one collection, or leave out --labelled-sample"
-            )
-    with Engines(workers, None, warn) as engines:
-        run = Run(encoding, engines, None, seed, False, verbose, progress, warn)
+    with running(encoder=encoding, seed=seed, **how) as run:
+        labels = None
+        if sample is not None:
+            reading: dict[str, Any] = {"attribute": attribute, "groups": groups, "rename": rename}
+            labels = Labels.read(sample, **reading, column=column, warn=run.warn)
+            if labels.draw is not None and labels.draw.items[0].collection is not None:
+                raise MismatchError(
+                    f"{labels.name} was drawn for each of several collections, and a plan is made for one; give a "
+                    "sample of one collection, or leave out --labelled-sample"
+                )
         source = open_items(run, collection, column, form)
         known: ControlSet | None = None
         if control is not None:
             reading = {"attribute": attribute, "order": groups, "likely_column": column}
-            reading |= {"rename": None if labels else rename, "fit_with": [source], "verbose": verbose}
-            known = read_control(control, encoding, **reading, progress=progress, warn=warn)
+            known = run.read_control(control, **reading, rename=None if labels else rename, fit_with=[source])
         if labels is None and known is None:
             return plan_labels(count_items(source), confidence=confidence, seed=seed)
         if labels is None:

@@ -18,10 +18,9 @@ from divscore.errors import FileError, InputError, MismatchError
 from divscore.jobs.cache import ItemVectors
 from divscore.jobs.drawfile import GROUP, ITEM_DIGEST, OF_VECTOR, Draw, control_mark, once, read_draw
 from divscore.jobs.encode import Encoding
-from divscore.jobs.engine import Engines
-from divscore.jobs.finding import FoundItem, ItemPlaces, Places, Search, find_items, open_items, places_of
-from divscore.jobs.pool import Progress, Warn, no_progress, no_warning, origin_of
-from divscore.jobs.sketching import PATH, Run
+from divscore.jobs.finding import FoundItem, Places, Search, VectorPlaces, find_items, open_items, places_of
+from divscore.jobs.pool import Warn, no_warning, origin_of
+from divscore.jobs.sketching import PATH, Run, running
 from divscore.sources import Items, Table
 from divscore.sources import open as open_collection
 from divscore.sources.items import ItemBatch
@@ -137,15 +136,8 @@ def labelled_samples(
     What is no longer in the collection, or has changed, is reported and not used. Without `by` the only collection is
     named after the source.
     """
-    if not draw.labels:
-        raise FileError(f"{path}: no row has a label; fill in the column '{GROUP}'")
     _check_design(run, draw, path)
-    places = places_of(run, source)
-    search = find_items(places, draw.items)
-    _report(run, draw, search, places, path)
-    found = {number: item for number, (_, item) in search.found.items()}
-    if isinstance(places, ItemPlaces):
-        found = _encoded(run, places.source, found)
+    search, found, encoder = _find(run, source, draw, path)
     marks = {item.control for item in draw.items if item.stratum} - {""}
     if marks and control is not None and control_mark(control) not in marks:
         run.warn(
@@ -182,7 +174,7 @@ def labelled_samples(
             strata=_in_pairs(strata) if strata.any() else None,
             batches=max(item.batch for item in drawn),
             drawn_from=None if run.by and first.collection is None else first.size,
-            encoder=run.encoding.identity(source.kind) if source.kind != "vectors" else places.encoder,
+            encoder=encoder,
             missing=lost,
         )
     return samples
@@ -199,6 +191,19 @@ def _check_design(run: Run, draw: Draw, path: str) -> None:
         raise MismatchError(
             f"{path} was drawn in pairs from the whole collection; draw it with --by {run.by} for each collection"
         )
+
+
+def _find(
+    run: Run, source: Items | Table, draw: Draw, path: str
+) -> tuple[Search, dict[int, FoundItem], str | None]:
+    """Find drawn items again: the search, those that have a vector by their numbers, and what made the vectors."""
+    places = places_of(run, source)
+    search = find_items(places, draw.items)
+    _report(run, draw, search, places, path)
+    found = {number: item for number, (_, item) in search.found.items()}
+    if isinstance(places, VectorPlaces):
+        return search, found, places.encoder
+    return search, _encoded(run, places.source, found), run.encoding.identity(places.source.kind)
 
 
 def _report(run: Run, draw: Draw, search: Search, places: Places, path: str) -> None:
@@ -220,7 +225,7 @@ def _report(run: Run, draw: Draw, search: Search, places: Places, path: str) -> 
         )
     for numbers, why in ((search.gone, "no longer in"), (search.changed, "changed in")):
         if numbers:
-            names = listed([f"'{brief(draw.items[number].id)}'" for number in numbers], NAMED)
+            names = _named(draw.items[number].id for number in numbers)
             run.warn(f"{path}: {len(numbers)} of {total} items {why} {where}, so not used: {names}")
     if search.renamed:
         run.warn(
@@ -228,15 +233,12 @@ def _report(run: Run, draw: Draw, search: Search, places: Places, path: str) -> 
             "have changed them"
         )
     if any(item.digest and item.digest.startswith(OF_VECTOR) != places.vectors for item in draw.items):
-        run.warn(f"{path}: the items were found by their ids alone; {where} has their {_kind(places)} only")
+        kind = "vectors" if places.vectors else {"image": "pictures", "text": "texts"}[places.kind]
+        run.warn(f"{path}: the items were found by their ids alone; {where} has their {kind} only")
 
 
-def _used(numbers: Sequence[int]) -> str:
-    return "is not used" if len(numbers) == 1 else "are not used"
-
-
-def _kind(places: Places) -> str:
-    return "vectors" if places.vectors else {"image": "pictures", "text": "texts"}[places.kind]
+def _named(ids: Iterable[str]) -> str:
+    return listed([f"'{brief(name)}'" for name in ids], NAMED)
 
 
 def _encoded(run: Run, source: Items, found: Mapping[int, FoundItem]) -> dict[int, FoundItem]:
@@ -253,8 +255,8 @@ def _encoded(run: Run, source: Items, found: Mapping[int, FoundItem]) -> dict[in
             advance(len(piece))
     bad = [number for number, result in zip(numbers, results, strict=True) if not len(result.vectors)]
     if bad:
-        names = listed([f"'{brief(found[number].id)}'" for number in bad], NAMED)
-        run.warn(f"{count(len(bad), 'labelled items')} cannot be encoded and {_used(bad)}: {names}")
+        verb, names = "is" if len(bad) == 1 else "are", _named(found[number].id for number in bad)
+        run.warn(f"{count(len(bad), 'labelled items')} cannot be encoded and {verb} not used: {names}")
     return {
         number: replace(found[number], vector=encoding.shorten(result.vectors)[0])
         for number, result in zip(numbers, results, strict=True)
@@ -305,24 +307,15 @@ def labelled_examples(
     encoding: Encoding,
     *,
     column: str | None = None,
-    form: str = "",
-    progress: Progress = no_progress,
-    warn: Warn = no_warning,
+    **how: Any,
 ) -> ControlSet:
     """The labelled items of a draw as a control set for other collections of the same kind, with their origins.
 
     The items are found again in their collection, so it does not matter whether the draw has their contents.
     """
-    with Engines(1, None, warn) as engines:
-        run = Run(encoding, engines, progress=progress, warn=warn)
-        source = open_items(run, collection, column, form)
-        places = places_of(run, source)
-        search = find_items(places, draw.items)
-        _report(run, draw, search, places, "the draw")
-        found = {number: item for number, (_, item) in search.found.items()}
-        if isinstance(places, ItemPlaces):
-            found = _encoded(run, places.source, found)
-        encoder = encoding.identity(source.kind) if source.kind != "vectors" else places.encoder
+    with running(encoder=encoding, **how) as run:
+        source = open_items(run, collection, column, "")
+        _, found, encoder = _find(run, source, draw, "the draw")
     items = [replace(draw.items[number], vector=item.vector) for number, item in found.items()]
     attribute = draw.attribute or GROUP
     known = [item for item in items if not is_unknown(item.group, draw.groups)]

@@ -65,41 +65,32 @@ def read_control(
 
     Parameters
     ----------
-    thing : path or table
-        A control set's folder; a table (a file, pandas, polars, Arrow) with a column of group names; a folder with one
-        sub-folder of images for each group, or with a ``labels.csv``.
-    attribute : str, optional
-        The column of group names; several joined by ``×`` or ``*`` give their intersections. By default the column
-        named ``group``, or else the only text column with 2–12 different values.
-    column : str, optional
-        The column of texts, image paths or vectors; `likely_column` is used if it exists.
-    order : sequence of names, optional
-        Fixes the sign for two groups: disparity = share(first) − share(second).
-    rename : mapping of label to name, optional
-        Names for labels such as 0 and 1; see `ControlSet`.
+    thing, attribute, column, order, form, rename, verbose :
+        As in `ControlSet.read`; `thing` may also be a ControlSet. Several columns of group names are joined by ``×`` or
+        ``*``. By default it is the column named ``group``, or else the only text column with 2–12 different values.
+    likely_column : str, optional
+        Used as the `column` if it exists.
     every : bool
         Whether each label of `rename` must occur; a labelled sample may have others.
     fit_with : sequence of sources
         Further items on which a projection (``pca``) is fitted.
-    verbose : bool
-        Name the skipped examples in warnings.
     """
-    if isinstance(thing, (str, os.PathLike)) and is_control(thing):
-        control = load_control(thing)
+    if is_ready(thing):
+        path = "" if isinstance(thing, ControlSet) else os.fspath(thing)
+        control: ControlSet = load_control(path) if path else thing
         if attribute is not None and re.sub(r"\s*[×*]\s*", CROSS, attribute) != control.attribute:
+            what = f"{path} is a control set" if path else "the control set is"
             raise MismatchError(
-                f"{os.fspath(thing)} is a control set for '{control.attribute}', not for '{attribute}'; leave out "
-                "--attribute"
+                f"{what} for '{printable(control.attribute)}', not for '{attribute}'; leave out --attribute"
             )
         if rename:
+            what = f"the control set {path}".rstrip()
             raise MismatchError(
-                f"the groups of the control set {os.fspath(thing)} have names: {quoted(control.groups)}; leave out "
-                "--rename"
+                f"the groups of {what} have names: {quoted(control.groups)}; leave out --rename"
             )
-        control = control if order is None else control.with_order(order)
-        saved = Path(thing) / PROJECTION
-        encoding.expect(control.encoder, Projection.load(saved) if saved.is_file() else None)
-        return control
+        saved = Path(path, PROJECTION) if path else None
+        encoding.expect(control.encoder, Projection.load(saved) if saved and saved.is_file() else None)
+        return control if order is None else control.with_order(order)
     draw = read_draw(thing, warn) if is_draw(thing) else None
     if draw is None:
         source = open_labelled(thing, encoding, attribute, column, form, likely_column)
@@ -205,9 +196,14 @@ def _examples(
     return table, order
 
 
+def is_ready(thing: Any) -> bool:
+    """Whether it is a control set already, in memory or saved: its groups have names, and its items vectors."""
+    return isinstance(thing, ControlSet) or (isinstance(thing, str | os.PathLike) and is_control(thing))
+
+
 def has_groups(thing: Any, encoding: Encoding, attribute: str | None, column: str | None) -> bool:
     """Whether it has labelled examples: it is a control set, or someone said or it is clear where the groups are."""
-    if attribute is not None or (isinstance(thing, (str, os.PathLike)) and is_control(thing)):
+    if attribute is not None or is_ready(thing):
         return True
     try:
         source = open_labelled(thing, encoding, column=column)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -22,8 +21,6 @@ from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet
 from divscore.errors import FileError, InputError, MismatchError
 from divscore.jobs.drawfile import Draw, DrawnItem, check_names, control_mark, read_draw
-from divscore.jobs.encode import Encoding
-from divscore.jobs.engine import Engines
 from divscore.jobs.finding import (
     Place,
     Places,
@@ -33,8 +30,8 @@ from divscore.jobs.finding import (
     open_items,
     places_of,
 )
-from divscore.jobs.pool import Progress, Warn, no_progress, no_warning, read_control
-from divscore.jobs.sketching import Run
+from divscore.jobs.pool import Warn
+from divscore.jobs.sketching import Run, running
 from divscore.sketch.scan import score_rows, usable_in_bulk
 from divscore.sketch.scorer import Scorer, scorer_for, shared_scorer
 from divscore.sources import Table
@@ -65,16 +62,7 @@ def sample_source(
     seed: int = 0,
     column: str | None = None,
     form: str = "",
-    encoder: str | Encoding | None = None,
-    model: str | os.PathLike[str] | None = None,
-    options: dict[str, str] | None = None,
-    pca: int | str | os.PathLike[str] | None = None,
-    cache: str | os.PathLike[str] | bool = True,
-    workers: int = 1,
-    strict: bool = False,
-    verbose: bool = False,
-    progress: Progress = no_progress,
-    warn: Warn = no_warning,
+    **how: Any,
 ) -> Draw:
     """Draw items to label; see `divscore.draw_sample`. The other parameters are those of `audit_source`."""
     if not isinstance(size, int | np.integer) or size < 1:
@@ -83,38 +71,18 @@ def sample_source(
         raise InputError(
             f"with a control set, items are drawn in pairs: use an even size, such as {size + 1}"
         )
-    earlier = add_to if isinstance(add_to, Draw) or add_to is None else read_draw(add_to, warn)
-    if add_to is not None:
-        earlier = _checked(earlier, add_to, by, control)
     if control is None and groups is not None:
         groups = check_names(groups)
-    with ExitStack() as stack:
-        if not isinstance(encoder, Encoding):
-            encoder = Encoding(encoder, model=model, options=options, pca=pca, cache=cache, workers=workers)
-            stack.enter_context(encoder)
-        engines = stack.enter_context(Engines(workers, None, warn))
-        run = Run(encoder, engines, by, seed, strict, verbose, progress, warn)
+    with running(by=by, seed=seed, **how) as run:
+        earlier = None if add_to is None else _checked(add_to, by, control, run.warn)
         source = open_items(run, collection, column, form)
-        if control is not None and not isinstance(control, ControlSet):
-            control = read_control(
-                control,
-                encoder,
-                attribute=attribute,
-                order=groups,
-                likely_column=column,
-                rename=rename,
-                fit_with=[source],
-                verbose=verbose,
-                progress=progress,
-                warn=warn,
-            )
-        elif control is not None:
-            control = control if groups is None else control.with_order(groups)
-            encoder.expect(control.encoder)
+        if control is not None:
+            reading = {"attribute": attribute, "order": groups, "likely_column": column, "rename": rename}
+            control = run.read_control(control, **reading, fit_with=[source])
         places = places_of(run, source)
         drawing = Drawing(by, seed, size)
         if earlier is not None:
-            drawing = _after(drawing, earlier, places, warn)
+            drawing = _after(drawing, earlier, places)
         if control is None:
             pool = _counted(run, places, drawing)
         else:
@@ -505,9 +473,9 @@ def _report(run: Run, name: str, seen: int, left: int, drawn: int, drawing: Draw
 # Adding to an earlier draw
 
 
-def _checked(earlier: Draw | None, path: str | os.PathLike[str] | Draw, by: str | None, control: Any) -> Draw:
+def _checked(path: str | os.PathLike[str] | Draw, by: str | None, control: Any, warn: Warn) -> Draw:
     """An earlier draw that can be added to in the same way."""
-    name = "the draw" if isinstance(path, Draw) else os.fspath(path)
+    earlier, name = (path, "the draw") if isinstance(path, Draw) else (read_draw(path, warn), os.fspath(path))
     if earlier is None:
         raise FileError(f"{name} was not written by 'divscore sample'; pass its table to --add-to")
     if (by is not None) != (earlier.items[0].collection is not None):
@@ -524,7 +492,7 @@ def _checked(earlier: Draw | None, path: str | os.PathLike[str] | Draw, by: str 
     return earlier
 
 
-def _after(drawing: Drawing, earlier: Draw, places: Places, warn: Warn) -> Drawing:
+def _after(drawing: Drawing, earlier: Draw, places: Places) -> Drawing:
     """The drawing that goes on after an earlier one."""
     search = find_items(places, earlier.items)
     if 2 * len(search.found) < len(earlier):

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import Executor
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ from divscore.encoders.registry import DEFAULTS, FORMER_DEFAULT, SELECT_AGAIN, i
 from divscore.errors import DivscoreError, FileError, InputError, MismatchError
 from divscore.jobs.encode import Encoding
 from divscore.jobs.engine import Engine, Engines
-from divscore.jobs.pool import Progress, Warn, no_progress, no_warning
+from divscore.jobs.pool import Progress, Warn, no_progress, no_warning, read_control
 from divscore.sketch.many import Coded, Sketches, sketch_blocks
 from divscore.sketch.missing import MissingPart
 from divscore.sketch.scorer import Scorer, scorer_for, shared_scorer
@@ -298,18 +298,69 @@ def warn_of_dividing(what: str, files: Iterable[Location], warn: Warn) -> None:
         warn(f"{what}: scanning for row boundaries in {size / 1e9:,.1f} GB of text")
 
 
+@contextmanager
+def running(
+    *,
+    by: str | None = None,
+    seed: int = 0,
+    encoder: str | Encoding | None = None,
+    model: str | os.PathLike[str] | None = None,
+    options: dict[str, str] | None = None,
+    pca: int | str | os.PathLike[str] | None = None,
+    cache: str | os.PathLike[str] | bool = True,
+    workers: int = 1,
+    cluster: str | None = None,
+    strict: bool = False,
+    verbose: bool = False,
+    progress: Progress = no_progress,
+    warn: Warn = no_warning,
+) -> Iterator[Run]:
+    """Start what a call needs to read collections, and stop it at the end.
+
+    Parameters
+    ----------
+    encoder, model, options, pca, cache :
+        What turns items into vectors, see `Encoding`. By default the control set's encoder, "faces" for images and
+        "text" for texts, and the user's cache folder; ``cache=False`` keeps no vectors.
+    workers : int
+        Number of parallel workers.
+    cluster : str, optional
+        Address of a Dask scheduler, or its scheduler file.
+    strict : bool
+        Raise an error at the first item that would be skipped.
+    verbose : bool
+        Name the skipped items in warnings.
+    progress : callable
+        Called with a name and a total (or None) where something takes long; returns a context manager that gives a
+        function to call with the number of finished items.
+    warn : callable
+        Called with each message about the input that a person should read.
+    """
+    with ExitStack() as stack:
+        if not isinstance(encoder, Encoding):
+            encoder = Encoding(encoder, model=model, options=options, pca=pca, cache=cache, workers=workers)
+            stack.enter_context(encoder)
+        engines = stack.enter_context(Engines(workers, cluster, warn))
+        yield Run(encoder, engines, by, seed, strict, verbose, progress, warn)
+
+
 @dataclass(frozen=True)
 class Run:
     """How the collections of one call are read: encoder, workers, options, and where progress and warnings go."""
 
     encoding: Encoding
     engines: Engines
-    by: str | None = None
-    seed: int = 0
-    strict: bool = False
-    verbose: bool = False
-    progress: Progress = no_progress
-    warn: Warn = no_warning
+    by: str | None
+    seed: int
+    strict: bool
+    verbose: bool
+    progress: Progress
+    warn: Warn
+
+    def read_control(self, thing: Any, **reading: Any) -> ControlSet:
+        """Read labelled examples; see `jobs.pool.read_control`."""
+        talk: dict[str, Any] = {"verbose": self.verbose, "progress": self.progress, "warn": self.warn}
+        return read_control(thing, self.encoding, **reading, **talk)
 
     def open(self, thing: Any, column: str | None, form: str) -> Items | Table | None:
         """Open a path or a table; items are not encoded yet. None for sketches, and vectors in memory."""

@@ -12,12 +12,15 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from divscore.errors import DivscoreError, FileError, MissingExtraError
 from divscore.text import printable, public, without_secrets
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 PathLike = str | os.PathLike[str]
 T = TypeVar("T")
@@ -296,6 +299,14 @@ def check_json(kind: type[T], value: Any, where: str, *, hint: str = "") -> T:
     except msgspec.ValidationError as error:
         problem = _plain_validation(str(error), value)
         raise FileError(f"{where}: {problem}{f'; {hint}' if hint else ''}") from error
+
+
+def templates(package: str, **more: Any) -> Environment:
+    """The templates of a package, in which an undefined value is an error."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    lines: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    return Environment(loader=PackageLoader(package), undefined=StrictUndefined, **lines, **more)
 
 
 def _refuse_constant(constant: str) -> float:

@@ -96,7 +96,7 @@ def test_removing_leaves_the_sample_of_the_rest(seed: int, n: int, gone: int, co
     expected.lower(sample.limit, np.arange(OWNERS))
     part = tuple(column[:gone] for column in items)
     below = part[1] < sample.limit[part[0]]
-    sample.remove(*(column[below] for column in part))
+    sample.add(*(column[below] for column in part), sign=-1)
     assert state(sample) == state(expected)
 
 
@@ -104,7 +104,7 @@ def test_what_was_never_added_cannot_be_removed() -> None:
     items = draw(0, 50)
     for wrong in (draw(1, 5), tuple(np.repeat(column[:1], 2, axis=0) for column in items)):
         with pytest.raises(InputError, match="never added"):
-            filled(items, np.arange(50)).remove(*wrong)
+            filled(items, np.arange(50)).add(*wrong, sign=-1)
 
 
 def test_two_vectors_with_one_hash_do_not_depend_on_order() -> None:

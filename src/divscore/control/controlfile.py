@@ -14,7 +14,7 @@ import numpy as np
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import COSINE, PairwiseFunction, Similarity
 from divscore.errors import DivscoreError, FileError, MismatchError
-from divscore.files import atomic_folder, read_json, sha256
+from divscore.files import atomic_folder, read_json, sha256, templates
 from divscore.text import escape_markdown
 
 TABLE, CARD, CROISSANT = "control.parquet", "card.md", "croissant.json"
@@ -179,19 +179,11 @@ def is_control(path: str | os.PathLike[str]) -> bool:
 
 def card(control: ControlSet) -> str:
     """Describe a control set in Markdown."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("divscore.control"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        keep_trailing_newline=True,
-        finalize=lambda value: escape_markdown(str(value)),
-    )
     representatives = {
         name: [control.ids[row] for row in control.rows(group, representatives=True)]
         for group, name in enumerate(control.groups)
     }
+    environment = templates("divscore.control", finalize=lambda value: escape_markdown(str(value)))
     template = environment.get_template("card.md.j2")
     return template.render(control=control, representatives=representatives, most=LISTED_IDS)
 

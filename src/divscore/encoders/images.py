@@ -20,7 +20,7 @@ from divscore.encoders.onnx import (
     not_finite,
     whole,
 )
-from divscore.encoders.registry import Encoded, versioned
+from divscore.encoders.registry import Encoded, Encoder, versioned
 from divscore.errors import InputError
 
 Triple = tuple[float, float, float]
@@ -117,10 +117,8 @@ def _centre(image: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uin
     return image[top : top + height, left : left + width]
 
 
-class ImageModel:
+class ImageModel(Encoder):
     """An encoder of images; `channels_last` if the graph takes (n, height, width, 3)."""
-
-    variant = ""
 
     def __init__(
         self,

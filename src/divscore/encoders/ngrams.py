@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.encoders.registry import Encoded, versioned
+from divscore.encoders.registry import Encoded, Encoder, versioned
 from divscore.errors import InputError, check_cancelled
 
 DIMENSIONS = range(16, 4097)
@@ -26,7 +26,7 @@ Points = NDArray[np.uint32]
 Rows = NDArray[np.int64]
 
 
-class NgramEncoder:
+class NgramEncoder(Encoder):
     """Counts of letters, letter groups (2 to 4 long, ends marked) and words, in a fixed random projection.
 
     A hash of a feature's code points gives it two places in the vector, each with a sign. Counting is integer
@@ -38,9 +38,6 @@ class NgramEncoder:
     >>> encoded.vectors.shape, dict(encoded.reasons)
     ((2, 64), {2: 'is empty'})
     """
-
-    variant = ""
-    resolution = 0
 
     def __init__(self, dimension: int = 512) -> None:
         if dimension not in DIMENSIONS:

@@ -49,9 +49,9 @@ class Encoder(Protocol):
     """
 
     identity: str
-    variant: str
     dimension: int
-    resolution: int
+    variant: str = ""
+    resolution: int = 0
 
     def encode(self, items: Sequence[Any]) -> Encoded:
         """Encode a batch."""

@@ -24,7 +24,7 @@ from divscore.encoders.onnx import (
     not_finite,
     whole,
 )
-from divscore.encoders.registry import Encoded, versioned
+from divscore.encoders.registry import Encoded, Encoder, versioned
 from divscore.errors import FileError, InputError
 from divscore.files import sha256
 
@@ -40,16 +40,13 @@ CHARACTERS = 8  # per token that are read at first; more than most languages nee
 MARGIN = 8  # words behind the last token that counts, so that the cut cannot have changed it
 
 
-class TextModel:
+class TextModel(Encoder):
     """An encoder of texts; the vector of a text does not depend on the rest of its batch.
 
     `style` is the encoder's name and version, `pool` and `preferred` are as in `choose_output`, and `unit` scales
     vectors to length one. `settings` are further words of the identity; `positions` and `vocabulary` are the most that
     the graph takes, if it does not say so itself.
     """
-
-    variant = ""
-    resolution = 0
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from divscore.encoders.ngrams import NgramEncoder
 from divscore.encoders.ngrams import load as load_ngrams
-from divscore.encoders.registry import Encoded, versioned
+from divscore.encoders.registry import Encoded, Encoder, versioned
 from divscore.encoders.wordpieces import FOLDER, WordPieces
 from divscore.errors import check_cancelled
 
@@ -97,16 +97,13 @@ def table() -> TokenTable:
     return TokenTable()
 
 
-class TokenEncoder:
+class TokenEncoder(Encoder):
     """The mean of the vectors of a text's word pieces, scaled to length one.
 
     >>> encoded = TokenEncoder().encode(["a mother", "his mother", "", "\U0001f602"])
     >>> encoded.vectors.shape, dict(encoded.reasons)
     ((2, 256), {2: 'is empty', 3: 'has no word that the table knows'})
     """
-
-    variant = ""
-    resolution = 0
 
     def __init__(self) -> None:
         self.dimension = table().dimension
@@ -122,16 +119,13 @@ class TokenEncoder:
         return Encoded.of(vectors, reasons)
 
 
-class TextEncoder:
+class TextEncoder(Encoder):
     """`ngrams` and `tokens` side by side, half of the squared length each; `ngrams` alone if no piece is known.
 
     >>> encoded = TextEncoder(NgramEncoder()).encode(["a mother", ""])
     >>> encoded.vectors.shape, dict(encoded.reasons)
     ((1, 768), {1: 'is empty'})
     """
-
-    variant = ""
-    resolution = 0
 
     def __init__(self, ngrams: NgramEncoder) -> None:
         self._ngrams = ngrams

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.encoders.registry import Encoded, versioned
+from divscore.encoders.registry import Encoded, Encoder, versioned
 from divscore.errors import FileError, check_cancelled
 from divscore.files import sha256
 
@@ -43,11 +43,8 @@ HASHTAG = re.compile(r"#(?=\w)")
 DIGITS = re.compile(r"(?<![\w'’])\d+(?![\w'’])")
 
 
-class Word2Vec:
+class Word2Vec(Encoder):
     """The mean vector of the words of a text that the model knows, as written or in lower case."""
-
-    variant = ""
-    resolution = 0
 
     def __init__(self, vectors: WordVectors, stopwords: str = "on", clean: str = "off") -> None:
         self._vectors = vectors

@@ -11,7 +11,7 @@ import msgspec
 
 from divscore import __version__
 from divscore.control.controlfile import TABLE, croissant
-from divscore.files import read_json
+from divscore.files import read_json, templates
 from divscore.publishing.objections import OBJECTIONS, WHOLE
 from divscore.publishing.publication import Publication, group_numbers
 from divscore.text import escape_markdown, printable
@@ -46,15 +46,7 @@ def readme(publication: Publication, digest: str) -> str:
 
 
 def _rendered(template: str, publication: Publication, **more: str) -> str:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("divscore.publishing"),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        undefined=StrictUndefined,
-    )
+    environment = templates("divscore.publishing")
     environment.filters |= {"plain": escape_markdown, "prose": _prose, "quoted": _quoted}
     control, sound = publication.control, publication.sound
     rest = "" if sound.gamma_rest is None else f" ({sound.gamma_rest:.3f} on the other examples)"

@@ -18,7 +18,7 @@ from divscore import __version__
 from divscore.audit.document import SCHEMA, document
 from divscore.audit.result import Audit, headline
 from divscore.errors import FileError, InputError
-from divscore.files import check_writable, write_file
+from divscore.files import check_writable, templates, write_file
 from divscore.report.caveats import notices, noun_of, sentences
 from divscore.report.listing import ALL, listing
 from divscore.report.picture import Picture, picture
@@ -263,21 +263,12 @@ def _template(name: str, **values: Any) -> str:
 
 @lru_cache(maxsize=2)
 def _environment(markdown: bool) -> Environment:
-    """Templates in which every value is escaped and an undefined one is an error."""
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
+    """Templates in which every value is escaped."""
 
     def escape(text: object) -> str:
         return text if isinstance(text, Raw) else escape_markdown(str(text))
 
-    return Environment(
-        loader=FunctionLoader(_read),
-        autoescape=not markdown,
-        finalize=escape if markdown else None,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    return templates("divscore.report", autoescape=not markdown, finalize=escape if markdown else None)
 
 
 @lru_cache(maxsize=8)

@@ -23,6 +23,7 @@ WAITING = 65_536  # items that may wait in any case
 FEWEST_WORDS = 4
 APART = 3  # hashed components in which every two different examples must differ
 COMPARED = 256  # examples on which this is checked
+NEVER_ADDED = "items to remove were never added to this sketch; nothing was removed"
 
 Hashes = NDArray[np.uint64]
 Owners = NDArray[np.intp]
@@ -153,8 +154,14 @@ class Sample:
         rows: NDArray[np.uint8],
         step: NDArray[np.float32],
         copies: NDArray[np.int64] | int = 1,
+        sign: int = 1,
     ) -> None:
-        """Add candidates. They wait until they are many, or until the sample is read."""
+        """Add candidates, or remove (−1) some. They wait until they are many, or until the sample is read.
+
+        What is removed must have been added before. After an error the sample must not be used any more.
+        """
+        if sign < 0:
+            self.items()  # limits fall first: what is added and removed again has lowered them
         count, have = len(hashes), len(self._rows)
         missing = count - len(self._free)
         if missing > 0:
@@ -171,13 +178,8 @@ class Sample:
         slots, self._free = self._free[:count], self._free[count:]
         self._rows[slots] = rows
         new = np.empty(count, dtype=ITEM)
-        new["owner"], new["hash"], new["step"], new["copies"], new["slot"] = (
-            owner,
-            hashes,
-            step,
-            copies,
-            slots,
-        )
+        new["owner"], new["hash"], new["step"], new["slot"] = owner, hashes, step, slots
+        new["copies"] = sign * copies
         self._waiting.append(new)
         # Sorting takes time; waiting takes memory, and lets in candidates that a lower limit would refuse. A limit can
         # fall only where an owner has more than k items, or all owners more than the room.
@@ -185,21 +187,10 @@ class Sample:
         most = min(self._k * len(self.limit), max(WAITING, self.room - len(self._items)))
         if crowded or sum(map(len, self._waiting)) > most:
             self.items()
-
-    def remove(
-        self,
-        owner: NDArray[Any],
-        hashes: Hashes,
-        rows: NDArray[np.uint8],
-        step: NDArray[np.float32],
-        copies: NDArray[np.int64] | int = 1,
-    ) -> None:
-        """Remove items that were added before. After an error the sample must not be used any more."""
-        self.items()  # limits fall first: what is added and removed again has lowered them
-        self.add(owner, hashes, rows, step, -copies)
-        self._lowered = True
-        if self.items()["copies"].min(initial=0) < 0:
-            raise InputError("items to remove were never added to this sketch; nothing was removed")
+        if sign < 0:
+            self._lowered = True
+            if self.items()["copies"].min(initial=0) < 0:
+                raise InputError(NEVER_ADDED)
 
     def merge(self, other: Sample, at: Owners, sign: int = 1) -> None:
         """Add (or remove) the items of another sample; its owners are the owners `at` of this one."""
@@ -207,7 +198,6 @@ class Sample:
             other.items()
         self._k = min(self._k, other._k)
         self.lower(other.limit, at)
-        change = self.add if sign > 0 else self.remove
         for items in (other._items, *other._waiting):
             for start in range(0, len(items), MERGED):
                 part = items[start : start + MERGED]
@@ -216,7 +206,7 @@ class Sample:
                 if len(below) < len(part):
                     part, owner = part.take(below), owner[below]
                 rows = other._rows.take(part["slot"], axis=0)
-                change(owner, part["hash"], rows, part["step"], part["copies"])
+                self.add(owner, part["hash"], rows, part["step"], part["copies"], sign)
 
     def lower(self, limit: Hashes, at: Owners) -> None:
         """Lower the limits of some owners."""

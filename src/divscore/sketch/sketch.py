@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray, as_matrix, dense_blocks
 from divscore.errors import InputError, MismatchError, VectorError
-from divscore.sketch.sample import LEAST_ITEMS, TOP, Owners, Sample, Sampled
+from divscore.sketch.sample import LEAST_ITEMS, NEVER_ADDED, TOP, Owners, Sample, Sampled
 from divscore.sketch.scan import PIECE, Limits, Scan, scan
 from divscore.sketch.scorer import FINE, Scorer, scorer_for
 
@@ -72,17 +72,18 @@ class Cells:
         self._counts: Counts = np.empty(0, dtype=np.int64)
         self._waiting: list[tuple[Counts, Counts | None]] = []
 
-    def add(self, keys: Counts, counts: Counts | None = None) -> None:
-        """Count keys, in any order. They wait until they are many, or until the counts are read."""
+    def add(self, keys: Counts, counts: Counts | None = None, sign: int = 1) -> None:
+        """Count (or take away) keys, in any order. They wait until they are many, or until the counts are read.
+
+        After an error the counts must not be used any more.
+        """
+        if sign < 0:
+            counts = -(np.ones_like(keys) if counts is None else counts)
         self._waiting.append((keys, counts))
         if sum(len(keys) for keys, _ in self._waiting) > WAITING:
             self.table()
-
-    def remove(self, keys: Counts, counts: Counts | None = None) -> None:
-        """Take counts away. After an error the counts must not be used any more."""
-        self.add(keys, -(np.ones_like(keys) if counts is None else counts))
-        if self.table()[1].min(initial=0) < 0:
-            raise InputError("items to remove were never added to this sketch; nothing was removed")
+        if sign < 0 and self.table()[1].min(initial=0) < 0:
+            raise InputError(NEVER_ADDED)
 
     def table(self) -> tuple[Counts, Counts]:
         """Return occupied keys in order, and their counts. Do not change them."""
@@ -200,11 +201,10 @@ class SketchTable:
                 keys = np.flatnonzero(dense)
                 owner, cells = np.divmod(keys, SIDE)
                 counts = dense[keys]
-            (self.cells.add if sign > 0 else self.cells.remove)(at[owner] * SIDE + cells, counts)
+            self.cells.add(at[owner] * SIDE + cells, counts, sign)
         for sample, new in ((self.sample, part.sample), (self.joint, part.joint)):
             if sample is not None and new is not None and len(new.hash):
-                change = sample.add if sign > 0 else sample.remove
-                change(at[new.owner], new.hash, new.rows, new.step)
+                sample.add(at[new.owner], new.hash, new.rows, new.step, sign=sign)
 
     def merge(self, other: SketchTable, at: Owners, sign: int = 1) -> None:
         """Count (or take away) everything in another table; its collections are those `at` of this one."""
@@ -214,7 +214,7 @@ class SketchTable:
         self.skipped[at] += sign * other.skipped
         keys, counts = other.cells.table()
         owner, cell = np.divmod(keys, SIDE)
-        (self.cells.add if sign > 0 else self.cells.remove)(at[owner] * SIDE + cell, counts)
+        self.cells.add(at[owner] * SIDE + cell, counts, sign)
         self.sample.merge(other.sample, at, sign)
         if self.joint is not None and other.joint is not None:
             self.joint.merge(other.joint, at, sign)

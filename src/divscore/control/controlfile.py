@@ -87,16 +87,10 @@ def load_control(
     verify: bool = True,
     similarity: Similarity | PairwiseFunction | None = None,
 ) -> ControlSet:
-    """Read a control set that `save_control` wrote, from its folder or its Parquet file.
+    """Read a control set that `save_control` wrote, from its folder or from the ``control.parquet`` in it.
 
-    Parameters
-    ----------
-    path : path
-        The folder, or the ``control.parquet`` in it.
-    verify : bool
-        Refuse a file that was changed after it was saved.
-    similarity : callable on two blocks, optional
-        Required if the control set was made with another similarity than the cosine.
+    `verify` refuses a file that was changed after it was saved. A control set that was made with another similarity
+    than the cosine needs that `similarity` again.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -114,15 +114,10 @@ def embed(
     ``pca=N`` asks for is saved as ``….pca.npz``. Vectors of another source or encoder are replaced only with
     `overwrite`.
 
-    Parameters
-    ----------
-    engine : Engine, optional
-        Workers of a cluster, which must read `source` and write `out` under the same paths; `out` is then no address.
-        Without it this process makes the parts, with the workers of `encoding`.
-    strict : bool
-        Make the first item that would be skipped an error.
-    progress, on_missing : callable
-        Called with numbers of finished items, and with the reason why a part of the source is missing.
+    The workers of an `engine`, those of a cluster, must read `source` and write `out` under the same paths; `out` is
+    then no address. Without it this process makes the parts, with the workers of `encoding`. `strict` makes the first
+    item that would be skipped an error. `progress` is called with numbers of finished items, `on_missing` with the
+    reason why a part of the source is missing.
     """
     folder = PartsFolder(out)
     if folder.remote and engine is not None:

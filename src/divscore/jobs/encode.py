@@ -153,20 +153,10 @@ class _Pending(NamedTuple):
 class Encoding:
     """Encoder, cache and workers of one run; a context manager that stops the workers at its end.
 
-    Parameters
-    ----------
-    name : str, optional
-        Encoder; by default the control set's, or else the default for the kind of items.
-    model : str, optional
-        File, folder or name of the encoder's weights.
-    options : mapping of str to str
-        The encoder's own settings.
-    pca : int or path, optional
-        Shorten vectors: to so many numbers, fitted on a sample, or with a saved projection.
-    cache : path or bool
-        Folder for vectors of items encoded before; True is the user's cache folder; by default none are kept.
-    workers : int
-        Number of parallel workers.
+    `name` is the encoder, by default the control set's, or else the default for the kind of items; `model` the file,
+    folder or name of its weights, `options` its own settings. `pca` shortens vectors: to so many numbers, fitted on a
+    sample, or with a saved projection. `cache` is a folder for vectors of items encoded before; True is the user's
+    cache folder, and by default none are kept.
     """
 
     def __init__(

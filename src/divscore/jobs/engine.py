@@ -39,14 +39,8 @@ class Engine:
     ...     [result for task, result in engine.map(abs, [-3, 2, -1])]
     [3, 2, 1]
 
-    Parameters
-    ----------
-    workers : int
-        Number of parallel workers. One means this thread, or as many as the executor has.
-    processes : bool
-        Use processes instead of threads, for work that holds Python's lock.
-    executor : concurrent.futures.Executor, optional
-        Somebody else's workers; they are not shut down here.
+    One worker is this thread, or as many as the `executor` has: somebody else's workers, which are not shut down here.
+    `processes` are for work that holds Python's lock.
     """
 
     attempts = 3  # for a task that dies with its worker; the last attempt runs alone
@@ -101,20 +95,11 @@ class Engine:
         At most ``2 · workers + 2`` tasks are in flight, so memory stays bounded however many there are. An exception
         of `function` is raised when its task's turn comes. A task that died with its worker is tried again, in the
         end alone, when all other tasks in flight are done: so only a task that kills workers by itself is blamed.
+        Messages name a task by its ``str``.
 
-        Parameters
-        ----------
-        function : callable
-            What a worker does with a task.
-        tasks : iterable
-            Messages name a task by its ``str``.
-        known : callable
-            Returns the result of a task that needs no worker, or None.
-        killed : callable, optional
-            Returns the result of a task on which several workers died, from the task and the reason. Without it such
-            a task is an error.
-        large : bool
-            Results may be large: their ``nbytes`` limit how many are in flight.
+        `known` returns the result of a task that needs no worker, or None. `killed` returns the result of a task on
+        which several workers died, from the task and the reason; without it such a task is an error. Where results may
+        be `large`, their ``nbytes`` limit how many are in flight.
         """
         if self.inline:
             for task in tasks:

@@ -48,16 +48,8 @@ class Member:
 class Members:
     """What turns given items of one kind into vectors for one control set, and where these are kept.
 
-    Parameters
-    ----------
-    control : path
-        A saved control set; its encoder is used.
-    kind : "image", "text" or "vectors"
-        What is given: bytes of pictures, texts, or vectors of the control set's encoder.
-    folder : path
-        Where vectors are kept, by content, in one file an encoder.
-    **encoder :
-        Name, model and options of the encoder, as `Encoding` takes them; by default those of the control set.
+    Items are bytes of pictures, texts, or vectors of the control set's encoder. Vectors are kept in `folder`, by
+    content, in one file an encoder. `encoder` has the arguments of `Encoding`; by default it is the control set's.
     """
 
     def __init__(
@@ -99,15 +91,14 @@ class Members:
             for _, some in self._encoding.run([batch], self.kind, single=True, rows=len(batch)):
                 results += some
             made = {
-                key: result if not len(result.vectors) else result._replace(vectors=self._shortened(result))
+                key: result._replace(vectors=self._encoding.shorten(result.vectors))
+                if len(result.vectors)
+                else result
                 for key, result in zip(fresh, results, strict=True)
             }
             self._keep({key: result for key, result in made.items() if result.kind != UNREADABLE})
             known |= made
         return [Member(key.hex(), known[key].kind) for key in keys]
-
-    def _shortened(self, result: ItemVectors) -> NDArray[np.float32]:
-        return self._encoding.shorten(result.vectors)
 
     def _put_vectors(self, contents: Sequence[Content]) -> list[Member]:
         if not contents:

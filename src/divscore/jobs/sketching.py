@@ -75,28 +75,10 @@ def sketch_source(
 ) -> Sketched:
     """Sketch files in one pass: one collection, or one for each value of the column `by`.
 
-    The result is the same to the last bit on any engine.
-
-    Parameters
-    ----------
-    source : Table
-        What `sources.open_table` returned.
-    control : ControlSet
-        What the collection is compared with; fitted here, once.
-    by : str, optional
-        Column with the names of collections; it must have been asked for when the source was opened.
-    workers : int
-        Number of threads; of the executor's workers, if it does not say.
-    executor : concurrent.futures.Executor, optional
-        Other workers: a process pool, or ``client.get_executor(pure=False)`` of a Dask client.
-    engine : Engine, optional
-        An engine that is used more than once, instead of `workers` and `executor`.
-    strict : bool
-        Make the first bad row, and the first bad file of several, an error.
-    progress : callable
-        Called with numbers of rows as they are finished.
-    on_missing : callable
-        Called with each missing file or part, as soon as it is known.
+    The result is the same to the last bit on `workers` threads, on an `executor` (a process pool, or
+    ``client.get_executor(pure=False)`` of a Dask client), or on an `engine` that is used more than once. The column
+    `by` must have been asked for when the source was opened. `strict` makes the first bad row, and the first bad file
+    of several, an error. `progress` is called with numbers of finished rows, `on_missing` with each missing part.
     """
     scorer, partitions = scorer_for(control, seed), list(source.divided())
     sketches = Sketches(Origin.of(control, seed))
@@ -317,24 +299,12 @@ def running(
 ) -> Iterator[Run]:
     """Start what a call needs to read collections, and stop it at the end.
 
-    Parameters
-    ----------
-    encoder, model, options, pca, cache :
-        What turns items into vectors, see `Encoding`. By default the control set's encoder, "faces" for images and
-        "text" for texts, and the user's cache folder; ``cache=False`` keeps no vectors.
-    workers : int
-        Number of parallel workers.
-    cluster : str, optional
-        Address of a Dask scheduler, or its scheduler file.
-    strict : bool
-        Raise an error at the first item that would be skipped.
-    verbose : bool
-        Name the skipped items in warnings.
-    progress : callable
-        Called with a name and a total (or None) where something takes long; returns a context manager that gives a
-        function to call with the number of finished items.
-    warn : callable
-        Called with each message about the input that a person should read.
+    `encoder`, `model`, `options`, `pca` and `cache` are as in `Encoding`; by default the control set's encoder, "faces"
+    for images and "text" for texts, and the user's cache folder (``cache=False`` keeps no vectors). `cluster` is the
+    address of a Dask scheduler, or its scheduler file. `strict` makes the first item that would be skipped an error;
+    `verbose` names the skipped items in warnings. `progress` is called with a name and a total (or None) where
+    something takes long, and returns a context manager that gives a function to call with the number of finished
+    items. `warn` is called with each message about the input that a person should read.
     """
     with ExitStack() as stack:
         if not isinstance(encoder, Encoding):

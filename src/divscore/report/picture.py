@@ -207,16 +207,9 @@ def _axis(marks: Sequence[Mark]) -> tuple[float, float, tuple[float, ...]]:
 
 
 def forest(audits: Sequence[Audit], ax: Axes | None = None, *, limit: float | None = None) -> Axes:
-    """Draw shares with intervals on matplotlib axes: the plot of a report.
+    """Draw shares with intervals on matplotlib axes, new ones by default: the plot of a report.
 
-    Parameters
-    ----------
-    audits : sequence of Audit
-        Made with one control set.
-    ax : Axes, optional
-        Where to draw; a new figure by default.
-    limit : float, optional
-        Mark what the largest acceptable disparity allows.
+    A `limit`, the largest acceptable disparity, is marked.
     """
     drawn = picture(audits, limit)
     rows = drawn.rows if drawn else ()

@@ -79,33 +79,15 @@ class Input:
 
 @dataclass(frozen=True)
 class Context:
-    """What a report says that the audits do not know.
+    """What a report says that the audits do not know."""
 
-    Parameters
-    ----------
-    title, note : str
-        Shown at the top: what this is about, and paragraphs of plain text, separated by blank lines.
-    command : str
-        The command line that made the audits, as typed.
-    limit : float, optional
-        The largest disparity that is acceptable.
-    inputs : sequence of Input
-        What was read.
-    examples : Examples, optional
-        Labelled examples to show; only on the user's request.
-    missing : Missing, optional
-        The missing parts of the source; by default those that the audits list.
-    created : datetime
-        When the report was made.
-    """
-
-    command: str = ""
-    limit: float | None = None
+    command: str = ""  # that made the audits, as typed
+    limit: float | None = None  # the largest disparity that is acceptable
     inputs: Sequence[Input] = ()
-    examples: Examples | None = None
-    missing: Missing | None = None
+    examples: Examples | None = None  # only on the user's request
+    missing: Missing | None = None  # by default what the audits list
     title: str = ""
-    note: str = ""
+    note: str = ""  # paragraphs of plain text, separated by blank lines
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 

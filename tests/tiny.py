@@ -9,7 +9,8 @@ import numpy as np
 from PIL import Image
 
 from divscore import sources
-from divscore.jobs.encode import EncodedSource, Encoding
+from divscore.jobs.encode import Encoding
+from divscore.jobs.encodedsource import EncodedSource
 
 SIDE = 16
 DIMENSION = 8

@@ -16,6 +16,7 @@ from divscore.errors import ControlError, DivscoreError, FileError, InputError
 from divscore.jobs import encode
 from divscore.jobs.embed import embed
 from divscore.jobs.encode import Chunk, Encoding
+from divscore.jobs.encodedsource import small_faces
 from divscore.jobs.engine import DeadlyTaskError, Engine
 from divscore.jobs.pool import read_control
 from divscore.sources.items import ItemBatch
@@ -133,7 +134,7 @@ def test_faces_that_are_too_small_are_counted(tmp_path: Path, cached: bool) -> N
             done = embed(source.items, tmp_path / "photos.arrow", some, overwrite=True)
             assert (done.vectors, done.several, done.small) == (3, 1, 4)
             assert some.stored == (fresh if cached else 0)
-    assert encode.small_faces(1).startswith("1 face was not counted: ")
+    assert small_faces(1).startswith("1 face was not counted: ")
 
 
 def test_large_pictures_are_encoded_before_the_next_is_decoded(

@@ -50,11 +50,7 @@ class Plan:
 
     def labels(self, width: float) -> int:
         """Expected number of labels for an interval of this width."""
-        low, high = bounds(self.groups)
-        if not 0 < width < high - low:
-            raise InputError(
-                f"width {width} must be between 0 and {high - low:g} (the whole range of a disparity)"
-            )
+        _check_width(width, self.groups)
         wanted = float((self.coefficient / width) ** (1 / EXPONENT))
         return self.groups * max(2, math.ceil(round(wanted / self.groups, 6)))
 
@@ -122,6 +118,14 @@ def plan(
     return Plan(pool.attribute, k, len(pool), confidence, typical, points)
 
 
+def _check_width(width: float, groups: int) -> None:
+    low, high = bounds(groups)
+    if not 0 < width < high - low:
+        raise InputError(
+            f"width {width} must be between 0 and {high - low:g} (the whole range of a disparity)"
+        )
+
+
 def _falling(values: Sequence[float]) -> list[float]:
     """The nearest values that never rise: neighbours in the wrong order share their mean.
 
@@ -174,11 +178,7 @@ class LabelPlan:
 
     def labels(self, width: float, way: str) -> int:
         """Expected number of labels for an interval of this width; all items if fewer do not suffice."""
-        low, high = bounds(self.groups)
-        if not 0 < width < high - low:
-            raise InputError(
-                f"width {width} must be between 0 and {high - low:g} (the whole range of a disparity)"
-            )
+        _check_width(width, self.groups)
         few, many = min(FEWEST_LABELS, self.items), self.items
         while few < many:
             middle = (few + many) // 2

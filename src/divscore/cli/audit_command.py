@@ -13,7 +13,7 @@ import click
 from divscore.audit.audit import ESTIMATORS
 from divscore.audit.audits import Audits
 from divscore.cli import options as opt
-from divscore.cli.console import progress_bar, say, warn, warn_of_gate, write_json
+from divscore.cli.console import CODES, progress_bar, say, warn, warn_of_gate, write_json
 from divscore.cli.main import TYPED
 from divscore.errors import InputError
 from divscore.files import check_writable, is_url, sha256
@@ -27,7 +27,6 @@ from divscore.report.summary import Context, Input, overview
 from divscore.text import listed, named, percent, printable, public, signed
 
 MOST_BYTES = 256 << 20  # a file up to this size is read again for its digest, which takes a second at most
-CODES = {"pass": 0, "fail": 1, "inconclusive": 3}  # exit codes of a gate by verdict
 EXAMPLES = """
 \b
 Examples:
@@ -244,7 +243,6 @@ def _gate(audits: Audits, limit: float) -> int:
     gate = audits.gate(limit)
     results, explained = [], False
     for collection, verdict in zip(audits, gate.verdicts, strict=True):
-        code, missing = CODES[verdict.word], collection.missing.count
         hidden = ""
         if "missing" in verdict.reason:
             hidden = ", as parts of it may be missing"
@@ -252,11 +250,10 @@ def _gate(audits: Audits, limit: float) -> int:
             hidden = ", as skipped items could change the result"
         elif verdict.reason.startswith("cannot tell"):
             hidden = ", as the result is inconclusive"
-        results.append((named(collection.name), code, hidden))
-        explained = explained or (code > 0 and not missing)
+        results.append((named(collection.name), verdict.word, hidden))
+        explained = explained or (verdict.word != "pass" and not collection.missing.count)
     within = f"the limit of ±{limit:g}{'' if audits[0].target is None else ' around the target'}"
-    texts = {1: f"outside {within}", 3: f"possibly outside {within}"}
-    warn_of_gate(results, texts)
+    warn_of_gate(results, {"fail": f"outside {within}", "inconclusive": f"possibly outside {within}"})
     if gate.verdict == "inconclusive" and audits.missing.count and not explained:
         warn("parts of the source are missing, so the result is inconclusive; fix or remove them")
     warn(f"gate: {gate.verdict} ({gate.reason})")

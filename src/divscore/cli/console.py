@@ -22,6 +22,7 @@ from divscore.errors import DivscoreError, FileError
 from divscore.files import refuse_url, write_errors, write_file
 from divscore.text import FEW, brief, listed, printable, without_secrets
 
+CODES = {"pass": 0, "fail": 1, "inconclusive": 3}  # exit codes of a gate by verdict
 LINE_SECONDS = 30.0
 LEAST_BAR, MOST_BAR = 5, 40  # columns
 SPEED = 8  # columns reserved for a speed that grows
@@ -95,23 +96,25 @@ def warn(text: str) -> None:
         click.echo(line, err=True)
 
 
-def warn_of_gate(results: Sequence[tuple[str, int, str]], texts: Mapping[int, str], failed: str = "") -> None:
+def warn_of_gate(results: Sequence[tuple[str, str, str]], texts: Mapping[str, str], failed: str = "") -> None:
     """Name the collections that do not pass a gate; of many, the first ones and how many there are.
 
-    `results` are names with an exit code (0, 1 or 3) and a reason, which may be empty; `texts` says what a code means,
-    `failed` what the last line says of failures.
+    `results` are names with a verdict and a reason, which may be empty; `texts` says what "fail" and "inconclusive"
+    mean, `failed` what the last line says of failures.
     """
-    names = {code: [name for name, own, _ in results if own == code] for code in texts}
-    for name, code, reason in results:
-        if code and len(names[code]) <= FEW:
-            warn(f"{name}: {texts[code]}{reason}")
-    many = [code for code in texts if len(names[code]) > FEW]
-    for code in many:
-        warn(f"{listed(names[code])}: {texts[code]}")
+    names = {word: [name for name, own, _ in results if own == word] for word in texts}
+    for name, word, reason in results:
+        if word in names and len(names[word]) <= FEW:
+            warn(f"{name}: {texts[word]}{reason}")
+    many = [word for word in texts if len(names[word]) > FEW]
+    for word in many:
+        warn(f"{listed(names[word])}: {texts[word]}")
     if many and failed:
-        verbs = {code: "is" if len(names[code]) == 1 else "are" for code in texts}
-        failures = f"{len(names[1]):,} of {len(results):,} collections {verbs[1]} {failed}"
-        warn(f"{failures}; {len(names[3]):,} {verbs[3]} inconclusive")
+        counts = [
+            f"{len(own):,}{of} {'is' if len(own) == 1 else 'are'}"
+            for own, of in ((names["fail"], f" of {len(results):,} collections"), (names["inconclusive"], ""))
+        ]
+        warn(f"{counts[0]} {failed}; {counts[1]} inconclusive")
 
 
 def write_json(path: str, text: str) -> None:

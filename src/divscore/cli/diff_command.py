@@ -9,15 +9,13 @@ import click
 from divscore.audit.change import compare_documents
 from divscore.audit.document import AuditDocument, parse_document, read_document
 from divscore.cli import options as opt
-from divscore.cli.console import say, warn, warn_of_gate, write_json
+from divscore.cli.console import CODES, say, warn, warn_of_gate, write_json
 from divscore.errors import InputError
 from divscore.files import check_writable, is_url
 from divscore.report.changes import change_document, change_headline, change_overview, change_table
 from divscore.report.listing import ALL
 from divscore.sources.places import Location
 from divscore.text import as_json, brief, listed
-
-CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
 
 EXAMPLES = """
 \b
@@ -73,18 +71,17 @@ def diff(
         tables = change_overview(changes) if many else [change_table(changes)]
         say("\n\n".join([change_headline(changes), *tables]))
     if max_change is not None:
-        results = [(brief(change.name), CODES[change.gate(max_change)], "") for change in changes.changes]
+        results = [(brief(change.name), change.gate(max_change), "") for change in changes.changes]
         more = f"more uneven by over {max_change:g}"
-        warn_of_gate(results, {1: more, 3: f"possibly {more}"}, more)
+        warn_of_gate(results, {"fail": more, "inconclusive": f"possibly {more}"}, more)
         if changes.vanished:
             todo = "" if allow_vanished else "; if that is intended, add --allow-vanished"
             warn(f"vanished, so not compared: {listed([brief(name) for name in changes.vanished])}{todo}")
         if changes.new:
             warn(f"new, so not compared: {listed([brief(name) for name in changes.new])}")
-        code = CODES[changes.gate(max_change, allow_vanished=allow_vanished)]
-        words = {0: "pass", 1: "fail", 3: "inconclusive"}
-        warn(f"gate: {words[code]} (the limit is an increase of {max_change:g})")
-        sys.exit(code)
+        verdict = changes.gate(max_change, allow_vanished=allow_vanished)
+        warn(f"gate: {verdict} (the limit is an increase of {max_change:g})")
+        sys.exit(CODES[verdict])
 
 
 def _read(path: str) -> AuditDocument:

@@ -16,7 +16,8 @@ from divscore.errors import install_command
 from divscore.jobs.cluster import ClusterEngine
 from divscore.jobs.embed import embed as run_embed
 from divscore.jobs.embed import open_items
-from divscore.jobs.encode import SKIPPED, Encoding, small_faces
+from divscore.jobs.encode import Encoding
+from divscore.jobs.encodedsource import SKIPPED, small_faces
 from divscore.jobs.sketching import warn_of_dividing
 from divscore.report.listing import columns
 from divscore.sketch.missing import Missing

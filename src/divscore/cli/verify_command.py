@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 
 from divscore.cli import options as opt
@@ -39,7 +41,7 @@ def verify(evidence: str, control: str | None, json_path: str | None) -> None:
         digest = load_control(control).digest
     checked = verify_evidence(evidence, control=digest)
     if json_path:
-        write_json(json_path, as_json(checked.to_dict()))
+        write_json(json_path, as_json(asdict(checked)))
     if json_path != "-":
         rows = {
             "SHA-256": checked.sha256,

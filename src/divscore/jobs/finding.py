@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from divscore.control.similarity import usable_rows
 from divscore.errors import FileError, InputError
 from divscore.jobs.drawfile import OF_VECTOR, DrawnItem, Shown, content_digest, vector_digest
-from divscore.jobs.encode import SEVERAL
+from divscore.jobs.encodedsource import SEVERAL
 from divscore.jobs.sketching import PATH, Run
 from divscore.sketch.sketch import Sketch
 from divscore.sources import Block, Items, Table

@@ -24,7 +24,8 @@ from divscore.control.controlset import ControlSet
 from divscore.errors import FileError, InputError
 from divscore.jobs.auditing import audit_source
 from divscore.jobs.cache import UNREADABLE, Cache, ItemVectors
-from divscore.jobs.encode import BLOCK, Encoding
+from divscore.jobs.encode import Encoding
+from divscore.jobs.encodedsource import BLOCK
 from divscore.jobs.pool import read_control
 from divscore.jobs.sketching import sketch_source
 from divscore.sketch.sketch import Sketch, checked_rows

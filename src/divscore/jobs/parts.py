@@ -24,7 +24,8 @@ from divscore.encoders.registry import Kind
 from divscore.errors import DivscoreError, FileError
 from divscore.files import PathLike, atomic_file, filesystem_of, is_url, remove_file
 from divscore.jobs.cache import ItemVectors, stack_vectors
-from divscore.jobs.encode import SKIP_HINT, Encoding
+from divscore.jobs.encode import Encoding
+from divscore.jobs.encodedsource import SKIP_HINT
 from divscore.sources.items import KEY_BYTES, ItemBatch, Items, item_labels
 from divscore.sources.manifest import ABOUT_KEY, ENCODER_KEY, KINDS, MOST_VALUES, Embedded, read_embedded
 from divscore.sources.places import UnseenError

@@ -176,15 +176,7 @@ def audit(
     from divscore.jobs.auditing import audit_source
 
     with in_python():
-        audits = audit_source(
-            collection,
-            control,
-            by=by,
-            name=name,
-            warn=warn_in_python,
-            **method,
-            **options,
-        )
+        audits = audit_source(collection, control, by=by, name=name, warn=warn_in_python, **method, **options)
     return audits if by is not None or several or len(audits) > 1 else audits[0]
 
 

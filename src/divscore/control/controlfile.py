@@ -14,7 +14,7 @@ import numpy as np
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import COSINE, PairwiseFunction, Similarity
 from divscore.errors import DivscoreError, FileError, MismatchError
-from divscore.files import atomic_folder, read_json, sha256, templates
+from divscore.files import PathLike, atomic_folder, read_json, sha256, templates
 from divscore.text import escape_markdown
 
 TABLE, CARD, CROISSANT = "control.parquet", "card.md", "croissant.json"
@@ -37,7 +37,7 @@ class _ControlHeader:
     left_out: dict[str, int] | None = None  # ControlSet.skipped
 
 
-def save_control(control: ControlSet, folder: str | os.PathLike[str]) -> None:
+def save_control(control: ControlSet, folder: PathLike) -> None:
     """Write `control` into `folder`, completely or not at all; an earlier control set there is replaced."""
     target = Path(folder)
     if target.exists() and not target.is_dir():
@@ -82,10 +82,7 @@ def write_table(control: ControlSet, file: Path) -> None:
 
 
 def load_control(
-    path: str | os.PathLike[str],
-    *,
-    verify: bool = True,
-    similarity: Similarity | PairwiseFunction | None = None,
+    path: PathLike, *, verify: bool = True, similarity: Similarity | PairwiseFunction | None = None
 ) -> ControlSet:
     """Read a control set that `save_control` wrote, from its folder or from the ``control.parquet`` in it.
 
@@ -157,7 +154,7 @@ def load_control(
     return control
 
 
-def is_control(path: str | os.PathLike[str]) -> bool:
+def is_control(path: PathLike) -> bool:
     """Whether `path` is the folder or the Parquet file of a saved control set."""
     file = Path(path) / TABLE if os.path.isdir(path) else Path(path)
     if file.suffix != ".parquet" or not file.is_file():

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from divscore.encoders.registry import Encoded, Encoder, versioned
 from divscore.errors import FileError, check_cancelled
-from divscore.files import sha256
+from divscore.files import PathLike, sha256
 
 LONGEST_WORD = 10_000  # bytes
 LONGEST_NUMBER = 64
@@ -113,7 +113,7 @@ class WordVectors:
     one process.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: PathLike) -> None:
         self._label = label = os.fspath(path)
         try:
             with ExitStack() as files:

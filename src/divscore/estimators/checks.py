@@ -18,16 +18,7 @@ from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray
 from divscore.estimators.mixture import MixtureFit, mixture_fit, mixture_shares
-from divscore.sketch.scorer import (
-    AWAY,
-    FEW,
-    PENALTIES,
-    PREFERENCE,
-    Grid,
-    Scorer,
-    decomposed,
-    features,
-)
+from divscore.sketch.scorer import AWAY, FEW, PENALTIES, PREFERENCE, Grid, Scorer, decomposed, features
 from divscore.sketch.sketch import Sketch
 
 ALARM = 0.01  # level of the tests

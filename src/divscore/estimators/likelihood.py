@@ -113,10 +113,7 @@ def likelihood(
 
 
 def summarise(
-    shares: FloatArray,
-    replicates: FloatArray,
-    confidence: float,
-    sets: tuple[tuple[int, ...], ...] = (),
+    shares: FloatArray, replicates: FloatArray, confidence: float, sets: tuple[tuple[int, ...], ...] = ()
 ) -> Estimate:
     """Turn replicates of the shares into intervals for each share and for the disparity.
 

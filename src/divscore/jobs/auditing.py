@@ -19,6 +19,7 @@ from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet
 from divscore.control.labelledsample import LabelledSample, labelled_control
 from divscore.errors import FileError, InputError, MismatchError
+from divscore.files import PathLike
 from divscore.jobs.drawfile import Draw
 from divscore.jobs.engine import Engine
 from divscore.jobs.finding import open_items
@@ -51,7 +52,7 @@ def audit_source(
     estimator: str | None = None,
     confidence: float = 0.95,
     seed: int = 0,
-    sample: Draw | LabelledSample | tuple[Any, Iterable[Any]] | str | os.PathLike[str] | None = None,
+    sample: Draw | LabelledSample | tuple[Any, Iterable[Any]] | PathLike | None = None,
     target: Mapping[str, float] | Target | None = None,
     target_source: str = "",
     population: bool = False,
@@ -209,10 +210,7 @@ def _audit_table(
 
 
 def _with_labels(
-    run: Run,
-    sketches: dict[str, Sketch],
-    samples: Mapping[str, LabelledSample],
-    control: ControlSet | None,
+    run: Run, sketches: dict[str, Sketch], samples: Mapping[str, LabelledSample], control: ControlSet | None
 ) -> dict[str, Sketch]:
     """The collections of which some items are labelled; the others are an error if something else could audit them."""
     without = [name for name in sketches if name not in samples]
@@ -391,11 +389,7 @@ BATCH = 100  # sketches of a task
 
 
 def audit_many(
-    sketches: Mapping[str, Sketch],
-    control: ControlSet,
-    *,
-    engine: Engine,
-    **options: Any,
+    sketches: Mapping[str, Sketch], control: ControlSet, *, engine: Engine, **options: Any
 ) -> Iterator[Audit]:
     """Audit sketches that were made in one pass, or read from one file, in their order; none may be empty.
 

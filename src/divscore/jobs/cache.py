@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from divscore.encoders.registry import ENCODERS
 from divscore.errors import FileError
+from divscore.files import PathLike
 
 # Why an item was skipped: it could not be read, or there was nothing in it to encode (no face, no known word).
 UNREADABLE, EMPTY = "unreadable", "empty"
@@ -72,7 +73,7 @@ def default_cache() -> Path:
 class Cache:
     """Vectors of items by the fingerprint of their content; threads and processes can share a file."""
 
-    def __init__(self, folder: str | os.PathLike[str], identity: str, dimension: int) -> None:
+    def __init__(self, folder: PathLike, identity: str, dimension: int) -> None:
         digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
         name = re.sub(r"\W.*", "", identity) or "encoder"
         version = ENCODERS[name].version if name in ENCODERS else 1

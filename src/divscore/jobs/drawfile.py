@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from divscore.control.controlset import MAX_GROUPS, ControlSet
 from divscore.control.labelledsample import UNSURE, is_unknown, plain
 from divscore.errors import FileError, InputError, in_python, warn_in_python
-from divscore.files import atomic_file, check_writable, is_url, write_file
+from divscore.files import PathLike, atomic_file, check_writable, is_url, write_file
 from divscore.sources import Table, open_table
 from divscore.sources.items import fingerprint
 from divscore.sources.manifest import ENCODER_KEY
@@ -144,11 +144,7 @@ class Draw:
         )
 
     def save(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        force: bool = False,
-        advance: Callable[[int], None] | None = None,
+        self, path: PathLike, *, force: bool = False, advance: Callable[[int], None] | None = None
     ) -> None:
         """Write a table (.csv, .parquet), or one page that shows the items and saves the table (.html).
 
@@ -168,7 +164,7 @@ class Draw:
                 self._save_parquet(path)
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> Draw:
+    def read(cls, path: PathLike) -> Draw:
         """Read the table of a draw, with the labels that are filled in."""
         with in_python():
             draw = read_draw(path, warn_in_python)
@@ -241,7 +237,7 @@ class Draw:
             CONTROL_DIGEST: [item.control for item in items],
         }
 
-    def _save_parquet(self, path: str | os.PathLike[str]) -> None:
+    def _save_parquet(self, path: PathLike) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -286,7 +282,7 @@ def check_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_draw_target(
-    path: str | os.PathLike[str], draw: Draw | None = None, *, force: bool = False, source: str | None = None
+    path: PathLike, draw: Draw | None = None, *, force: bool = False, source: str | None = None
 ) -> None:
     """Refuse a path that no draw can be written to, and one with labels that would be lost.
 
@@ -334,7 +330,7 @@ def check_draw_target(
         )
 
 
-def saved_table(page: str | os.PathLike[str]) -> str:
+def saved_table(page: PathLike) -> str:
     """Name of the table that a page saves: that of the page, unless there is another file with it."""
     name = Path(page).with_suffix(".csv")
     return f"{name.stem}-labels.csv" if name.exists() and not is_draw(name) else name.name
@@ -354,7 +350,7 @@ def is_draw(path: object) -> bool:
     return False
 
 
-def read_draw(path: str | os.PathLike[str], warn: Callable[[str], None]) -> Draw | None:
+def read_draw(path: PathLike, warn: Callable[[str], None]) -> Draw | None:
     """Read the table of a draw; None for a table that has no columns of one."""
     name = os.fspath(path)
     if Path(name).suffix.lower() in PAGES:
@@ -470,10 +466,7 @@ def _design(
 
 
 def once(
-    name: str,
-    labels: Sequence[tuple[Any, str, str]],
-    groups: Sequence[str],
-    warn: Callable[[str], None],
+    name: str, labels: Sequence[tuple[Any, str, str]], groups: Sequence[str], warn: Callable[[str], None]
 ) -> list[int]:
     """Rows of a file, given as key, id and label, that have different keys; of repeated rows one that has a label."""
     rows: dict[Any, int] = {}
@@ -541,7 +534,7 @@ def unguarded(cell: str) -> str:
     return cell[1:] if cell.startswith(GUARD) and FORMULA.match(cell[1:]) else cell
 
 
-def _folder_of(path: str | os.PathLike[str]) -> str | None:
+def _folder_of(path: PathLike) -> str | None:
     """The folder that paths in a file start at; None for a file in a store."""
     return None if is_url(path) else os.path.dirname(os.path.abspath(path))
 

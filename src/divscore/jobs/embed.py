@@ -98,7 +98,7 @@ def open_items(
 
 def embed(
     source: Items,
-    out: str | os.PathLike[str],
+    out: PathLike,
     encoding: Encoding,
     *,
     engine: Engine | None = None,

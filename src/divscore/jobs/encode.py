@@ -32,6 +32,7 @@ from divscore.encoders.registry import (
     renew_control,
 )
 from divscore.errors import DivscoreError, FileError, InputError, MismatchError, check_cancelled
+from divscore.files import PathLike
 from divscore.jobs.cache import EMPTY, UNREADABLE, Cache, ItemVectors, default_cache, stack_vectors
 from divscore.jobs.encodedsource import SEVERAL, EncodedSource
 from divscore.jobs.engine import MEMORY_HINT, Engine, Engines
@@ -156,10 +157,10 @@ class Encoding:
         self,
         name: str | None = None,
         *,
-        model: str | os.PathLike[str] | None = None,
+        model: PathLike | None = None,
         options: dict[str, str] | None = None,
-        pca: int | str | os.PathLike[str] | None = None,
-        cache: str | os.PathLike[str] | bool | None = None,
+        pca: int | PathLike | None = None,
+        cache: PathLike | bool | None = None,
         workers: int = 1,
     ) -> None:
         if name is not None and name not in ENCODERS:

@@ -302,12 +302,7 @@ def _in_pairs(strata: NDArray[np.intp]) -> NDArray[np.intp]:
 
 
 def labelled_examples(
-    collection: Any,
-    draw: Draw,
-    encoding: Encoding,
-    *,
-    column: str | None = None,
-    **how: Any,
+    collection: Any, draw: Draw, encoding: Encoding, *, column: str | None = None, **how: Any
 ) -> ControlSet:
     """The labelled items of a draw as a control set for other collections of the same kind, with their origins.
 

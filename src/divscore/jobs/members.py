@@ -7,7 +7,6 @@ run on them, to the last bit, however often items were added and removed, and by
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from divscore.audit.audits import Audits
 from divscore.control.controlset import ControlSet
 from divscore.errors import FileError, InputError
+from divscore.files import PathLike
 from divscore.jobs.auditing import audit_source
 from divscore.jobs.cache import UNREADABLE, Cache, ItemVectors
 from divscore.jobs.encode import Encoding
@@ -53,13 +53,7 @@ class Members:
     content, in one file an encoder. `encoder` has the arguments of `Encoding`; by default it is the control set's.
     """
 
-    def __init__(
-        self,
-        control: str | os.PathLike[str],
-        kind: Kind,
-        folder: str | os.PathLike[str],
-        **encoder: Any,
-    ) -> None:
+    def __init__(self, control: PathLike, kind: Kind, folder: PathLike, **encoder: Any) -> None:
         self.kind = kind
         self._encoding = Encoding(**encoder)
         self.control: ControlSet = read_control(control, self._encoding)
@@ -147,7 +141,7 @@ class Members:
         return replace(audits, audits=tuple(replace(audit, noun=NOUNS[self.kind]) for audit in audits.audits))
 
 
-def forget_others(folder: str | os.PathLike[str], digests: Iterable[str]) -> None:
+def forget_others(folder: PathLike, digests: Iterable[str]) -> None:
     """Remove all vectors in a folder of `Members` but those of some items; nobody may add any meanwhile."""
     keys = [(bytes.fromhex(each),) for each in digests]
     for file in Path(folder).glob("*.sqlite"):

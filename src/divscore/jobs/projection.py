@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from divscore.blas import one_thread
 from divscore.errors import FileError, InputError, MismatchError
-from divscore.files import atomic_file
+from divscore.files import PathLike, atomic_file
 
 FORMAT = "divscore.projection/1"
 
@@ -93,7 +93,7 @@ class Projection:
                 "encoder, or fit it again with --pca N"
             )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: PathLike) -> None:
         """Write as .npz."""
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ class Projection:
             np.savez(stream, **texts, mean=self.mean, components=self.components)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Projection:
+    def load(cls, path: PathLike) -> Projection:
         """Read what `save` wrote."""
         try:
             with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:

@@ -20,16 +20,9 @@ from numpy.typing import NDArray
 from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet
 from divscore.errors import FileError, InputError, MismatchError
+from divscore.files import PathLike
 from divscore.jobs.drawfile import Draw, DrawnItem, check_names, control_mark, read_draw
-from divscore.jobs.finding import (
-    Place,
-    Places,
-    VectorPlaces,
-    find_items,
-    numbered,
-    open_items,
-    places_of,
-)
+from divscore.jobs.finding import Place, Places, VectorPlaces, find_items, numbered, open_items, places_of
 from divscore.jobs.pool import Warn
 from divscore.jobs.sketching import Run, running
 from divscore.sketch.scan import score_rows, usable_in_bulk
@@ -58,7 +51,7 @@ def sample_source(
     by: str | None = None,
     groups: Sequence[str] | None = None,
     rename: Mapping[Any, str] | None = None,
-    add_to: str | os.PathLike[str] | Draw | None = None,
+    add_to: PathLike | Draw | None = None,
     seed: int = 0,
     column: str | None = None,
     form: str = "",
@@ -473,7 +466,7 @@ def _report(run: Run, name: str, seen: int, left: int, drawn: int, drawing: Draw
 # Adding to an earlier draw
 
 
-def _checked(path: str | os.PathLike[str] | Draw, by: str | None, control: Any, warn: Warn) -> Draw:
+def _checked(path: PathLike | Draw, by: str | None, control: Any, warn: Warn) -> Draw:
     """An earlier draw that can be added to in the same way."""
     earlier, name = (path, "the draw") if isinstance(path, Draw) else (read_draw(path, warn), os.fspath(path))
     if earlier is None:

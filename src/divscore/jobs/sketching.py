@@ -18,6 +18,7 @@ from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet
 from divscore.encoders.registry import DEFAULTS, FORMER_DEFAULT, SELECT_AGAIN, is_outdated, renew_control
 from divscore.errors import DivscoreError, FileError, InputError, MismatchError
+from divscore.files import PathLike
 from divscore.jobs.encode import Encoding
 from divscore.jobs.engine import Engine, Engines
 from divscore.jobs.pool import Progress, Warn, no_progress, no_warning, read_control
@@ -286,10 +287,10 @@ def running(
     by: str | None = None,
     seed: int = 0,
     encoder: str | Encoding | None = None,
-    model: str | os.PathLike[str] | None = None,
+    model: PathLike | None = None,
     options: dict[str, str] | None = None,
-    pca: int | str | os.PathLike[str] | None = None,
-    cache: str | os.PathLike[str] | bool = True,
+    pca: int | PathLike | None = None,
+    cache: PathLike | bool = True,
     workers: int = 1,
     cluster: str | None = None,
     strict: bool = False,

@@ -12,7 +12,6 @@ attributes but Attractive, Blurry and Pale_Skin, those with at least 50 pictures
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -23,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.errors import FileError, InputError
-from divscore.files import unreadable
+from divscore.files import PathLike, unreadable
 from divscore.jobs.encode import Encoding
 from divscore.paper.draws import Attribute, Settings, random_split
 from divscore.paper.experiment import Experiment, Repetition
@@ -49,10 +48,10 @@ FORM = "expected the number of pictures, a line of attribute names, then '000001
 
 
 def load_celeba(
-    path: str | os.PathLike[str],
+    path: PathLike,
     encoding: Encoding | None = None,
     *,
-    vectors: str | os.PathLike[str] | None = None,
+    vectors: PathLike | None = None,
     progress: Progress = None,
 ) -> LabelledData:
     """Read the test partition of CelebA, the one that the paper uses.

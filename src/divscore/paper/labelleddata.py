@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.errors import FileError
+from divscore.files import PathLike
 from divscore.jobs.encode import Encoding
 from divscore.sources.items import ItemBatch, Items
 
@@ -85,7 +86,7 @@ def text_columns(values: Mapping[str, Sequence[str]]) -> dict[str, Texts]:
     return {name: np.array(list(texts), dtype=np.str_) for name, texts in values.items()}
 
 
-def not_there(path: str | os.PathLike[str], expected: str, origin: str) -> FileError:
+def not_there(path: PathLike, expected: str, origin: str) -> FileError:
     """The error for a file that is not there: what was expected, and where to get it."""
     return FileError(f"{os.fspath(path)} has no {expected}. Get {origin}, then give the path of your copy")
 

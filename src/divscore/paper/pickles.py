@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.errors import FileError
+from divscore.files import PathLike
 
 # They reach outside the file (persistent ids, the copyreg registry, buffers), or only Python 1 wrote them.
 REFUSED = frozenset(
@@ -29,7 +30,7 @@ NUMBERED = frozenset({"PUT", "BINPUT", "LONG_BINPUT", "FRAME"})
 TYPES = re.compile(r"[<>|=]?(?:f[248]|[iu][1248]|b1|[SU][0-9]{1,9}|O[48]?)")
 
 
-def read_object_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
+def read_object_npy(path: PathLike) -> NDArray[Any]:
     """Read a .npy file of objects; what is in them besides plain data can neither be called nor looked into."""
     label = os.fspath(path)
     try:

@@ -20,6 +20,7 @@ import numpy as np
 
 from divscore.control.theory import Reference, Separability, gamma_control, separability, theorem
 from divscore.errors import FileError
+from divscore.files import PathLike
 from divscore.jobs.encode import Encoding
 from divscore.paper import figures
 from divscore.paper.draws import Attribute, Settings, Split, check_splits, random_split
@@ -61,9 +62,7 @@ COLUMNS = {
 Portraits = tuple[tuple[str, ...], dict[str, Any]]  # ids, and columns of the labels
 
 
-def load_ppb(
-    path: str | os.PathLike[str], encoding: Encoding | None = None, *, progress: Progress = None
-) -> LabelledData:
+def load_ppb(path: PathLike, encoding: Encoding | None = None, *, progress: Progress = None) -> LabelledData:
     """Read PPB-2017 in any of its forms.
 
     `path` is a folder of portraits with the benchmark's file names; the folder as distributed or its metadata CSV, with

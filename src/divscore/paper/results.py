@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from divscore.errors import FileError
-from divscore.files import write_file
+from divscore.files import PathLike, write_file
 from divscore.text import printable
 
 if TYPE_CHECKING:
@@ -204,9 +204,7 @@ class Results:
 
 
 @contextmanager
-def output_folder(
-    path: str | os.PathLike[str], inner: str = "", *, files: Sequence[str] = ()
-) -> Iterator[Path]:
+def output_folder(path: PathLike, inner: str = "", *, files: Sequence[str] = ()) -> Iterator[Path]:
     """Create a folder, with a folder `inner` in it, and test that it is writable, before hours of work.
 
     Refuses a folder in the place of one of `files`. If the work fails, folders created here that are still empty

@@ -26,6 +26,7 @@ import numpy as np
 
 from divscore.encoders.word2vec import clean
 from divscore.errors import FileError
+from divscore.files import PathLike
 from divscore.jobs.encode import Encoding
 from divscore.paper.draws import Attribute, Settings, balanced_split
 from divscore.paper.experiment import Experiment, Repetition
@@ -59,7 +60,7 @@ class Tweets(Items):
     and `unreadable` and `problems` describe broken ones.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: PathLike) -> None:
         super().__init__(os.fspath(path), SET, "text", {DIALECT.column: "text"})
         self.extra = (DIALECT.column,)
         self.lines = 0
@@ -136,7 +137,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def load_twitteraae(
-    path: str | os.PathLike[str],
+    path: PathLike,
     encoding: Encoding | None = None,
     *,
     each: int | None = None,
@@ -182,7 +183,7 @@ def sample_tweets(tweets: Tweets, each: int, seed: int = 0) -> ListedItems:
     return items
 
 
-def likeliest(path: str | os.PathLike[str], each: int = LIKELIEST) -> ListedItems:
+def likeliest(path: PathLike, each: int = LIKELIEST) -> ListedItems:
     """From a table with text and posteriors, the tweets likeliest to be AAE and those likeliest to be WHE.
 
     A tweet belongs to the likelier dialect only. Of tweets with the same cleaned text the likeliest counts.

@@ -14,14 +14,7 @@ from typing import Any
 
 from divscore.audit.document import missing_from
 from divscore.audit.result import Audit
-from divscore.audit.trust import (
-    DIFFERS,
-    DOMINANT,
-    FREQUENT,
-    NO_MIXTURE,
-    coverage,
-    uncovered_by_chance,
-)
+from divscore.audit.trust import DIFFERS, DOMINANT, FREQUENT, NO_MIXTURE, coverage, uncovered_by_chance
 from divscore.control.controlset import ControlSet
 from divscore.estimators.checks import ALARM, SEPARABLE_P
 from divscore.report.listing import uninformative

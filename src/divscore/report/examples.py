@@ -19,7 +19,7 @@ from divscore.control.controlset import ControlSet
 from divscore.control.selection import Standing, standings
 from divscore.encoders.registry import ENCODERS, Kind
 from divscore.errors import DivscoreError, FileError, MissingExtraError
-from divscore.files import check_writable, write_file
+from divscore.files import PathLike, check_writable, write_file
 from divscore.jobs.encode import Encoding
 from divscore.jobs.pool import open_labelled
 from divscore.report.caveats import LARGEST, sentences
@@ -185,14 +185,14 @@ class Shelf:
     cards: tuple[Card, ...]
 
 
-def check_page(path: str | os.PathLike[str]) -> None:
+def check_page(path: PathLike) -> None:
     """Refuse a path that no page can be written to, before anything is read."""
     if Path(path).suffix.lower() not in (".html", ".htm"):
         raise FileError(f"--html {os.fspath(path)}: expected a file that ends in .html")
     check_writable(path, "--html")
 
 
-def write_page(path: str | os.PathLike[str], control: ControlSet, source: Items | None = None) -> None:
+def write_page(path: PathLike, control: ControlSet, source: Items | None = None) -> None:
     """Write one self-contained HTML page with the representatives, why they were chosen, and what they leave out."""
     words, gaps = sentences()["representatives"], _gaps(control)
     rows = _some(control, MOST_ON_PAGE)

@@ -18,7 +18,7 @@ from divscore import __version__
 from divscore.audit.document import SCHEMA, document
 from divscore.audit.result import Audit, headline
 from divscore.errors import FileError, InputError
-from divscore.files import check_writable, templates, write_file
+from divscore.files import PathLike, check_writable, templates, write_file
 from divscore.report.caveats import notices, noun_of, sentences
 from divscore.report.listing import ALL, listing
 from divscore.report.picture import Picture, picture
@@ -55,7 +55,7 @@ def render(audits: Sequence[Audit], *, limit: float | None = None, form: str = "
     return forms[form](audits, Context(limit=limit))
 
 
-def check_target(path: str | os.PathLike[str]) -> None:
+def check_target(path: PathLike) -> None:
     """Refuse a path that no report can be written to, before anything is computed."""
     suffix = Path(path).suffix
     if suffix.lower() not in SUFFIXES:
@@ -64,7 +64,7 @@ def check_target(path: str | os.PathLike[str]) -> None:
     check_writable(path, "report")
 
 
-def write_report(path: str | os.PathLike[str], audits: Sequence[Audit], context: Context) -> None:
+def write_report(path: PathLike, audits: Sequence[Audit], context: Context) -> None:
     """Write a report in the form that the suffix names, replacing an earlier file in one step."""
     check_target(path)
     html = SUFFIXES[Path(path).suffix.lower()] == "html"

@@ -68,12 +68,7 @@ class Scan:
 
 @one_thread
 def scan(
-    rows: NDArray[Any],
-    scorer: Scorer,
-    limits: Limits,
-    owner: Owners | None = None,
-    *,
-    single: bool = False,
+    rows: NDArray[Any], scorer: Scorer, limits: Limits, owner: Owners | None = None, *, single: bool = False
 ) -> Scan:
     """Pass over one chunk of rows; `owner` is the collection of each row, if they are several.
 

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, cast
 from urllib.parse import unquote, urlsplit
 
 from divscore.errors import DivscoreError, FileError
-from divscore.files import COPY, filesystem_of, reason, sha256
+from divscore.files import COPY, PathLike, filesystem_of, reason, sha256
 from divscore.text import public
 
 WILDCARDS = frozenset("*?[")
@@ -295,7 +295,7 @@ def is_pattern(text: str) -> bool:
     return bool(WILDCARDS & set(text.partition("?")[0] if _over_http(text) else text))
 
 
-def is_folder(path: str | os.PathLike[str]) -> bool:
+def is_folder(path: PathLike) -> bool:
     """Whether this is a folder, here or on a remote file system."""
     text = os.fspath(path)
     if "://" not in text:
@@ -310,7 +310,7 @@ def is_folder(path: str | os.PathLike[str]) -> bool:
         return bool(filesystem.isdir(inside))
 
 
-def locate(path: str | os.PathLike[str], form: str = "") -> list[Location]:
+def locate(path: PathLike, form: str = "") -> list[Location]:
     """Find one file, or the files of a pattern in sorted order; ``-`` is standard input."""
     text = os.fspath(path)
     if text == "-":

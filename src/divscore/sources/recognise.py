@@ -12,6 +12,7 @@ import numpy as np
 
 from divscore.control.similarity import is_sparse
 from divscore.errors import FileError, InputError
+from divscore.files import PathLike
 from divscore.sketch.missing import MissingPart
 from divscore.sources.arrays import ArrayTable, BlockStream, NpyFile, NpzFile
 from divscore.sources.arrow import IpcFile, ParquetFile, StreamedTable
@@ -115,7 +116,7 @@ def open(
     return TableItems(table, chosen, extra=extra)
 
 
-def open_pictures(folder: str | os.PathLike[str]) -> Items:
+def open_pictures(folder: PathLike) -> Items:
     """Open a folder of pictures with its sub-folders as a column, whatever else is in it."""
     return PictureFolder(os.fspath(folder)).select(["folder"])
 

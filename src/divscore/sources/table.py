@@ -19,14 +19,7 @@ from divscore.control.similarity import usable_rows
 from divscore.errors import FileError
 from divscore.sketch.missing import MissingPart
 from divscore.sources.manifest import Embedded
-from divscore.sources.places import (
-    Location,
-    NoRowsError,
-    UnseenError,
-    folder_values,
-    is_pattern,
-    unseen,
-)
+from divscore.sources.places import Location, NoRowsError, UnseenError, folder_values, is_pattern, unseen
 from divscore.text import public, quoted
 
 # Larger blocks fall out of the processor's cache and are slower to fill; smaller ones cost calls.

@@ -24,9 +24,7 @@ from divscore import ControlSet
 from divscore.cli import main
 from divscore.errors import FileError, MissingExtraError
 from divscore.jobs import sketching as partial
-from divscore.jobs.encode import Encoding
-from divscore.jobs.engine import Engines
-from divscore.jobs.sketching import Run, sketch_source
+from divscore.jobs.sketching import running, sketch_source
 from divscore.sources import arrays, open_table
 from divscore.sources import arrow as ipc
 from divscore.sources import arrow as tables
@@ -201,13 +199,15 @@ def test_self_training_tries_again_and_leaves_no_copies(
         part.location.release()
     server.refused[f"1.{form}"] = 2
     try:
-        vectors, _, missing = Run(Encoding(), Engines()).read_vectors(source)
+        with running(cache=False) as run:
+            vectors, _, missing = run.read_vectors(source)
         assert server.refused[f"1.{form}"] == 0
         assert (len(vectors), missing) == (576, [])
         cache, path = fsspec.core.url_to_fs(f"simplecache::{BUCKET}/whole-{form}/0.{form}")
         assert not cache._check_file(path)
         server.refused[f"1.{form}"] = 1000
-        vectors, _, missing = Run(Encoding(), Engines()).read_vectors(source)
+        with running(cache=False) as run:
+            vectors, _, missing = run.read_vectors(source)
     finally:
         server.refused.clear()
     assert len(vectors) == 288

@@ -208,9 +208,8 @@ def audit_vectors(
     fitted = control
     if sample is not None and direct and not isinstance(collection, Sketch):
         fitted = labelled_control([sample], None if estimator == "crossfit" else control)
-    if estimator == "self-training" and not isinstance(
-        collection, Sketch
-    ):  # the only one that needs all at once
+    if estimator == "self-training" and not isinstance(collection, Sketch):
+        # The only one that needs all at once.
         blocks = [as_matrix(block, "the collection's vectors") for block in _blocks(collection)]
         if not blocks:
             raise InputError("the collection is empty: there are no vectors")

@@ -190,9 +190,8 @@ def encoding_options(command: F) -> F:
                     kept = f"kept the vectors of {count(encoding.stored, 'items')} in {encoding.cache} for later runs"
                     warn(f"{kept}; --no-cache keeps none")
 
-    for option in reversed(
-        ENCODING
-    ):  # decorators apply from the inside out, and help lists the outermost first
+    # Decorators apply from the inside out, and help lists the outermost first.
+    for option in reversed(ENCODING):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value]
 

@@ -37,7 +37,7 @@ class _ControlHeader:
     left_out: dict[str, int] | None = None  # ControlSet.skipped
 
 
-def save_control(control: ControlSet, folder: PathLike) -> None:
+def save_control(control: ControlSet, folder: str | os.PathLike[str]) -> None:
     """Write `control` into `folder`, completely or not at all; an earlier control set there is replaced."""
     target = Path(folder)
     if target.exists() and not target.is_dir():
@@ -82,7 +82,10 @@ def write_table(control: ControlSet, file: Path) -> None:
 
 
 def load_control(
-    path: PathLike, *, verify: bool = True, similarity: Similarity | PairwiseFunction | None = None
+    path: str | os.PathLike[str],
+    *,
+    verify: bool = True,
+    similarity: Similarity | PairwiseFunction | None = None,
 ) -> ControlSet:
     """Read a control set that `save_control` wrote, from its folder or from the ``control.parquet`` in it.
 

@@ -144,7 +144,11 @@ class Draw:
         )
 
     def save(
-        self, path: PathLike, *, force: bool = False, advance: Callable[[int], None] | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        force: bool = False,
+        advance: Callable[[int], None] | None = None,
     ) -> None:
         """Write a table (.csv, .parquet), or one page that shows the items and saves the table (.html).
 
@@ -164,7 +168,7 @@ class Draw:
                 self._save_parquet(path)
 
     @classmethod
-    def read(cls, path: PathLike) -> Draw:
+    def read(cls, path: str | os.PathLike[str]) -> Draw:
         """Read the table of a draw, with the labels that are filled in."""
         with in_python():
             draw = read_draw(path, warn_in_python)

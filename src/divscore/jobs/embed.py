@@ -8,7 +8,6 @@ address (``s3://…``) the parts are in the user's cache folder until the result
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
 import os
 import re
@@ -51,7 +50,7 @@ from divscore.jobs.projection import Projection
 from divscore.sketch.missing import MissingPart
 from divscore.sources import Items
 from divscore.sources import open as open_collection
-from divscore.sources.items import KEY_BYTES
+from divscore.sources.items import fingerprint
 from divscore.sources.manifest import FORMAT, MANIFEST, note_missing, part_of
 from divscore.sources.places import Location
 from divscore.text import brief, count, printable, public
@@ -206,8 +205,7 @@ def _fit(encoding: Encoding, source: Items, folder: PartsFolder) -> tuple[Path, 
 def _origin(source: Items) -> str:
     """Tells sources of the same name apart without saying where they are: files are shared, paths are private."""
     local = not is_url(source.path) and source.path != "-"
-    place = os.path.abspath(source.path) if local else source.path
-    return hashlib.blake2b(place.encode("utf-8", "surrogateescape"), digest_size=KEY_BYTES).hexdigest()
+    return fingerprint(os.path.abspath(source.path) if local else source.path).hex()
 
 
 class PartsFolder:
@@ -225,8 +223,7 @@ class PartsFolder:
         self.single = bool(target.suffix) and not text.endswith("/") and (self.remote or not target.is_dir())
         self.path = target.with_name(f".{target.name}.parts") if self.single else target
         if self.remote:
-            key = hashlib.blake2b(self.out.encode(), digest_size=KEY_BYTES).hexdigest()
-            self.path = default_cache() / f"upload-{key}"
+            self.path = default_cache() / f"upload-{fingerprint(self.out).hex()}"
         # Where parts of an earlier job can be.
         self.places = [os.fspath(self.path), *([self.out] if self.remote and not self.single else [])]
 

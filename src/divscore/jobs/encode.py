@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from divscore.control.similarity import usable_rows
 from divscore.encoders.registry import (
     DEFAULTS,
     ENCODERS,
@@ -369,8 +370,9 @@ class Encoding:
         rng = np.random.default_rng(seed)
         samples = [self._sample(source, rng) for source in sources if source.kind != "vectors"]
         vectors = np.concatenate(samples)
-        usable = np.isfinite(vectors).all(axis=1) & vectors.any(axis=1)
-        self.projection = Projection.fit(vectors[usable], self.pca, self.encoder(sources[0].kind).identity)
+        self.projection = Projection.fit(
+            vectors[usable_rows(vectors)], self.pca, self.encoder(sources[0].kind).identity
+        )
 
     def _sample(self, source: Items, rng: np.random.Generator) -> NDArray[np.float32]:
         total = sum(len(batch) for batch in source)

@@ -7,7 +7,6 @@ and say what they were made from.
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
 import os
 from collections import Counter
@@ -26,7 +25,7 @@ from divscore.files import PathLike, atomic_file, filesystem_of, is_url, remove_
 from divscore.jobs.cache import ItemVectors, stack_vectors
 from divscore.jobs.encode import Encoding
 from divscore.jobs.encodedsource import SKIP_HINT
-from divscore.sources.items import KEY_BYTES, ItemBatch, Items, item_labels
+from divscore.sources.items import ItemBatch, Items, fingerprint, item_labels
 from divscore.sources.manifest import ABOUT_KEY, ENCODER_KEY, KINDS, MOST_VALUES, Embedded, read_embedded
 from divscore.sources.places import UnseenError
 from divscore.sources.table import BLOCK_BYTES
@@ -77,8 +76,7 @@ def item_partitions(source: Items) -> Iterator[ItemPartition]:
 
 
 def _digest(*content: object) -> str:
-    text = repr(content).encode("utf-8", "backslashreplace")
-    return hashlib.blake2b(text, digest_size=KEY_BYTES).hexdigest()
+    return fingerprint(repr(content)).hex()
 
 
 # Make parts.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from divscore.audit.audit import audit
 from divscore.audit.result import Audit
 from divscore.control.controlset import ControlSet
-from divscore.control.similarity import FloatArray, as_matrix, unit_rows
+from divscore.control.similarity import FloatArray, as_matrix, unit_rows, usable_rows
 from divscore.control.theory import Reference, item_similarity
 from divscore.errors import InputError, MissingExtraError
 
@@ -82,8 +82,7 @@ class AuditingQuantifier:
         if self.estimator == "divscore" and len(shares) > 2 and np.isfinite(result.disparity):
             # The s_i of Algorithm 1 do not sum to one: their positive parts are scaled.
             items = _dense(X)
-            usable = items[np.isfinite(items).all(axis=1) & items.any(axis=1)]
-            means = item_similarity(usable, self.control_).mean(axis=0)
+            means = item_similarity(items[usable_rows(items)], self.control_).mean(axis=0)
             positive = np.maximum(Reference.of(self.control_).score(means).s, 0.0)
             shares = positive / positive.sum() if positive.any() else np.full(len(shares), np.nan)
         return shares if np.isfinite(shares).all() else np.full(len(shares), 1 / len(shares))
@@ -132,7 +131,7 @@ def fit_quantifier(
 
     def shares(collection: Any) -> FloatArray:
         rows = as_matrix(_dense(collection), "the collection's vectors")
-        usable = rows[np.isfinite(rows).all(axis=1) & rows.any(axis=1)]
+        usable = rows[usable_rows(rows)]
         if not len(usable):
             raise InputError(f"none of the {len(rows)} items of the collection has a usable vector")
         with _quiet(seed):

@@ -118,9 +118,8 @@ def thumbnail(data: bytes, *, side: int = SIDE, square: int = 0) -> bytes:
 
     small = Image.fromarray(decode(data, enough=square or side))
     if square:
-        small = ImageOps.fit(
-            small, (square, square), centering=(0.5, 0.3)
-        )  # heads are in the upper part of a portrait
+        # Heads are in the upper part of a portrait.
+        small = ImageOps.fit(small, (square, square), centering=(0.5, 0.3))
     else:
         small.thumbnail((side, side))
     stream = io.BytesIO()

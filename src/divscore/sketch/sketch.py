@@ -457,9 +457,8 @@ def checked_rows(batch: Any, control: ControlSet) -> NDArray[Any]:
     return rows
 
 
-Block = tuple[
-    NDArray[Any], NDArray[np.intp] | None, Sequence[str]
-]  # rows, a code for each, the names of the codes
+# Rows, a code for each, the names of the codes.
+Block = tuple[NDArray[Any], NDArray[np.intp] | None, Sequence[str]]
 Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # `map`, on whichever workers
 
 

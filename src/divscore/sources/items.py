@@ -251,12 +251,10 @@ class TableItems(Items):
         column: str,
         *,
         extra: Sequence[str] = (),
-        kind: Literal["image", "text"] | None = None,
     ) -> None:
         inside = table.columns.get(column) == "picture"
-        if kind is None:
-            kind = "image" if inside or names_pictures(table, column) else "text"
-        super().__init__(table.path, table.name, kind, table.columns)
+        image = inside or names_pictures(table, column)
+        super().__init__(table.path, table.name, "image" if image else "text", table.columns)
         self.column = column
         self._inside = inside
         names = [name for name in table.columns if name.lower() == IDENTITY and name != column]

@@ -187,10 +187,7 @@ def decode(data: bytes, *, enough: int = 0) -> NDArray[np.uint8]:
         raise
     except MemoryError:
         raise UnreadablePicture("does not fit into memory") from None
-    except (
-        Image.DecompressionBombError,
-        Image.DecompressionBombWarning,
-    ) as error:  # known to GIF and WebP only
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:  # of GIF and WebP only
         raise UnreadablePicture(
             f"has more pixels than the limit of {FEWER_PIXELS // MILLION} million"
         ) from error

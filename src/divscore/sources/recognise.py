@@ -58,25 +58,12 @@ def open(
 ) -> Items | Table:
     """Open a collection, once: what it has (`kind`, `columns`, `rows`, `missing`) is known from what this returns.
 
-    Parameters
-    ----------
-    thing : path or object
-        A folder of pictures or of tables, a file, a quoted pattern, an address such as ``s3://…``, ``-``; a NumPy
-        array, a table with the Arrow interface (pandas, polars, pyarrow), or an iterable of arrays.
-    column : str, optional
-        The column of texts, of paths of pictures or of vectors.
-    extra : sequence of str
-        Further columns to read, as text.
-    exclude : sequence of str
-        Columns that cannot be the items, such as the groups.
-    form : str
-        Read a file as if it had this suffix.
-    strict : bool
-        Make the first unreadable row or file an error.
-    forced : bool
-        Take the items even where the table also has vectors.
-    labelled : bool
-        Refuse a table that begins with an example instead of a header: the first example would be lost.
+    `thing` is a folder of pictures or of tables, a file, a quoted pattern, an address such as ``s3://…``, ``-``; a
+    NumPy array, a table with the Arrow interface (pandas, polars, pyarrow), or an iterable of arrays. `column` has the
+    texts, the paths of pictures or the vectors; `extra` columns are read as text; those of `exclude`, such as the
+    groups, cannot be the items. `form` is a suffix to read a file by. `strict` makes the first unreadable row or file
+    an error. `forced` takes the items even where the table also has vectors. `labelled` refuses a table that begins
+    with an example instead of a header: the first example would be lost.
     """
     if isinstance(thing, str | os.PathLike):
         text = os.fspath(thing)

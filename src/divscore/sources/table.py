@@ -99,7 +99,7 @@ class Request:
     piece: Piece | None = None
     peek: bool = True  # read the first cells of texts while the file is open
     unusable: Literal["", "list", "refuse", "never"] = (
-        ""  # vectors of zeros, and with NaN, which a sketch skips
+        ""  # vectors of zeros, and with NaN: a sketch skips them
     )
 
     def rows_within(self, dimension: int, itemsize: int = 8) -> int:

@@ -202,7 +202,7 @@ def test_wrong_shapes() -> None:
     control = ControlSet(np.eye(4), ["a", "a", "b", "b"], attribute="letter")
     with pytest.raises(VectorError, match=r"shape \(3,\), expected \(4,\)"):
         mean_similarity(np.zeros(3), control)
-    with pytest.raises(VectorError, match="the control set has 4"):
+    with pytest.raises(VectorError, match="have 3 dimensions, the control set's 4"):
         item_similarity(np.eye(3), control)
     with pytest.raises(MismatchError, match="3 mean similarities for 2 groups"):
         Reference.of(control).score(np.ones(3))

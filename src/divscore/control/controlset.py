@@ -20,7 +20,7 @@ from divscore.control.similarity import (
     unit_rows,
     usable_rows,
 )
-from divscore.errors import ControlError, InputError, MismatchError, in_python, warn_in_python
+from divscore.errors import ControlError, InputError, MismatchError, VectorError, in_python, warn_in_python
 from divscore.text import joined, listed, public, quoted
 
 T = TypeVar("T")
@@ -329,6 +329,19 @@ class ControlSet(Memo):
         control = ControlSet(self.vectors, **{"groups": groups, "order": self.groups, **same, **other})
         control.representative, control.method, control.units = self.representative, self.method, self.units
         return control
+
+
+def checked_vectors(
+    vectors: Any, control: ControlSet, what: str = "the collection's vectors"
+) -> NDArray[Any]:
+    """Vectors as a matrix of the control set's dimension, or an error that says what is wrong."""
+    matrix = as_matrix(vectors, what)
+    if matrix.shape[1] != control.dimension:
+        raise VectorError(
+            f"{what} have {matrix.shape[1]} dimensions, the control set's {control.dimension}; both must come from the "
+            "same encoder"
+        )
+    return matrix
 
 
 def name_groups(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.control.controlset import MAX_GROUPS, ControlSet, name_groups
+from divscore.control.controlset import MAX_GROUPS, ControlSet, checked_vectors, name_groups
 from divscore.control.similarity import FloatArray, as_matrix, unit_rows, usable_rows
 from divscore.errors import ControlError, InputError, MismatchError, VectorError
 from divscore.text import printable, quoted
@@ -60,7 +60,8 @@ class LabelledSample:
         >>> sample.groups, sample.labels.tolist()
         (('B', 'a'), [1, 0, 0, -1])
         """
-        matrix = as_matrix(vectors, "the labelled sample's vectors")
+        what = "the labelled sample's vectors"
+        matrix = as_matrix(vectors, what) if control is None else checked_vectors(vectors, control, what)
         if isinstance(groups, str) or not isinstance(groups, Iterable):
             raise InputError(f"the groups of the labelled sample are {groups!r}; expected one for each item")
         known = control.groups if control is not None else tuple(order or ())
@@ -95,11 +96,6 @@ class LabelledSample:
         if len(ordered) > MAX_GROUPS:
             raise ControlError(
                 f"{len(ordered)} groups; divscore handles at most {MAX_GROUPS}: {quoted(ordered)}"
-            )
-        if control is not None and matrix.shape[1] != control.dimension:
-            raise VectorError(
-                f"the labelled sample's vectors have {matrix.shape[1]} dimensions, the control set's "
-                f"{control.dimension}; both must come from the same encoder"
             )
         bad = np.flatnonzero(~usable_rows(matrix))
         if bad.size:

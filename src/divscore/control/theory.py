@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.control.controlset import ControlSet
+from divscore.control.controlset import ControlSet, checked_vectors
 from divscore.control.similarity import FloatArray, as_matrix, unit_rows
 from divscore.errors import InputError, MismatchError, VectorError
 
@@ -153,9 +153,7 @@ def mean_similarity(state: FloatArray, control: ControlSet) -> FloatArray:
 
 def item_similarity(vectors: Any, control: ControlSet) -> FloatArray:
     """Similarity sim(x, T_i) of every vector with every group of representatives, one row a vector."""
-    matrix = as_matrix(vectors)
-    if matrix.shape[1] != control.dimension:
-        raise VectorError(f"{matrix.shape[1]} dimensions; the control set has {control.dimension}")
+    matrix = checked_vectors(vectors, control, "the vectors")
     if control.similarity.collapses:
         return 1.0 + unit_rows(matrix) @ _group_means(control).T
     marked = np.flatnonzero(control.representative)

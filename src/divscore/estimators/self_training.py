@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.blas import one_thread
-from divscore.control.controlset import ControlSet
-from divscore.control.similarity import FloatArray, as_matrix, unit_rows, usable_rows
+from divscore.control.controlset import ControlSet, checked_vectors
+from divscore.control.similarity import FloatArray, unit_rows, usable_rows
 from divscore.errors import InputError, VectorError
 
 Rows = NDArray[np.intp]
@@ -100,11 +100,9 @@ def _ranking(vectors: Any, control: ControlSet, k: int) -> _Ranking:
         raise InputError(f"self-training is for two groups; this control set has {control.groups}")
     if k < 1:
         raise InputError(f"k = {k}: self-training labels at least one item a round")
-    matrix = as_matrix(vectors, "the collection's vectors")
+    matrix = checked_vectors(vectors, control)
     if not len(matrix):
         raise InputError("the collection is empty: there is nothing to estimate")
-    if matrix.shape[1] != control.dimension:
-        raise VectorError(f"{matrix.shape[1]} dimensions; the control set has {control.dimension}")
     bad = np.flatnonzero(~usable_rows(matrix))
     if bad.size:
         raise VectorError(f"row {bad[0]} is zero or not finite ({bad.size} such rows); remove these items")

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.audit.audits import Audits
-from divscore.control.controlset import ControlSet
+from divscore.control.controlset import ControlSet, checked_vectors
 from divscore.errors import FileError, InputError
 from divscore.files import PathLike
 from divscore.jobs.auditing import audit_source
@@ -28,7 +28,7 @@ from divscore.jobs.encode import Encoding
 from divscore.jobs.encodedsource import BLOCK
 from divscore.jobs.pool import read_control
 from divscore.jobs.sketching import sketch_source
-from divscore.sketch.sketch import Sketch, checked_rows
+from divscore.sketch.sketch import Sketch
 from divscore.sources import open_table
 from divscore.sources.items import ItemBatch, fingerprint
 
@@ -98,7 +98,7 @@ class Members:
     def _put_vectors(self, contents: Sequence[Content]) -> list[Member]:
         if not contents:
             return []
-        rows = np.ascontiguousarray(checked_rows(np.array(list(contents), dtype="<f8"), self.control))
+        rows = np.ascontiguousarray(checked_vectors(np.array(list(contents), dtype="<f8"), self.control))
         keys = [fingerprint(row.tobytes()) for row in rows]
         # The cache has numbers of four bytes: two of them hold one of eight.
         self._keep({key: ItemVectors(row[None].view("<f4")) for key, row in zip(keys, rows, strict=True)})

@@ -20,7 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.errors import FileError
-from divscore.files import PathLike
+from divscore.files import PathLike, reason
+from divscore.sources.arrays import read_header
+from divscore.sources.places import Location
 
 # They reach outside the file (persistent ids, the copyreg registry, buffers), or only Python 1 wrote them.
 REFUSED = frozenset(
@@ -33,17 +35,9 @@ TYPES = re.compile(r"[<>|=]?(?:f[248]|[iu][1248]|b1|[SU][0-9]{1,9}|O[48]?)")
 def read_object_npy(path: PathLike) -> NDArray[Any]:
     """Read a .npy file of objects; what is in them besides plain data can neither be called nor looked into."""
     label = os.fspath(path)
-    try:
-        with open(label, "rb") as stream:
-            version = np.lib.format.read_magic(stream)
-            if version not in {(1, 0), (2, 0)}:
-                raise ValueError(f"version {version} of NumPy's format is unknown")
-            headers = np.lib.format
-            header = headers.read_array_header_1_0 if version == (1, 0) else headers.read_array_header_2_0
-            shape, _, dtype = header(stream)
-            data = stream.read()
-    except Exception as error:
-        raise _damaged(label, "a NumPy array", error) from error
+    with Location(label, label).reading("a NumPy array"), open(label, "rb") as stream:
+        shape, _, dtype, _ = read_header(stream, label)
+        data = stream.read()
     if dtype.kind != "O":
         raise FileError(
             f"{label} has numbers of shape {shape} without file names; expected PPB-2017's names and their vectors"
@@ -70,15 +64,10 @@ def read_plain(data: bytes, label: str) -> Any:
     except FileError:
         raise
     except Exception as error:  # damaged files make the reader raise nearly anything
-        raise _damaged(label, "a pickle of plain data", error) from error
-
-
-def _damaged(label: str, kind: str, error: Exception) -> FileError:
-    reason = " ".join(str(error).split())[:200] or type(error).__name__
-    return FileError(
-        f"{label} cannot be read as {kind}: it is truncated, damaged or of another format ({reason}); create or "
-        "download it again"
-    )
+        raise FileError(
+            f"{label} cannot be read as a pickle of plain data: it is truncated, damaged or of another format "
+            f"({reason(error)}); create or download it again"
+        ) from error
 
 
 class _Token:

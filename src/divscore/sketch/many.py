@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.control.controlset import ControlSet
+from divscore.control.controlset import ControlSet, checked_vectors
 from divscore.errors import MismatchError
 from divscore.sketch.sample import Owners
 from divscore.sketch.scan import Limits, Scan
 from divscore.sketch.scorer import Scorer
-from divscore.sketch.sketch import Block, Mapper, Origin, Sketch, SketchTable, checked_rows, scan_blocks
+from divscore.sketch.sketch import Block, Mapper, Origin, Sketch, SketchTable, scan_blocks
 from divscore.text import printable
 
 Coded = tuple[Sequence[str], NDArray[np.intp]]  # names, and for every row the position of its name
@@ -142,7 +142,7 @@ def sketch_blocks(
             if len(set(names)) < len(names):  # a dictionary may list a text twice
                 places = {each: at for at, each in enumerate(dict.fromkeys(names))}
                 names, codes = list(places), np.array([places[each] for each in names])[codes]
-            yield checked_rows(vectors, control), codes, names
+            yield checked_vectors(vectors, control), codes, names
 
     def limits(at: Owners) -> Limits:
         if part_of is None:

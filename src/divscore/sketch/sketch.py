@@ -17,9 +17,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from divscore.control.controlset import ControlSet
-from divscore.control.similarity import FloatArray, as_matrix, dense_blocks
-from divscore.errors import InputError, MismatchError, VectorError
+from divscore.control.controlset import ControlSet, checked_vectors
+from divscore.control.similarity import FloatArray, dense_blocks
+from divscore.errors import InputError, MismatchError
 from divscore.sketch.sample import LEAST_ITEMS, NEVER_ADDED, TOP, Owners, Sample, Sampled
 from divscore.sketch.scan import PIECE, Limits, Scan, scan
 from divscore.sketch.scorer import FINE, Scorer, scorer_for
@@ -401,7 +401,7 @@ class Sketch:
 
     def checked(self, batch: Any) -> NDArray[Any]:
         """Return a batch as an array of the right dimension, or raise an error that says what is wrong."""
-        return checked_rows(batch, self.control)
+        return checked_vectors(batch, self.control)
 
     def _own(self) -> None:
         """Leave a table that other sketches use."""
@@ -444,17 +444,6 @@ class Sketch:
         table = self.table.take(np.array([self.at]))
         table.merge(other.table.take(np.array([other.at])), np.zeros(1, dtype=np.intp), sign)
         self.table, self.at = table, 0
-
-
-def checked_rows(batch: Any, control: ControlSet) -> NDArray[Any]:
-    """Return a batch as an array of the control set's dimension, or raise an error that says what is wrong."""
-    rows = as_matrix(batch, "the collection's vectors")
-    if rows.shape[1] != control.dimension:
-        raise VectorError(
-            f"the collection's vectors have {rows.shape[1]} dimensions, the control set's "
-            f"{control.dimension}; both must come from the same encoder"
-        )
-    return rows
 
 
 # Rows, a code for each, the names of the codes.

@@ -17,7 +17,8 @@ from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray
 from divscore.jobs.engine import Engine
 from divscore.sketch.sample import Sampled
-from divscore.sketch.sketch import Mapper, Sketch
+from divscore.sketch.scan import Mapper
+from divscore.sketch.sketch import Sketch
 
 SEEDS = st.integers(0, 2**32 - 1)
 GROUPS = st.sampled_from([2, 3, 4])

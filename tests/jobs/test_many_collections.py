@@ -25,6 +25,7 @@ from divscore.jobs import auditing, sketching
 from divscore.jobs.auditing import audit_many
 from divscore.jobs.engine import Engine
 from divscore.jobs.sketching import sketch_source
+from divscore.sketch import scan as scan_module
 from divscore.sketch import sketch as sketch_module
 from divscore.sketch.many import sketch_blocks
 from divscore.sketch.scorer import scorer_for
@@ -90,7 +91,7 @@ def test_every_engine_gives_the_same_bits(feed: Path, groups: int, monkeypatch: 
     assert state(workers=2) == alone
     with Engine(2, processes=True) as engine:
         assert state(engine=engine) == alone
-    monkeypatch.setattr(sketch_module, "SINGLE", 1_000)  # sums in single precision
+    monkeypatch.setattr(scan_module, "SINGLE", 1_000)  # sums in single precision
     single = state()
     assert single != alone
     assert state(workers=2) == single

@@ -35,7 +35,7 @@ from divscore.cli import main
 from divscore.errors import FileError, InputError
 from divscore.jobs.engine import Engine
 from divscore.jobs.sketching import sketch_source
-from divscore.sketch import sketch as sketch_module
+from divscore.sketch import scan as scan_module
 from divscore.sketch.many import sketch_blocks
 from divscore.sketch.scorer import scorer_for
 from divscore.sources import arrays, cuts, open_table
@@ -161,7 +161,7 @@ def test_how_sums_are_rounded_depends_on_the_whole_source(
     tmp_path: Path, control: ControlSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files are small, and all of them together large: then strips are precise enough for each."""
-    monkeypatch.setattr(sketch_module, "SINGLE", 2 * ROWS)
+    monkeypatch.setattr(scan_module, "SINGLE", 2 * ROWS)
     for at in range(3):
         write(tmp_path / f"{at}.npy", matrix(at))
     found = next(iter(sketch_source(open_table(str(tmp_path / "*.npy")), control).sketches.values()))

@@ -24,8 +24,9 @@ from divscore.jobs.engine import Engine, Engines
 from divscore.jobs.pool import Progress, Warn, no_progress, no_warning, read_control
 from divscore.sketch.many import Coded, Sketches, sketch_blocks
 from divscore.sketch.missing import MissingPart
+from divscore.sketch.scan import Mapper
 from divscore.sketch.scorer import Scorer, scorer_for, shared_scorer
-from divscore.sketch.sketch import Mapper, Origin, Sketch
+from divscore.sketch.sketch import Origin, Sketch
 from divscore.sketch.sketchfile import is_sketch
 from divscore.sources import Items
 from divscore.sources import open as open_collection

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from divscore.control.controlset import ControlSet, checked_vectors
 from divscore.errors import MismatchError
 from divscore.sketch.sample import Owners
-from divscore.sketch.scan import Limits, Scan
+from divscore.sketch.scan import Block, Limits, Mapper, Scan, scan_blocks
 from divscore.sketch.scorer import Scorer
-from divscore.sketch.sketch import Block, Mapper, Origin, Sketch, SketchTable, scan_blocks
+from divscore.sketch.sketch import Origin, Sketch, SketchTable
 from divscore.text import printable
 
 Coded = tuple[Sequence[str], NDArray[np.intp]]  # names, and for every row the position of its name

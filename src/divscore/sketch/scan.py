@@ -11,6 +11,7 @@ pieces of about 2,000 rows that stay in the cache. Two rules keep results indepe
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore.blas import one_thread
+from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray, usable_rows
 from divscore.sketch.sample import ITEMS, Hashes, Owners, sort_keys
 from divscore.sketch.scorer import Scorer
@@ -33,6 +35,12 @@ RUNS = 4  # collections that follow each other in a window and are summed one by
 TOGETHER = 64  # most rows of one collection among many that are summed in single precision
 SMALLEST, LARGEST = np.float32(1e-30), np.float32(1e30)  # squared lengths that are safe in single precision
 FULL = np.float32(127)
+CHUNK = 20 << 20  # numbers in one scan
+SINGLE = 32_768  # float32 rows from which short sums in single precision are precise enough
+
+# Rows, a code for each, the names of the codes.
+Block = tuple[NDArray[Any], NDArray[np.intp] | None, Sequence[str]]
+Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # `map`, on whichever workers
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,70 @@ class Scan:
     cells: NDArray[np.int64] | None  # of each usable row; two groups
     joint: Candidates | None  # steps of all scores; three groups or more
     sample: Candidates
+
+
+@dataclass(frozen=True)
+class ScannedChunk:
+    """The scan of some rows of the collections `at`, not yet counted anywhere."""
+
+    at: Owners
+    scan: Scan
+    similarity: FloatArray  # (owners, m)
+
+
+def scan_blocks(
+    blocks: Iterable[Block],
+    control: ControlSet,
+    scorer: Scorer,
+    places: Callable[[list[str]], Owners],
+    limits: Callable[[Owners], Limits],
+    *,
+    seen: int = 0,
+    mapper: Mapper = map,
+) -> Iterable[ScannedChunk]:
+    """Scan blocks in chunks, which `mapper` may share among threads; the results are in order.
+
+    Chunks have a fixed length and are folded in order, so the answer does not depend on the number of threads. `places`
+    gives names their places in a table, and `limits` says which of their items are candidates. `seen` is the number of
+    rows that came before, in other passes: it decides how precise short sums must be.
+    """
+
+    def chunks() -> Iterator[tuple[NDArray[Any], Owners | None, Owners, bool, Limits]]:
+        nonlocal seen
+        size = max(PIECE, min(65_536, CHUNK // control.dimension))
+        for rows, codes, names in blocks:
+            single = len(rows) + seen >= SINGLE
+            seen += len(rows)
+            for start in range(0, len(rows), size):
+                part, owner, occurring = slice(start, start + size), None, list(names)
+                if codes is not None:
+                    # A chunk may have few of a file's names: a scan without the others takes less memory.
+                    occurs = np.bincount(codes[part]) > 0
+                    occurring = [names[at] for at in np.flatnonzero(occurs).tolist()]
+                    owner = (np.cumsum(occurs) - 1)[codes[part]] if len(occurring) > 1 else None
+                at = places(occurring)
+                yield rows[part], owner, at, single, limits(at)
+
+    def task(chunk: tuple[NDArray[Any], Owners | None, Owners, bool, Limits]) -> ScannedChunk:
+        rows, owner, at, single, limit = chunk
+        part = scan(rows, scorer, limit, owner, single=single)
+        similarity = np.zeros((len(at), 0))
+        if not control.similarity.collapses:
+            similarity = _similarities(control, rows, len(at), part)
+        return ScannedChunk(at, part, similarity)
+
+    return mapper(task, chunks())
+
+
+def _similarities(control: ControlSet, rows: NDArray[Any], owners: int, part: Scan) -> FloatArray:
+    """Σ_x sim(x, t_j) for every owner and representative j: m numbers instead of d, for any similarity."""
+    chosen = control.vectors[control.representative].astype(np.float64)
+    total = np.zeros((owners, len(chosen)))
+    for start in range(0, len(part.usable), 4096):
+        some = slice(start, start + 4096)
+        pairs = control.similarity.pairs(rows[part.usable[some]].astype(np.float64), chosen)
+        np.add.at(total, part.owner[some], pairs)
+    return total
 
 
 @one_thread

@@ -9,7 +9,7 @@ A sketch contains vectors of up to 512 items, a byte a component. Share it only 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -21,7 +21,7 @@ from divscore.control.controlset import ControlSet, checked_vectors
 from divscore.control.similarity import FloatArray, dense_blocks
 from divscore.errors import InputError, MismatchError
 from divscore.sketch.sample import LEAST_ITEMS, NEVER_ADDED, TOP, Owners, Sample, Sampled
-from divscore.sketch.scan import PIECE, Limits, Scan, scan
+from divscore.sketch.scan import Limits, Scan, ScannedChunk, scan_blocks
 from divscore.sketch.scorer import FINE, Scorer, scorer_for
 
 # Zero and nonfinite vectors, in the order of `Scan.tally`; items that could not be read; items with nothing to encode
@@ -37,8 +37,6 @@ JOINT_BUDGET = 100 << 20
 WAITING = 1 << 20  # keys
 DENSE = 1 << 17  # cells up to which a full table is counted: it stays in the cache
 SOME = 128  # sums that are added at a time
-CHUNK = 20 << 20  # numbers in one scan
-SINGLE = 32_768  # float32 rows from which short sums in single precision are precise enough
 REFUSED = "more items to remove than were added to this sketch; nothing was removed"
 
 Counts = NDArray[np.int64]
@@ -444,72 +442,3 @@ class Sketch:
         table = self.table.take(np.array([self.at]))
         table.merge(other.table.take(np.array([other.at])), np.zeros(1, dtype=np.intp), sign)
         self.table, self.at = table, 0
-
-
-# Rows, a code for each, the names of the codes.
-Block = tuple[NDArray[Any], NDArray[np.intp] | None, Sequence[str]]
-Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # `map`, on whichever workers
-
-
-@dataclass(frozen=True)
-class ScannedChunk:
-    """The scan of some rows of the collections `at`, not yet counted anywhere."""
-
-    at: Owners
-    scan: Scan
-    similarity: FloatArray  # (owners, m)
-
-
-def scan_blocks(
-    blocks: Iterable[Block],
-    control: ControlSet,
-    scorer: Scorer,
-    places: Callable[[list[str]], Owners],
-    limits: Callable[[Owners], Limits],
-    *,
-    seen: int = 0,
-    mapper: Mapper = map,
-) -> Iterable[ScannedChunk]:
-    """Scan blocks in chunks, which `mapper` may share among threads; the results are in order.
-
-    Chunks have a fixed length and are folded in order, so the answer does not depend on the number of threads. `places`
-    gives names their places in a table, and `limits` says which of their items are candidates. `seen` is the number of
-    rows that came before, in other passes: it decides how precise short sums must be.
-    """
-
-    def chunks() -> Iterator[tuple[NDArray[Any], Owners | None, Owners, bool, Limits]]:
-        nonlocal seen
-        size = max(PIECE, min(65_536, CHUNK // control.dimension))
-        for rows, codes, names in blocks:
-            single = len(rows) + seen >= SINGLE
-            seen += len(rows)
-            for start in range(0, len(rows), size):
-                part, owner, occurring = slice(start, start + size), None, list(names)
-                if codes is not None:
-                    # A chunk may have few of a file's names: a scan without the others takes less memory.
-                    occurs = np.bincount(codes[part]) > 0
-                    occurring = [names[at] for at in np.flatnonzero(occurs).tolist()]
-                    owner = (np.cumsum(occurs) - 1)[codes[part]] if len(occurring) > 1 else None
-                at = places(occurring)
-                yield rows[part], owner, at, single, limits(at)
-
-    def task(chunk: tuple[NDArray[Any], Owners | None, Owners, bool, Limits]) -> ScannedChunk:
-        rows, owner, at, single, limit = chunk
-        part = scan(rows, scorer, limit, owner, single=single)
-        similarity = np.zeros((len(at), 0))
-        if not control.similarity.collapses:
-            similarity = _similarities(control, rows, len(at), part)
-        return ScannedChunk(at, part, similarity)
-
-    return mapper(task, chunks())
-
-
-def _similarities(control: ControlSet, rows: NDArray[Any], owners: int, part: Scan) -> FloatArray:
-    """Σ_x sim(x, t_j) for every owner and representative j: m numbers instead of d, for any similarity."""
-    chosen = control.vectors[control.representative].astype(np.float64)
-    total = np.zeros((owners, len(chosen)))
-    for start in range(0, len(part.usable), 4096):
-        some = slice(start, start + 4096)
-        pairs = control.similarity.pairs(rows[part.usable[some]].astype(np.float64), chosen)
-        np.add.at(total, part.owner[some], pairs)
-    return total

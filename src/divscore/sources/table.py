@@ -9,7 +9,6 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from pathlib import PurePath
 from typing import Any, Literal, Self, overload
 
 import numpy as np
@@ -19,7 +18,7 @@ from divscore.control.similarity import usable_rows
 from divscore.errors import FileError
 from divscore.sketch.missing import MissingPart
 from divscore.sources.manifest import Embedded
-from divscore.sources.places import Location, NoRowsError, UnseenError, folder_values, is_pattern, unseen
+from divscore.sources.places import Location, NoRowsError, UnseenError, folder_values, unseen
 from divscore.text import public, quoted
 
 # Larger blocks fall out of the processor's cache and are slower to fill; smaller ones cost calls.
@@ -412,77 +411,6 @@ class Table:
             raise NoRowsError(f"{self.label} has 0 rows; expected at least one vector")
         if self.dimension == 0:
             raise FileError(f"{self.label} has no row with a usable vector; expected lists of numbers")
-
-
-class ManyTable(Table):
-    """Several files with vectors of equal dimension, one after the other.
-
-    A file that cannot be read is `missing`; one without rows is simply not there. All bad, or strict: an error.
-    """
-
-    many = True
-
-    def __init__(
-        self,
-        pattern: str,
-        opened: Sequence[tuple[Location, Table | FileError]],
-        request: Request,
-        missing: Sequence[MissingPart],
-    ) -> None:
-        super().__init__(Location(pattern, pattern), request)
-        # A folder is called by its own name; a pattern has none but itself.
-        self.name = self.path if is_pattern(pattern) else PurePath(self.path).name or self.path
-        self._opened, self._missing = list(opened), tuple(missing)
-        self._parts: list[Table] = []
-        self._plan()
-
-    @property
-    def parts(self) -> Sequence[Table]:
-        """One table for each file that can be read."""
-        return self._parts
-
-    def head(self, name: str) -> list[str]:
-        """Those of the first file."""
-        return self._parts[0].head(name)
-
-    def _plan(self) -> None:
-        self._parts, bad = [], []
-        for location, each in self._opened:
-            try:
-                if isinstance(each, FileError):
-                    raise each
-                self._parts.append(each.select(**self.request.__dict__))
-            except NoRowsError:
-                continue
-            except FileError as error:
-                if self.request.strict:
-                    raise
-                bad.append((location, error))
-        if not self._parts:
-            if bad:
-                raise bad[0][1]
-            raise NoRowsError(f"{self.path}: none of its {len(self._opened):,} files has any rows")
-        first, parts = self._parts[0], self._parts
-        self.location, self.folder_values = first.location, first.folder_values
-        self.dimension, self.columns, self.metadata = first.dimension, first.columns, first.metadata
-        counts = [part.rows for part in parts if part.rows is not None]
-        self.rows = sum(counts) if len(counts) == len(parts) else None
-        unread = (MissingPart(location.label, str(error)) for location, error in bad)
-        self.missing = (*self._missing, *unread, *(each for part in parts for each in part.missing))
-        other = next((part for part in parts if part.dimension != first.dimension), None)
-        if other is not None:
-            raise FileError(
-                f"{other.path} has vectors of {other.dimension} numbers, but {first.path} of {first.dimension}; "
-                "all files need the same dimension"
-            )
-
-    def __iter__(self) -> Iterator[Block]:
-        self.read, self.unreadable, self.problems = 0, 0, []
-        for part in self._parts:
-            yield from part
-            self.read += part.read
-            self.unreadable += part.unreadable
-            self.problems = [*self.problems, *part.problems][:PROBLEMS_KEPT]
 
 
 def as_float(vectors: NDArray[Any]) -> NDArray[Any]:

@@ -1,8 +1,7 @@
 """How unevenly are groups represented in an unlabelled collection, and how sure are we?"""
 
-from divscore.audit.audit import audit
+from divscore.audit.audit import audit, draw_sample
 from divscore.audit.audits import Audits
-from divscore.audit.drawing import draw_sample
 from divscore.audit.result import Audit
 from divscore.control.controlset import ControlSet
 from divscore.control.selection import select_adaptive, select_random

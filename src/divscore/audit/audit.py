@@ -1,4 +1,4 @@
-"""audit(): a collection and a control set in, a disparity with its uncertainty out."""
+"""audit(): a collection and a control set in, a disparity with its uncertainty out; draw_sample(): items to label."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from os import PathLike
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -15,14 +15,19 @@ from divscore.audit.result import Audit, LabelFacts, marginals, sum_name
 from divscore.audit.target import Target
 from divscore.audit.trust import (
     ALLOWED,
-    SAYS_NOTHING,
+    DISAGREE,
+    FEW_LABELLED,
     Copies,
     Diagnostics,
     about_items,
+    about_labels,
+    about_sample,
     about_skipped,
     control_facts,
     diagnose,
+    disagreement,
     hardest_pair,
+    has_changed,
     is_set,
     labelled_inside,
     trust_of,
@@ -41,14 +46,12 @@ from divscore.estimators.likelihood import cannot_tell, likelihood
 from divscore.estimators.self_training import self_training
 from divscore.estimators.shift import find_difference
 from divscore.sketch.sketch import Sketch
-from divscore.text import count, joined, printable
+from divscore.text import joined, printable
 
-DISAGREE = (
-    "the labelled sample contradicts the control set, which does not fit this collection; use 'rectified'"
-)
+if TYPE_CHECKING:
+    from divscore.jobs.drawfile import Draw
+
 MANY_INSIDE = 0.1  # of the items are labelled examples: their scores are not those of new items
-FEW_LABELLED = 10  # with fewer labelled items of the collection, their disparity says nothing
-REPEATED = 0.05  # of the labelled items: so many copies of one another are no chance
 ESTIMATORS = ("likelihood", "divscore", "rectified", "crossfit", "iid", "self-training")
 LABELLED = ("rectified", "crossfit", "iid")  # those that use labels of the collection itself
 
@@ -180,6 +183,65 @@ def audit(
     return audits if by is not None or several or len(audits) > 1 else audits[0]
 
 
+def draw_sample(
+    collection: Any,
+    size: int,
+    control: Any = None,
+    *,
+    by: str | None = None,
+    seed: int = 0,
+    add_to: str | PathLike[str] | Draw | None = None,
+    workers: int = 1,
+    **options: Any,
+) -> Draw:
+    """Draw items of a collection for a person to label.
+
+    Without a control set the sample is random, and nothing is encoded. With one, all items are sorted by their score,
+    and two random items are drawn from each of size / 2 parts of equal size, so that the labels cover all scores.
+    Either way every item has the same chance. The result depends on the collection and the seed alone.
+
+    Parameters
+    ----------
+    collection : path, table, or array
+        What `audit` takes; not a sketch, which has no items.
+    size : int
+        Number of items to draw; even with a control set.
+    control : ControlSet, path or table, optional
+        Labelled examples, or whatever `ControlSet.read` takes.
+    by : str, optional
+        Draw so many items for every value of this column; "folder" for images.
+    add_to : Draw or path, optional
+        An earlier draw: other items are drawn in the same way, and returned with the earlier ones and their labels.
+    workers : int
+        Number of parallel workers; the result does not depend on it.
+    **options :
+        As for `audit`: `attribute`, `groups`, `rename`, `column`, `form`, `encoder`, `model`, `options`, `pca`,
+        `cache`, `strict`, `verbose`. Without a control set, `attribute` and `groups` are noted for those who label.
+
+    >>> import numpy as np
+    >>> from divscore import audit
+    >>> rows = np.random.default_rng(0).normal(size=(500, 8))
+    >>> drawn = draw_sample(rows, 60)
+    >>> groups = ["first" if rows[row, 0] > 0 else "second" for row in drawn.rows]
+    >>> audit(rows, sample=drawn.labelled(groups)).estimator
+    'crossfit'
+    """
+    from divscore.jobs.sampling import sample_source
+
+    with in_python():
+        return sample_source(
+            collection,
+            size,
+            control,
+            by=by,
+            seed=seed,
+            add_to=add_to,
+            workers=workers,
+            warn=warn_in_python,
+            **options,
+        )
+
+
 @one_thread
 def audit_vectors(
     collection: Any,
@@ -239,9 +301,9 @@ def audit_vectors(
         skipped_warning = about_skipped(sketch, diagnostics, estimate.interval.width / 2)
         # The labelled items alone say nothing about others; a correction of all items does.
         about = [] if estimator == "iid" else about_items(sketch, copies)
-        about += _about_labels(sample, estimate)
-        trust = "poor" if about else "caution" if skipped_warning or _changed(sample, sketch) else "good"
-        warnings = [*about, *_about_sample(sample, sketch, copies), *skipped_warning]
+        about += about_labels(sample, estimate)
+        trust = "poor" if about else "caution" if skipped_warning or has_changed(sample, sketch) else "good"
+        warnings = [*about, *about_sample(sample, sketch, copies), *skipped_warning]
     else:
         difference = find_difference(sketch)
         honest = cannot_tell(k, confidence)
@@ -270,7 +332,7 @@ def audit_vectors(
             )
     if sample is not None and estimator in ("likelihood", "rectified") and len(sample) >= FEW_LABELLED:
         corrected = estimate if direct else from_labels(sketch, sample, confidence=confidence).estimate
-        warnings += _disagreement(sketch, control, corrected, confidence)
+        warnings += disagreement(sketch, control, corrected, confidence)
     inside = 0 if direct else labelled_inside(sketch)
     if inside:
         about_how_many = "" if sketch.sample.complete else "about "
@@ -391,84 +453,3 @@ def _by_the_paper(collection: Any, sketch: Sketch, estimator: str, confidence: f
     trained = self_training(collection[usable_rows(collection)], control)
     none = Interval(*bounds(2), confidence, "none: Algorithm 3 gives no interval")
     return Estimate.of_two(trained.disparity, none)
-
-
-def _about_labels(sample: LabelledSample, estimate: Estimate) -> list[str]:
-    """Why the labels say nothing about the collection, if so."""
-    labelled = int(sample.labelled.sum())
-    if labelled < FEW_LABELLED:
-        return [
-            f"cannot tell: {count(labelled, 'items')} of the collection {'has a' if labelled == 1 else 'have'} label"
-            f"{'' if labelled == 1 else 's'}; at least {FEW_LABELLED} are needed"
-        ]
-    if max(interval.width for interval in estimate.share_intervals) <= SAYS_NOTHING:
-        return []
-    missing = len(sample) - labelled
-    more = (
-        f"label the other {missing:,} items of the sample"
-        if missing
-        else "label more items of the collection"
-    )
-    return [f"cannot tell: with {labelled:,} labels nearly every composition is possible; {more}"]
-
-
-def _about_sample(sample: LabelledSample, sketch: Sketch, copies: Copies) -> list[str]:
-    """What a reader should know about the labels of a collection."""
-    warnings, drawn = [], len(sample) + sample.missing
-    missing = drawn - int(sample.labelled.sum())
-    if missing:
-        warnings.append(
-            f"{missing:,} of {drawn:,} sampled items {'has' if missing == 1 else 'have'} no label. The interval allows "
-            "for all of them being in one group; label them to make it narrower"
-        )
-    if sample.batches > 1:
-        warnings.append(
-            f"labels were added {'' if sample.batches == 2 else f'{sample.batches - 1} times '}after a first batch. "
-            "The interval is for a number of labels that is fixed beforehand: if you added labels until the result "
-            "looked good, it is too narrow"
-        )
-    repeated = len(sample) - len(np.unique(sample.vectors, axis=0))
-    if repeated > REPEATED * len(sample) and repeated / len(sample) > 3 * copies.items / sketch.count:
-        warnings.append(
-            f"{repeated:,} of {len(sample):,} labelled items repeat another, but few items of the collection do: each "
-            "item should be labelled once, or the interval is too narrow"
-        )
-    total = sketch.count + sum(sketch.skipped.values())
-    if len(sample) > total:
-        warnings.append(
-            f"{len(sample)} labelled items for a collection of {total}: is it the same collection?"
-        )
-    elif _changed(sample, sketch):
-        warnings.append(
-            f"the collection had {sample.drawn_from:,} items when the sample was drawn, and has {total:,} now. Items "
-            "that were added later had no chance of being drawn; draw and label some of them as well"
-        )
-    return warnings
-
-
-def _changed(sample: LabelledSample, sketch: Sketch) -> bool:
-    """Whether the collection has another size than when the sample was drawn; skipped items may count or not."""
-    total = sketch.count + sum(sketch.skipped.values())
-    return sample.drawn_from is not None and not sketch.count <= sample.drawn_from <= total
-
-
-def _disagreement(sketch: Sketch, control: ControlSet, corrected: Estimate, confidence: float) -> list[str]:
-    """Warn if the labels contradict the control set: both estimates are of the same collection."""
-    alone = sketch
-    if sketch.control.digest != control.digest:
-        # The control set's own estimate, from the items that the sketch keeps.
-        alone = Sketch(control, seed=sketch.seed)
-        units, copies = sketch.units()
-        alone.add(np.repeat(units, copies, axis=0))
-    without = likelihood(alone, confidence=confidence)
-    a, b = without.interval, corrected.interval
-    if not math.isfinite(without.disparity) or (a.high >= b.low and b.high >= a.low):
-        return []
-    one, other = (
-        f"{result.disparity:+.2f} ({result.interval.low:+.2f} to {result.interval.high:+.2f})"
-        for result in (corrected, without)
-    )
-    return [
-        f"the disparity is {one} with the labelled sample, but {other} without it ('likelihood'): the control set does "
-        "not fit this collection; use 'rectified'"
-    ]

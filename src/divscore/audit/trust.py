@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from divscore.audit.planning import SIMPLE, WITH, plan_labels
 from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet
+from divscore.control.labelledsample import LabelledSample
 from divscore.control.similarity import FloatArray
 from divscore.control.theory import Reference, Separability, separability, theorem
 from divscore.estimators.checks import ALARM, GroupMoments, clusters, group_moments, separation
 from divscore.estimators.interval import Estimate, Interval, bounds
+from divscore.estimators.likelihood import likelihood
 from divscore.estimators.shift import Difference
 from divscore.sketch.sample import TOP
 from divscore.sketch.scorer import Scorer
@@ -44,6 +46,11 @@ DIFFERS = "these items look different from your labelled examples"
 ALLOWED = " The interval allows for this."
 NO_MIXTURE = "the scores of these items do not look like a mixture"
 TOO_WIDE = "cannot tell: the interval is so wide that it says nothing"
+DISAGREE = (
+    "the labelled sample contradicts the control set, which does not fit this collection; use 'rectified'"
+)
+FEW_LABELLED = 10  # with fewer labelled items of the collection, their disparity says nothing
+REPEATED = 0.05  # of the labelled items: so many copies of one another are no chance
 
 
 @dataclass(frozen=True)
@@ -405,4 +412,88 @@ def about_skipped(sketch: Sketch, checks: Diagnostics, half_width: float) -> lis
     return [
         f"{total:,} of {sketch.count + total:,} items were skipped ({kinds}). If all belonged to one "
         f"group, the disparity would change by up to {checks.skipped_shift:.2f}, more than the interval allows for"
+    ]
+
+
+# Labels of the collection itself
+
+
+def about_labels(sample: LabelledSample, estimate: Estimate) -> list[str]:
+    """Why the labels say nothing about the collection, if so."""
+    labelled = int(sample.labelled.sum())
+    if labelled < FEW_LABELLED:
+        return [
+            f"cannot tell: {count(labelled, 'items')} of the collection {'has a' if labelled == 1 else 'have'} label"
+            f"{'' if labelled == 1 else 's'}; at least {FEW_LABELLED} are needed"
+        ]
+    if max(interval.width for interval in estimate.share_intervals) <= SAYS_NOTHING:
+        return []
+    missing = len(sample) - labelled
+    more = (
+        f"label the other {missing:,} items of the sample"
+        if missing
+        else "label more items of the collection"
+    )
+    return [f"cannot tell: with {labelled:,} labels nearly every composition is possible; {more}"]
+
+
+def about_sample(sample: LabelledSample, sketch: Sketch, copies: Copies) -> list[str]:
+    """What a reader should know about the labels of a collection."""
+    warnings, drawn = [], len(sample) + sample.missing
+    missing = drawn - int(sample.labelled.sum())
+    if missing:
+        warnings.append(
+            f"{missing:,} of {drawn:,} sampled items {'has' if missing == 1 else 'have'} no label. The interval allows "
+            "for all of them being in one group; label them to make it narrower"
+        )
+    if sample.batches > 1:
+        warnings.append(
+            f"labels were added {'' if sample.batches == 2 else f'{sample.batches - 1} times '}after a first batch. "
+            "The interval is for a number of labels that is fixed beforehand: if you added labels until the result "
+            "looked good, it is too narrow"
+        )
+    repeated = len(sample) - len(np.unique(sample.vectors, axis=0))
+    if repeated > REPEATED * len(sample) and repeated / len(sample) > 3 * copies.items / sketch.count:
+        warnings.append(
+            f"{repeated:,} of {len(sample):,} labelled items repeat another, but few items of the collection do: each "
+            "item should be labelled once, or the interval is too narrow"
+        )
+    total = sketch.count + sum(sketch.skipped.values())
+    if len(sample) > total:
+        warnings.append(
+            f"{len(sample)} labelled items for a collection of {total}: is it the same collection?"
+        )
+    elif has_changed(sample, sketch):
+        warnings.append(
+            f"the collection had {sample.drawn_from:,} items when the sample was drawn, and has {total:,} now. Items "
+            "that were added later had no chance of being drawn; draw and label some of them as well"
+        )
+    return warnings
+
+
+def has_changed(sample: LabelledSample, sketch: Sketch) -> bool:
+    """Whether the collection has another size than when the sample was drawn; skipped items may count or not."""
+    total = sketch.count + sum(sketch.skipped.values())
+    return sample.drawn_from is not None and not sketch.count <= sample.drawn_from <= total
+
+
+def disagreement(sketch: Sketch, control: ControlSet, corrected: Estimate, confidence: float) -> list[str]:
+    """Warn if the labels contradict the control set: both estimates are of the same collection."""
+    alone = sketch
+    if sketch.control.digest != control.digest:
+        # The control set's own estimate, from the items that the sketch keeps.
+        alone = Sketch(control, seed=sketch.seed)
+        units, copies = sketch.units()
+        alone.add(np.repeat(units, copies, axis=0))
+    without = likelihood(alone, confidence=confidence)
+    a, b = without.interval, corrected.interval
+    if not math.isfinite(without.disparity) or (a.high >= b.low and b.high >= a.low):
+        return []
+    one, other = (
+        f"{result.disparity:+.2f} ({result.interval.low:+.2f} to {result.interval.high:+.2f})"
+        for result in (corrected, without)
+    )
+    return [
+        f"the disparity is {one} with the labelled sample, but {other} without it ('likelihood'): the control set does "
+        "not fit this collection; use 'rectified'"
     ]

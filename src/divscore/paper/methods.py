@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from divscore.audit.audit import FEW_LABELLED
+from divscore.audit.trust import FEW_LABELLED
 from divscore.control.controlset import ControlSet
 from divscore.control.labelledsample import LabelledSample, labelled_control
 from divscore.control.selection import select_adaptive

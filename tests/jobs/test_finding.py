@@ -218,13 +218,13 @@ def test_items_that_are_gone_or_changed_are_named(posts: Draw) -> None:
 def test_items_that_are_not_here_are_counted(posts: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that were deleted, items that are gone, and those that changed."""
     samples: list[LabelledSample] = []
-    find = labels.labelled_samples
+    find = labels.Labels.samples
 
     def noted(*arguments: Any, **options: Any) -> dict[str, LabelledSample]:
         samples.extend(find(*arguments, **options).values())
         return {"posts": samples[-1]}
 
-    monkeypatch.setattr(labels, "labelled_samples", noted)
+    monkeypatch.setattr(labels.Labels, "samples", noted)
     audited()
     lines = Path("labelled.csv").read_text().splitlines(keepends=True)
     Path("labelled.csv").write_text("".join(lines[:-5]))

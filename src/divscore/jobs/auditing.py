@@ -90,8 +90,8 @@ def audit_source(
     with running(by=by, seed=seed, **how) as run:
         labels = None
         if sample is not None:
-            reading: dict[str, Any] = {"attribute": attribute, "groups": groups, "rename": rename}
-            labels = Labels.read(sample, **reading, column=column, warn=run.warn)
+            words = {"attribute": attribute, "groups": groups, "rename": rename, "column": column}
+            labels = Labels.read(run, sample, **words)
             if by and labels.draw is None:
                 raise InputError(
                     f"{labels.name} does not say which collection an item is from; draw the items with "
@@ -128,7 +128,7 @@ def audit_source(
             elif path:
                 audits, absent = _audit_sketch_file(run, path, control, labels, settings)
             else:
-                own = labels.alone(run, control) if labels is not None else None
+                own = labels.alone(control) if labels is not None else None
                 audit = audit_vectors(
                     thing, control, sample=own, seed=seed, workers=how.get("workers", 1), **settings
                 )
@@ -172,7 +172,7 @@ def _audit_table(
 ) -> tuple[list[Audit], Missing]:
     """Audit a collection, or many by the values of a column; with all that is missing from the source."""
     by, source = run.by, None if control is None else run.vectors_of(opened, control)
-    samples = labels.samples(run, opened, control) if labels is not None else {}
+    samples = labels.samples(opened, control) if labels is not None else {}
     fitted = control
     if samples and (control is None or options["estimator"] in ("rectified", "crossfit")):
         # The fit is on the labels of all collections; each is corrected with its own.
@@ -238,7 +238,7 @@ def _audit_sketch_file(
     if labels is not None:
         if len(sketches) > 1:
             raise InputError(f"{path} has several collections; a labelled sample belongs to one")
-        samples = dict.fromkeys(sketches, labels.alone(run, control))
+        samples = dict.fromkeys(sketches, labels.alone(control))
     audits = _audit_sketches(run, sketches, control, samples, options)
     return [_with_missing(audit, file.missing) for audit in audits], file.missing
 

@@ -39,8 +39,8 @@ def plan_collection(
     with running(encoder=encoding, seed=seed, **how) as run:
         labels = None
         if sample is not None:
-            reading: dict[str, Any] = {"attribute": attribute, "groups": groups, "rename": rename}
-            labels = Labels.read(sample, **reading, column=column, warn=run.warn)
+            words = {"attribute": attribute, "groups": groups, "rename": rename, "column": column}
+            labels = Labels.read(run, sample, **words)
             if labels.draw is not None and labels.draw.items[0].collection is not None:
                 raise MismatchError(
                     f"{labels.name} was drawn for each of several collections, and a plan is made for one; give a "
@@ -49,7 +49,7 @@ def plan_collection(
         source = open_items(run, collection, column, form)
         known: ControlSet | None = None
         if control is not None:
-            reading = {"attribute": attribute, "order": groups, "likely_column": column}
+            reading: dict[str, Any] = {"attribute": attribute, "order": groups, "likely_column": column}
             known = run.read_control(control, **reading, rename=None if labels else rename, fit_with=[source])
         if labels is None and known is None:
             return plan_labels(count_items(source), confidence=confidence, seed=seed)
@@ -57,7 +57,7 @@ def plan_collection(
             assert known is not None
             sketch = _sketch(run, source, known)
             return plan_labels(sketch.count, sketch=sketch, confidence=confidence, seed=seed)
-        (first,) = labels.samples(run, source, known).values()
+        (first,) = labels.samples(source, known).values()
         pilots: list[tuple[Sketch, LabelledSample, bool]] = []
         for examples in (None, known) if known is not None else (None,):
             fitted = _sketch(run, source, labelled_control([first], examples))

@@ -35,6 +35,7 @@ ALIKE = 0.82  # similarity of names that may be one, as difflib measures it; mal
 class Labels:
     """A labelled sample as it was given: a draw, whose items are found in the collection, or items with vectors."""
 
+    run: Run
     name: str
     draw: Draw | None
     given: LabelledSample | tuple[Any, Iterable[Any]] | None
@@ -42,19 +43,9 @@ class Labels:
     groups: Sequence[str] | None
     rename: Mapping[Any, str] | None
     column: str | None
-    warn: Warn
 
     @classmethod
-    def read(
-        cls,
-        sample: Any,
-        *,
-        attribute: str | None,
-        groups: Sequence[str] | None,
-        rename: Mapping[Any, str] | None,
-        column: str | None,
-        warn: Warn,
-    ) -> Labels:
+    def read(cls, run: Run, sample: Any, **how: Any) -> Labels:
         """Read a file, or take what was given; a file that nobody has labelled is an error at once."""
         name, draw = "the labelled sample", sample if isinstance(sample, Draw) else None
         if isinstance(sample, PATH):
@@ -63,7 +54,7 @@ class Labels:
                 raise FileError(
                     f"{name} is a folder; expected the table of labelled items, such as a .csv file"
                 )
-            draw = read_draw(sample, warn)
+            draw = read_draw(sample, run.warn)
         elif not isinstance(sample, Draw | LabelledSample) and not (
             isinstance(sample, tuple | list) and len(sample) == 2 and not isinstance(sample[0], str)
         ):
@@ -74,18 +65,61 @@ class Labels:
         if draw is not None and not draw.labels:
             raise FileError(f"{name}: no row has a label; fill in the column '{GROUP}'")
         given = None if isinstance(sample, (*PATH, Draw)) else sample
-        return cls(name, draw, given, attribute, groups, rename, column, warn)
+        return cls(run, name, draw, given, **how)
 
-    def samples(
-        self, run: Run, source: Items | Table, control: ControlSet | None
-    ) -> dict[str, LabelledSample]:
-        """The labelled items of each collection, with their vectors."""
-        if self.draw is None:
-            return {source.name: self.alone(run, control)}
-        words: dict[str, Any] = {"groups": self.groups, "attribute": self.attribute, "rename": self.rename}
-        return labelled_samples(run, source, self.draw, control, path=self.name, **words)
+    def samples(self, source: Items | Table, control: ControlSet | None) -> dict[str, LabelledSample]:
+        """The labelled items of each collection, with their vectors; of a draw, only these items are encoded.
 
-    def alone(self, run: Run, control: ControlSet | None) -> LabelledSample:
+        What is no longer in the collection, or has changed, is reported and not used. Without `by` the only collection
+        is named after the source.
+        """
+        run, draw, path = self.run, self.draw, self.name
+        if draw is None:
+            return {source.name: self.alone(control)}
+        _check_design(run, draw, path)
+        search, found, encoder = _find(run, source, draw, path)
+        marks = {item.control for item in draw.items if item.stratum} - {""}
+        if marks and control is not None and control_mark(control) not in marks:
+            run.warn(
+                f"{path}: its pairs were made with another control set. The interval is still correct, but may be "
+                "wider than with pairs of this one"
+            )
+        order = tuple(self.groups or draw.groups)
+        if control is None and not order:
+            _warn_of_typos(path, [item.group for item in draw.items], run.warn)
+            order = _names(draw, self.rename)
+        own: dict[str, list[int]] = defaultdict(list)
+        for number, item in found.items():
+            own[(item.collection or "") if run.by else source.name].append(number)
+        # Items that cannot be encoded are not missing: the result is about those that can.
+        missing = Counter(draw.missing)
+        missing.update(draw.items[number].collection for number in (*search.gone, *search.changed))
+        known = (*(order if control is None else control.groups), *(self.rename or ()))
+        samples: dict[str, LabelledSample] = {}
+        for name, numbers in own.items():
+            drawn = [draw.items[number] for number in numbers]
+            if all(is_unknown(item.group, known) for item in drawn):
+                continue
+            strata = np.array([item.stratum for item in drawn], dtype=np.intp)
+            first = min(drawn, key=lambda item: item.batch)
+            # Rows that are gone may be of any collection if only a column of the collection tells them apart.
+            lost = sum(missing.values()) if first.collection is None else missing[first.collection]
+            samples[name] = LabelledSample.of(
+                np.stack([vector for number in numbers if (vector := found[number].vector) is not None]),
+                [item.group for item in drawn],
+                control=control,
+                order=None if control is not None else order,
+                attribute=self.attribute or draw.attribute or None,
+                rename=self.rename,
+                strata=_in_pairs(strata) if strata.any() else None,
+                batches=max(item.batch for item in drawn),
+                drawn_from=None if run.by and first.collection is None else first.size,
+                encoder=encoder,
+                missing=lost,
+            )
+        return samples
+
+    def alone(self, control: ControlSet | None) -> LabelledSample:
         """Labelled items that bring their vectors, or are encoded themselves: they were drawn at random."""
         if isinstance(self.given, LabelledSample):
             return self.given
@@ -94,7 +128,7 @@ class Labels:
         if self.given is not None:
             return LabelledSample.of(*self.given, **words)
         names = [name for name in (control.attribute if control else self.attribute, GROUP) if name]
-        options: dict[str, Any] = {"strict": True, "forced": run.encoding.forced, "labelled": True}
+        options: dict[str, Any] = {"strict": True, "forced": self.run.encoding.forced, "labelled": True}
         source = open_collection(self.name, column=self.column, exclude=names, **options)
         name = next((column for column in names if column in source.columns), None)
         if name is None:
@@ -104,80 +138,20 @@ class Labels:
                 f"{', '.join(source.columns) or 'none'}"
             )
         identity = [column for column in source.columns if column.lower() == "id"][:1]
-        vectors = run.encoding.encode(source.select(extra=(name, *identity)), strict=True)
+        vectors = self.run.encoding.encode(source.select(extra=(name, *identity)), strict=True)
         blocks = list(vectors)
         labels = [group for block in blocks for group in block.values[name]]
         ids = [text for block in blocks for text in block.values[identity[0]]] if identity else []
         pairs = zip(ids, labels, strict=True) if identity else ()  # rows without an id are different items
         keys = [(text or number, text, label) for number, (text, label) in enumerate(pairs)]
-        rows = once(self.name, keys, words["order"] or (), self.warn) if identity else range(len(labels))
+        rows = once(self.name, keys, words["order"] or (), self.run.warn) if identity else range(len(labels))
         if not any(labels):
             raise FileError(f"{source.path}: no row has a label; fill in the column '{name}'")
         if control is None and not self.groups:
-            _warn_of_typos(self.name, labels, self.warn)
+            _warn_of_typos(self.name, labels, self.run.warn)
         matrix = np.concatenate([block.vectors for block in blocks])[rows]
         encoder = vectors.metadata.get(ENCODER_KEY)
         return LabelledSample.of(matrix, [labels[row] for row in rows], encoder=encoder, **words)
-
-
-def labelled_samples(
-    run: Run,
-    source: Items | Table,
-    draw: Draw,
-    control: ControlSet | None,
-    *,
-    path: str = "the draw",
-    groups: Sequence[str] | None = None,
-    attribute: str | None = None,
-    rename: Mapping[Any, str] | None = None,
-) -> dict[str, LabelledSample]:
-    """The labelled items of each collection, with their vectors; only these items are encoded.
-
-    What is no longer in the collection, or has changed, is reported and not used. Without `by` the only collection is
-    named after the source.
-    """
-    _check_design(run, draw, path)
-    search, found, encoder = _find(run, source, draw, path)
-    marks = {item.control for item in draw.items if item.stratum} - {""}
-    if marks and control is not None and control_mark(control) not in marks:
-        run.warn(
-            f"{path}: its pairs were made with another control set. The interval is still correct, but may be wider "
-            "than with pairs of this one"
-        )
-    order = tuple(groups or draw.groups)
-    if control is None and not order:
-        _warn_of_typos(path, [item.group for item in draw.items], run.warn)
-        order = _names(draw, rename)
-    own: dict[str, list[int]] = defaultdict(list)
-    for number, item in found.items():
-        own[(item.collection or "") if run.by else source.name].append(number)
-    # Items that cannot be encoded are not missing: the result is about those that can.
-    missing = Counter(draw.missing)
-    missing.update(draw.items[number].collection for number in (*search.gone, *search.changed))
-    known = (*(order if control is None else control.groups), *(rename or ()))
-    samples: dict[str, LabelledSample] = {}
-    for name, numbers in own.items():
-        drawn = [draw.items[number] for number in numbers]
-        if all(is_unknown(item.group, known) for item in drawn):
-            continue
-        strata = np.array([item.stratum for item in drawn], dtype=np.intp)
-        first = min(drawn, key=lambda item: item.batch)
-        # Rows that are gone may be of any collection if only a column of the collection tells them apart.
-        lost = sum(missing.values()) if first.collection is None else missing[first.collection]
-        samples[name] = LabelledSample.of(
-            np.stack([vector for number in numbers if (vector := found[number].vector) is not None]),
-            [item.group for item in drawn],
-            control=control,
-            order=None if control is not None else order,
-            attribute=attribute or draw.attribute or None,
-            rename=rename,
-            strata=_in_pairs(strata) if strata.any() else None,
-            batches=max(item.batch for item in drawn),
-            drawn_from=None if run.by and first.collection is None else first.size,
-            encoder=encoder,
-            missing=lost,
-        )
-    return samples
 
 
 def _check_design(run: Run, draw: Draw, path: str) -> None:

@@ -204,13 +204,10 @@ def open_items(run: Run, thing: Any, column: str | None, form: str) -> Items | T
     """Open a collection whose items can be drawn or found again: not a sketch, and one vector an item."""
     if SEVERAL in run.encoding.options:
         raise InputError("a labelled item needs one vector; leave out --faces all")
-    if isinstance(thing, Sketch):
-        raise InputError("a sketch has no items to label; give the collection itself")
-    source = run.open(thing, column, form)
-    if source is None and isinstance(thing, PATH):
-        raise InputError(
-            f"{os.fspath(thing)} is a sketch and has no items to label; give the collection itself"
-        )
+    source = None if isinstance(thing, Sketch) else run.open(thing, column, form)
+    if source is None and isinstance(thing, (*PATH, Sketch)):
+        what = "a sketch" if isinstance(thing, Sketch) else f"{os.fspath(thing)} is a sketch and"
+        raise InputError(f"{what} has no items to label; give the collection itself")
     if source is None and hasattr(thing, "__next__"):
         raise InputError("the blocks can be read only once; give an array, or a list of arrays")
     return open_collection(thing, strict=run.strict) if source is None else source

@@ -104,29 +104,15 @@ class Drawing:
     batch: int = 1
     taken: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
-    def keys(self, part: int) -> _Keys:
-        """Random numbers for the rows of a partition."""
-        return _Keys(
-            np.random.PCG64([self.seed, self.batch, part]), np.array(self.taken.get(part, ()), np.intp)
-        )
+    def keys(self, part: int, places: NDArray[np.intp]) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+        """Random numbers of increasing places of a partition, and which of these can be drawn."""
+        first, last = int(places[0]), int(places[-1])
+        bits = np.random.PCG64([self.seed, self.batch, part]).advance(first)
+        return bits.random_raw(last - first + 1)[places - first], ~np.isin(places, self.taken.get(part, ()))
 
     def rng(self, purpose: int) -> np.random.Generator:
         """Other random choices."""
         return np.random.default_rng([self.seed, self.batch, purpose])
-
-
-@dataclass
-class _Keys:
-    bits: np.random.PCG64
-    taken: NDArray[np.intp]
-    at: int = 0
-
-    def of(self, places: NDArray[np.intp]) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-        """The keys of increasing places, and which of these can be drawn."""
-        numbers = self.bits.random_raw(int(places[-1]) + 1 - self.at)
-        keys = numbers[places - self.at]
-        self.at = int(places[-1]) + 1
-        return keys, ~np.isin(places, self.taken)
 
 
 class Lowest:
@@ -318,27 +304,27 @@ def _counted(run: Run, places: Places, drawing: Drawing) -> Pool:
                     places.lengths[number] = result.lengths[number]
                 advance(places.lengths[number])
         return pool
-    keys = drawing.keys(0)
     for batch, first, kept in places.batches():
         if kept:
             rows = first + np.array(kept, dtype=np.intp)
             values = batch.values[drawing.by] if drawing.by else None
-            pool.add(0, rows, keys.of(rows), values and [values[at] for at in kept])
+            pool.add(0, rows, drawing.keys(0, rows), values and [values[at] for at in kept])
     return pool
 
 
 def _count_part(drawing: Drawing, number: int, part: Table) -> Pool:
     """The pool of a partition, from which no vectors are read."""
-    pool, keys = Pool(drawing.size, pairs=False), drawing.keys(number)
+    pool = Pool(drawing.size, pairs=False)
     if drawing.by is None and part.rows is not None:
         places = np.arange(part.rows)
         if part.rows:
-            pool.add(number, places, keys.of(places), None)
+            pool.add(number, places, drawing.keys(number, places), None)
         pool.lengths[number] = part.rows
         return pool
     table = part.select(vectors=False, extra=(drawing.by,) if drawing.by else ())
     for block, places in numbered(table):
-        pool.add(number, places, keys.of(places), block.values[drawing.by] if drawing.by else None)
+        names = block.values[drawing.by] if drawing.by else None
+        pool.add(number, places, drawing.keys(number, places), names)
     pool.lengths[number] = table.read + table.unreadable
     return pool
 
@@ -374,9 +360,8 @@ def _score_part(scorer: Scorer, drawing: Drawing, kept: bool, total: int, number
     """The pool of a partition, with scores."""
     scorer = shared_scorer(scorer)
     pool = Pool(drawing.size, pairs=True, dimension=part.dimension if kept else 0, total=total)
-    keys = drawing.keys(number)
     for block, places in numbered(part):
-        vectors, key, usable = block.vectors, keys.of(places), usable_in_bulk(block.vectors)
+        vectors, key, usable = block.vectors, drawing.keys(number, places), usable_in_bulk(block.vectors)
         collections = block.values[drawing.by] if drawing.by else None
         if not usable.all():
             pool.skipped += int((~usable).sum())

@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 
 import numpy as np
 
 from divscore.audit.document import AuditDocument, Entry
 from divscore.control.similarity import FloatArray
 from divscore.errors import MismatchError
-from divscore.estimators.interval import SMALL_SAMPLE, Interval, Refits, from_replicates
+from divscore.estimators.interval import SMALL_SAMPLE, Interval, Refits, even_normal, from_replicates
 from divscore.text import brief, listed, printable
 
 SAME_MEAN = 1e-5  # DivScores of the same items differ by less; they magnify the rounding of the mean
 STEPS = 16  # of each collection's own error; eight would make it 5 % too small
-# Evenly spaced quantiles of the normal distribution, made exactly symmetric so that mirrored audits give mirrored
-# intervals, and scaled to variance 1.
-EVEN = np.array([NormalDist().inv_cdf((step + 0.5) / STEPS) for step in range(STEPS)])
-NORMAL: FloatArray = (EVEN - EVEN[::-1]) / (EVEN - EVEN[::-1]).std()
+NORMAL = even_normal(STEPS)
 
 CANNOT_TELL = "cannot tell"
 SAME = "no clear change"

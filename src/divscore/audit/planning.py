@@ -132,13 +132,10 @@ def _falling(values: Sequence[float]) -> list[float]:
     >>> _falling([0.5, 0.3, 0.4, 0.2])
     [0.5, 0.35, 0.35, 0.2]
     """
-    runs: list[list[float]] = []
-    for value in values:
-        runs.append([value])
-        while len(runs) > 1 and np.mean(runs[-2]) < np.mean(runs[-1]):
-            last = runs.pop()
-            runs[-1] += last
-    return [float(np.mean(run)) for run in runs for _ in run]
+    from scipy.optimize import isotonic_regression
+
+    fitted: list[float] = isotonic_regression(values, increasing=False).x.tolist() if values else []
+    return fitted
 
 
 # Labels of the collection itself

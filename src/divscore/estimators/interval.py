@@ -88,6 +88,15 @@ class Estimate:
         return cls(np.array([share, 1 - share]), (first, second), value, interval)
 
 
+def even_normal(number: int) -> FloatArray:
+    """Evenly spaced quantiles of the normal distribution: exactly symmetric, with variance 1.
+
+    Mirrored replicates then give mirrored intervals, and chance does not decide how wide these are.
+    """
+    even = np.array([NormalDist().inv_cdf((at + 0.5) / number) for at in range(number)])
+    return np.asarray((even - even[::-1]) / (even - even[::-1]).std())
+
+
 def disparity(shares: FloatArray) -> FloatArray:
     """Two groups: share(first) − share(second). More: largest share − smallest (the paper's footnote)."""
     if shares.shape[-1] == 2:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from itertools import product
-from statistics import NormalDist
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from divscore.estimators.checks import (
     score_fit,
     separable,
 )
+from divscore.estimators.interval import even_normal
 from divscore.estimators.mixture import MixtureFit, mixture_fit, mixture_shares, sampled_scores
 from divscore.sketch.scorer import COARSE, Calibration, Grid, Scorer, fit_calibration, refit_directions
 from divscore.sketch.sketch import Sketch
@@ -194,14 +194,8 @@ def _outline(sketch: Sketch, moments: GroupMoments) -> FloatArray:
 
 
 def random_shifts(scorer: Scorer, draws: int) -> FloatArray:
-    """Shifts (draws, k − 1) of the scores, with the scores' own covariance within the groups.
-
-    The draws go through the normal distribution evenly, in random order: chance must not decide how wide an interval
-    becomes.
-    """
-    rng = np.random.default_rng([scorer.seed, 9])
-    even = np.array([NormalDist().inv_cdf((at + 0.5) / draws) for at in range(draws)])
-    even = (even - even[::-1]) / (even - even[::-1]).std()  # exactly symmetric
+    """Shifts (draws, k − 1) of the scores, with the scores' own covariance within the groups, in random order."""
+    rng, even = np.random.default_rng([scorer.seed, 9]), even_normal(draws)
     normal = np.stack([rng.permutation(even) for _ in range(scorer.groups - 1)], axis=1)
     return np.asarray(normal @ _within_root(scorer, scorer.fit.loo).T)
 

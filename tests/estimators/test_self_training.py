@@ -123,13 +123,6 @@ def test_only_representatives_start_the_training() -> None:
     )
 
 
-def test_progress_counts_up_to_the_whole_collection() -> None:
-    X, z = mixture("isotropic", 60, 10)
-    seen: list[int] = []
-    self_training(X[20:], control_of(X[:20], z[:20]), k=15, progress=seen.append)
-    assert seen == [15, 30, 40]
-
-
 def test_the_result_names_no_item() -> None:
     assert {field.name for field in dataclasses.fields(SelfTraining)} == {
         "disparity",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -36,9 +36,7 @@ class SelfTraining:
 
 
 @one_thread
-def self_training(
-    vectors: Any, control: ControlSet, *, k: int = 5, progress: Callable[[int], None] | None = None
-) -> SelfTraining:
+def self_training(vectors: Any, control: ControlSet, *, k: int = 5) -> SelfTraining:
     """Estimate the disparity of a collection by self-training (Algorithm 3, SS-ST).
 
     Each round scores every remaining item, s(x) = sim(x, T_0) − sim(x, T_1), takes the k largest |s(x)|, counts
@@ -48,7 +46,6 @@ def self_training(
 
     For cosine s(x) = x̂·(M_0 − M_1) with M_i the group means, and |x̂·(D − D')| ≤ ‖D − D'‖ bounds how far
     any score can have moved, so few items need a new one; the picks are those of the plain algorithm.
-    `progress` is called with the number of finished items after each round.
 
     >>> control = ControlSet([[1, 0], [1, 0.1], [0, 1], [0.1, 1]], ["a", "a", "b", "b"], attribute="letter")
     >>> result = self_training([[1.0, 0.2], [0.9, 0.1], [0.8, 0.3], [0.1, 0.9]], control)
@@ -63,8 +60,6 @@ def self_training(
         counts += (int((scores > 0).sum()), int((scores < 0).sum()))
         # Once the best score is 0 all are, nothing joins T and the remaining rounds would change nothing.
         rounds += 1 if scores[0] else 1 + math.ceil(ranking.left / k)
-        if progress is not None:
-            progress(total - ranking.left if scores[0] else total)
     disparity = float(counts[0] - counts[1]) / total
     return SelfTraining(disparity, (int(counts[0]), int(counts[1])), rounds, ranking.evaluations)
 

@@ -250,17 +250,16 @@ def _audit_sketches(
     samples: Mapping[str, LabelledSample],
     options: dict[str, Any],
 ) -> Iterator[Audit]:
-    """Audit sketches one by one; where they are many, with progress and in several processes."""
-    if len(sketches) < MANY or control is None or samples:
-        shown = run.progress if len(sketches) >= MANY else no_progress
-        with shown("collections", len(sketches)) as advance:
-            for name, sketch in sketches.items():
-                yield audit_vectors(sketch, control, name=name, sample=samples.get(name), **options)
-                advance(1)
-        return
-    engine = run.engines.start(processes=True) if len(sketches) >= WORTH_PROCESSES else Engine(1)
-    with run.progress("collections", len(sketches)) as advance:
-        for audit in audit_many(sketches, control, engine=engine, **options):
+    """Audit sketches one by one; where they are many, with progress, and where they are very many, in processes."""
+    audits: Iterator[Audit] = (
+        audit_vectors(sketch, control, name=name, sample=samples.get(name), **options)
+        for name, sketch in sketches.items()
+    )
+    if len(sketches) >= WORTH_PROCESSES and control is not None and not samples:
+        audits = audit_many(sketches, control, engine=run.engines.start(processes=True), **options)
+    shown = run.progress if len(sketches) >= MANY else no_progress
+    with shown("collections", len(sketches)) as advance:
+        for audit in audits:
             yield audit
             advance(1)
 

@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 BLOCK = 4096  # items of a block of vectors
 SEVERAL = ("faces", "all")  # the option that gives an item more than one vector
 SKIPPED = {"unreadable": "could not be read", "empty": "had nothing to encode"}
-SKIP_HINT = "fix or remove it, or leave out --strict to skip such items"
+
+
+def refused(path: str, batch: ItemBatch, at: int, reason: str) -> FileError:
+    """The error for an item that would be skipped."""
+    label = item_labels(path, [(batch, at)])[0]
+    return FileError(f"{label}: {reason}; fix or remove it, or leave out --strict to skip such items")
 
 
 def small_faces(number: int) -> str:
@@ -99,8 +104,7 @@ class EncodedSource(Table):
                 if not result.kind:
                     continue
                 if self.request.strict:
-                    label = item_labels(self.path, [(batch, at)])[0]
-                    raise FileError(f"{label}: {result.reason}; {SKIP_HINT}")
+                    raise refused(self.path, batch, at, result.reason)
                 self.skips[result.kind, tuple(batch.values[name][at] for name in self.items.extra)] += 1
                 self.unreadable += result.kind == UNREADABLE
                 if result.reason.startswith(UNSUPPORTED):

@@ -24,8 +24,8 @@ from divscore.errors import DivscoreError, FileError
 from divscore.files import PathLike, atomic_file, filesystem_of, is_url, remove_file
 from divscore.jobs.cache import ItemVectors, stack_vectors
 from divscore.jobs.encode import Encoding
-from divscore.jobs.encodedsource import SKIP_HINT
-from divscore.sources.items import ItemBatch, Items, fingerprint, item_labels
+from divscore.jobs.encodedsource import refused
+from divscore.sources.items import ItemBatch, Items, fingerprint
 from divscore.sources.manifest import ABOUT_KEY, ENCODER_KEY, KINDS, MOST_VALUES, Embedded, read_embedded
 from divscore.sources.places import UnseenError
 from divscore.sources.table import BLOCK_BYTES
@@ -199,8 +199,7 @@ class _Part:
             self.tally.counts["small"] += result.small
             if result.kind:
                 if self._maker.strict:
-                    item = item_labels(label, [(batch, at)])[0]
-                    raise FileError(f"{item}: {result.reason}; {SKIP_HINT}")
+                    raise refused(label, batch, at, result.reason)
                 name, *values = (column[at] for column in columns)
                 self.tally.skip(result.kind, values)
                 self._skipped.append([name, result.kind, result.reason, *values])

@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 
 from divscore import ControlSet
 from divscore.errors import FileError
-from divscore.jobs import sketching
-from divscore.jobs.sketching import much_text, sketch_source, warn_of_dividing
+from divscore.jobs.sketching import sketch_source
 from divscore.sources import cuts, open_table
-from divscore.sources.cuts import BOM, mark_lines, mark_table, pieces_of
+from divscore.sources.cuts import BOM, mark_lines, mark_table, much_text, pieces_of, warn_of_dividing
 from divscore.sources.places import Location
 from divscore.sources.recognise import open_file
 from divscore.sources.table import Piece, Request, Table
@@ -203,8 +202,8 @@ def test_messages_name_the_same_rows(
     control = ControlSet(np.eye(2).repeat(10, axis=0), ["a"] * 10 + ["b"] * 10, attribute="letter")
     whole = sketch_source(open_table(tmp_path / "a.csv"), control, verbose=True)
     monkeypatch.setattr(cuts, "PIECE_BYTES", 100)
-    monkeypatch.setattr(sketching, "WORTH_PARSING", 100)
-    monkeypatch.setattr(sketching, "SLOW_TO_DIVIDE", 100)
+    monkeypatch.setattr(cuts, "WORTH_PARSING", 100)
+    monkeypatch.setattr(cuts, "SLOW_TO_DIVIDE", 100)
     source = open_table(tmp_path / "a.csv")
     cut = sketch_source(source, control, verbose=True)
     assert (whole.partitions, cut.partitions) == (1, len(source.pieces()))
@@ -218,5 +217,5 @@ def test_messages_name_the_same_rows(
     said: list[str] = []
     warn_of_dividing("a.csv", [source.location], said.append)
     assert said == ["a.csv: scanning for row boundaries in 0.0 GB of text"]
-    monkeypatch.setattr(sketching, "WORTH_PARSING", 10_000)
+    monkeypatch.setattr(cuts, "WORTH_PARSING", 10_000)
     assert not much_text(source)

@@ -18,9 +18,9 @@ from divscore.jobs.embed import embed as run_embed
 from divscore.jobs.embed import open_items
 from divscore.jobs.encode import Encoding
 from divscore.jobs.encodedsource import SKIPPED, small_faces
-from divscore.jobs.sketching import warn_of_dividing
 from divscore.report.listing import columns
 from divscore.sketch.missing import Missing
+from divscore.sources.cuts import warn_of_dividing
 from divscore.text import count, public
 
 

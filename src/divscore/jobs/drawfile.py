@@ -32,7 +32,7 @@ VECTOR = "embedding"
 DESIGN = (ROW, STRATUM, BATCH, DRAWN, PROBABILITY, SIZE, ATTRIBUTE, GROUPS, ITEM_DIGEST, CONTROL_DIGEST)
 NEEDED = (ID, GROUP, ROW, STRATUM, BATCH, DRAWN)  # without these a draw cannot be used
 BETWEEN = " | "  # names of groups in one cell
-OF_VECTOR = "blake2b-vector-"
+OF_VECTOR = "blake2b-vector-"  # begins the digest of a vector
 FORMULA = re.compile(r"[=+\-@\t\r](?!\d+([.,]\d+)?$)")  # begins a cell that a spreadsheet would run
 GUARD = "'"
 Shown = Literal["image", "text", "vectors"]  # what people see of an item; nothing of a vector
@@ -255,16 +255,6 @@ class Draw:
             table = table.replace_schema_metadata({ENCODER_KEY: self.encoder})
         with atomic_file(path) as temporary:
             pq.write_table(table, temporary)
-
-
-def vector_digest(vector: NDArray[Any]) -> str:
-    """Digest of a vector's numbers, whatever type they are stored as."""
-    return OF_VECTOR + fingerprint(np.ascontiguousarray(vector, dtype="<f8").tobytes()).hex()
-
-
-def content_digest(content: str | bytes) -> str:
-    """Digest of a text, or of the bytes of a picture."""
-    return f"blake2b-{fingerprint(content).hex()}"
 
 
 def control_mark(control: ControlSet | None) -> str:

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from divscore.control.similarity import usable_rows
 from divscore.errors import FileError, InputError
-from divscore.jobs.drawfile import OF_VECTOR, DrawnItem, Shown, content_digest, vector_digest
+from divscore.jobs.drawfile import OF_VECTOR, DrawnItem, Shown
 from divscore.jobs.encodedsource import SEVERAL
 from divscore.jobs.sketching import PATH, Run
 from divscore.sketch.sketch import Sketch
 from divscore.sources import Block, Items, Table
 from divscore.sources import open as open_collection
-from divscore.sources.items import IDENTITY, ItemBatch, address_from, folder_of, names_pictures
+from divscore.sources.items import IDENTITY, ItemBatch, address_from, fingerprint, folder_of, names_pictures
 from divscore.sources.manifest import ENCODER_KEY
 from divscore.sources.pictures import NOT_READ, read_picture, suffix_of
 from divscore.sources.recognise import usual_column
@@ -30,6 +30,16 @@ Place = tuple[int, int]  # the partition of a source that an item is in, and its
 READABLE = ("text", "number")  # kinds of columns that can be names
 NAMED = 5  # items in a message
 LONGEST = 19  # digits of a row's number
+
+
+def vector_digest(vector: NDArray[Any]) -> str:
+    """Digest of a vector's numbers, whatever type they are stored as."""
+    return OF_VECTOR + fingerprint(np.ascontiguousarray(vector, dtype="<f8").tobytes()).hex()
+
+
+def content_digest(content: str | bytes) -> str:
+    """Digest of a text, or of the bytes of a picture."""
+    return f"blake2b-{fingerprint(content).hex()}"
 
 
 @dataclass(frozen=True)

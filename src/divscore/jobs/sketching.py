@@ -30,9 +30,9 @@ from divscore.sketch.sketch import Origin, Sketch
 from divscore.sketch.sketchfile import is_sketch
 from divscore.sources import Items
 from divscore.sources import open as open_collection
-from divscore.sources.cuts import divisible
+from divscore.sources.cuts import much_text, warn_of_dividing
 from divscore.sources.manifest import ENCODER_KEY, part_of
-from divscore.sources.places import WHOLE, Location, UnseenError
+from divscore.sources.places import UnseenError
 from divscore.sources.table import PROBLEMS_KEPT, Table, Texts
 from divscore.text import count, named
 
@@ -41,8 +41,6 @@ LARGE_BLOCK = 80 << 20  # with many collections: a block should have several row
 MOST_PART_ROWS = 1 << 18  # of a partition that is kept as it was scanned until it is merged
 ATTEMPTS = 3  # to read a remote file, which may fail for a moment
 WAIT_SECONDS = 0.5
-WORTH_PARSING = 64 << 20  # bytes of text: parsing them takes longer than starting processes
-SLOW_TO_DIVIDE = 1 << 30  # bytes of text: looking for record boundaries takes seconds
 FEW_NUMBERS = 8
 
 R = TypeVar("R")
@@ -265,21 +263,6 @@ def check_sendable(control: ControlSet) -> None:
             f"the similarity '{control.similarity.name}' cannot be sent to other processes: it must be a function that "
             "a module defines, not a local one"
         )
-
-
-def much_text(source: Table) -> bool:
-    """Whether parsing is worth processes: it holds Python's lock."""
-    files = source.locations
-    if any(file.suffix not in WHOLE for file in files) or (len(files) < 2 and not divisible(files[0])):
-        return False
-    return sum(file.size() for file in files) >= WORTH_PARSING
-
-
-def warn_of_dividing(what: str, files: Iterable[Location], warn: Warn) -> None:
-    """Say that large files of text are scanned first, to find where they can be divided."""
-    size = sum(file.size() for file in files if divisible(file))
-    if size >= SLOW_TO_DIVIDE:
-        warn(f"{what}: scanning for row boundaries in {size / 1e9:,.1f} GB of text")
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, cast
 
@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from divscore.errors import FileError
 from divscore.sources.places import WHOLE, Location
-from divscore.sources.table import Piece
+from divscore.sources.table import Piece, Table
 
 # Text is parsed at tens of megabytes a second: half a second of work, against some milliseconds to begin a piece.
 PIECE_BYTES = 16 << 20
+WORTH_PARSING = 64 << 20  # bytes of text: parsing them takes longer than starting processes
+SLOW_TO_DIVIDE = 1 << 30  # bytes of text: looking for record boundaries takes seconds
 BOM = b"\xef\xbb\xbf"
 NEWLINE, RETURN, QUOTE, SPACE, TAB = b'\n\r" \t'
 
@@ -37,6 +39,21 @@ def divisible(location: Location) -> bool:
     """Whether this is a text file that any worker can begin to read in its middle: others are fetched or kept whole."""
     here = not location.remote and location.path != "-" and os.path.isfile(location.url)
     return here and location.suffix in WHOLE and not location.recoded
+
+
+def much_text(source: Table) -> bool:
+    """Whether parsing is worth processes: it holds Python's lock."""
+    files = source.locations
+    if any(file.suffix not in WHOLE for file in files) or (len(files) < 2 and not divisible(files[0])):
+        return False
+    return sum(file.size() for file in files) >= WORTH_PARSING
+
+
+def warn_of_dividing(what: str, files: Iterable[Location], warn: Callable[[str], None]) -> None:
+    """Say that large files of text are scanned first, to find where they can be divided."""
+    size = sum(file.size() for file in files if divisible(file))
+    if size >= SLOW_TO_DIVIDE:
+        warn(f"{what}: scanning for row boundaries in {size / 1e9:,.1f} GB of text")
 
 
 def pieces_of(location: Location, scan: Scan, rows: int | None = None) -> list[Piece]:

@@ -67,8 +67,8 @@ def atomic_file(path: PathLike) -> Iterator[Path]:
 def write_file(path: PathLike, content: str | bytes) -> None:
     """Write text (UTF-8) or bytes by `atomic_file`."""
     data = content.encode() if isinstance(content, str) else content
-    with atomic_file(path) as temporary, open(temporary, "wb") as stream:
-        stream.write(data)
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(data)
 
 
 def upload_files(files: Mapping[str, PathLike]) -> None:

@@ -264,6 +264,17 @@ def test_few_usable_rows_among_many(control: ControlSet) -> None:
 # What is refused
 
 
+def test_a_control_set_keeps_its_attribute_and_names(place: Path, control: ControlSet) -> None:
+    with pytest.raises(
+        MismatchError, match="the control set is for 'letter', not for 'tone'; leave out attribute="
+    ):
+        draw_sample(letters(0, 50, 50), 20, control, attribute="tone")
+    with pytest.raises(
+        MismatchError, match="the groups of the control set have names: 'a', 'b'; leave out rename="
+    ):
+        draw_sample(letters(0, 50, 50), 20, control, rename={"a": "A"})
+
+
 def test_what_cannot_be_drawn_from(place: Path, control: ControlSet) -> None:
     rows = letters(0, 30, 20)
     with pytest.raises(InputError, match="drawn in pairs: use an even size, such as 10"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -176,11 +177,8 @@ class LabelPlan:
     def labels(self, width: float, way: str) -> int:
         """Expected number of labels for an interval of this width; all items if fewer do not suffice."""
         _check_width(width, self.groups)
-        few, many = min(FEWEST_LABELS, self.items), self.items
-        while few < many:
-            middle = (few + many) // 2
-            few, many = (few, middle) if self.width(middle, way) <= width else (middle + 1, many)
-        return many
+        few = min(FEWEST_LABELS, self.items)
+        return bisect_left(range(self.items), True, few, key=lambda labels: self.width(labels, way) <= width)
 
 
 @one_thread

@@ -38,7 +38,7 @@ SYLLABLES = range(0xAC00, 0xD7A4)
 KEPT_POINTS = 0x20000  # what becomes of the code points below is kept in memory
 
 
-class Block(NamedTuple):
+class PieceBlock(NamedTuple):
     """Pieces of consecutive texts: the next `counts[i]` of them belong to text `first + i`.
 
     A long text is in several blocks.
@@ -64,13 +64,13 @@ class WordPieces:
         """The pieces of one text."""
         return [piece for block in self.blocks([text]) for piece in block.pieces.tolist()]
 
-    def words(self, texts: Sequence[str]) -> tuple[list[str], Block]:
+    def words(self, texts: Sequence[str]) -> tuple[list[str], PieceBlock]:
         """The words of a few texts, and their pieces as if each was a text of its own."""
         words = [word for text in texts for word in WORD.findall(_clean(text))]
         pieces, counts = self._words.pieces([part for word in words for part in (word, END)])
-        return words, Block(pieces, counts[:-1], 0)
+        return words, PieceBlock(pieces, counts[:-1], 0)
 
-    def blocks(self, texts: Sequence[str]) -> Iterator[Block]:
+    def blocks(self, texts: Sequence[str]) -> Iterator[PieceBlock]:
         """The pieces of texts, in their order, a bounded number at a time."""
         for first in range(0, len(texts), TEXTS):
             batch = [_clean(text) for text in texts[first : first + TEXTS]]
@@ -80,7 +80,7 @@ class WordPieces:
                 boundary = BOUNDARY.search(joined, start + LETTERS)
                 stop = boundary.end() if boundary else len(joined)
                 pieces, counts = self._words.pieces(WORD.findall(joined, start, stop))
-                yield Block(pieces, counts, first)
+                yield PieceBlock(pieces, counts, first)
                 first += len(counts) - 1
                 start = stop
 

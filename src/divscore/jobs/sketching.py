@@ -173,7 +173,7 @@ def sketch_partition(
 
 
 @dataclass(frozen=True)
-class _Part:
+class _NumberedTable:
     """A run of `divided` and its number."""
 
     number: int
@@ -205,8 +205,8 @@ def read_parts(
 
     A run of one file among several that cannot be read is None, and `lost` is called with it; otherwise it is an error.
     """
-    work, numbered = partial(_read_part, read), (_Part(*part) for part in parts)
-    results: Iterable[tuple[_Part, R | _Failed]] = ((part, work(part)) for part in numbered)
+    work, numbered = partial(_read_part, read), (_NumberedTable(*part) for part in parts)
+    results: Iterable[tuple[_NumberedTable, R | _Failed]] = ((part, work(part)) for part in numbered)
     if engine is not None and not (engine.inline or source.here_only):
         results = engine.map(work, numbered, large=large, killed=lambda part, reason: _Failed(reason))
     for part, result in results:
@@ -219,7 +219,7 @@ def read_parts(
         yield part.number, part.table, None
 
 
-def _read_part(read: Callable[[int, Table], R], part: _Part) -> R | _Failed:
+def _read_part(read: Callable[[int, Table], R], part: _NumberedTable) -> R | _Failed:
     """Read in whichever process or machine: an error is a result. A remote part is tried again, its copy removed."""
     table = part.table
     for attempt in range(ATTEMPTS):

@@ -60,7 +60,7 @@ def read_plain(data: bytes, label: str) -> Any:
                 )
             if opcode.name in NUMBERED and not 0 <= int(argument or 0) <= len(data):
                 raise EOFError(f"{opcode.name} {argument} in {len(data)} bytes")
-        return _Reader(data, label).load()
+        return _PlainUnpickler(data, label).load()
     except FileError:
         raise
     except Exception as error:  # damaged files make the reader raise nearly anything
@@ -133,7 +133,7 @@ class _PlainArray(np.ndarray[Any, Any]):
         super().__setstate__(filling)
 
 
-class _Reader(pickle.Unpickler):
+class _PlainUnpickler(pickle.Unpickler):
     """The unpickler; its stand-ins are its own, so that no file can change what the next one meets."""
 
     def __init__(self, data: bytes, label: str) -> None:

@@ -178,8 +178,8 @@ class Pool:
 
     def __init__(self, size: int, *, pairs: bool, dimension: int = 0, total: int = 0) -> None:
         self.names: dict[str, int] = {}
-        self.seen: list[int] = []  # usable rows of each collection
-        self.left: list[int] = []  # without those that were drawn before
+        self.seen = np.zeros(0, dtype=np.int64)  # usable rows of each collection
+        self.left = np.zeros(0, dtype=np.int64)  # without those that were drawn before
         self.lengths: dict[int, int] = {}  # rows of each partition
         self.skipped = 0  # rows without a usable vector
         rows = (FEWEST * size, CANDIDATES, ALL_CANDIDATES) if pairs else (RESERVE * size, RESERVE * size, 0)
@@ -192,8 +192,8 @@ class Pool:
     def owners(self, names: Sequence[str]) -> NDArray[np.intp]:
         """Numbers of collections; new ones get the next."""
         numbers = [self.names.setdefault(name, len(self.names)) for name in names]
-        self.seen += [0] * (len(self.names) - len(self.seen))
-        self.left += [0] * (len(self.names) - len(self.left))
+        new = 0, len(self.names) - len(self.seen)
+        self.seen, self.left = np.pad(self.seen, new), np.pad(self.left, new)
         for lowest in filter(None, (self.lowest, self.likely)):
             lowest.grow(len(self.names))
         return np.array(numbers, dtype=np.intp)
@@ -215,9 +215,8 @@ class Pool:
             texts = Texts.of(collections)
             owner = self.owners(texts.names)[texts.codes]
         key, free = keys
-        for counts, some in ((self.seen, owner), (self.left, owner[free])):
-            for number, rows in enumerate(np.bincount(some, minlength=len(counts)).tolist()):
-                counts[number] += rows
+        self.seen += np.bincount(owner, minlength=len(self.seen))
+        self.left += np.bincount(owner[free], minlength=len(self.left))
         for lowest, extra in ((self.lowest, score), (self.likely, vectors)):
             if lowest is None:
                 continue
@@ -232,9 +231,8 @@ class Pool:
     def merge(self, other: Pool) -> None:
         """Add the pool of another partition."""
         owners = self.owners(list(other.names))
-        for at, number in enumerate(owners.tolist()):
-            self.seen[number] += other.seen[at]
-            self.left[number] += other.left[at]
+        self.seen[owners] += other.seen
+        self.left[owners] += other.left
         self.lengths |= other.lengths
         self.skipped += other.skipped
         self.lowest.merge(other.lowest, owners)
@@ -245,9 +243,7 @@ class Pool:
         """Whether it has the candidates that every collection should have, or all rows."""
         self.lowest.trim()
         rows = np.bincount(self.lowest.columns.get("owner", np.empty(0, np.intp)), minlength=len(self.left))
-        return all(
-            have >= min(left, FEWEST * size) for have, left in zip(rows.tolist(), self.left, strict=True)
-        )
+        return bool((rows >= np.minimum(self.left, FEWEST * size)).all())
 
     def vectors(self) -> dict[Place, NDArray[Any]]:
         """Vectors of the rows that are likely to be drawn."""
@@ -348,7 +344,7 @@ def _scored(run: Run, places: Places, source: Table, control: ControlSet, drawin
                 advance(length)
         if pool.enough(drawing.size):
             break  # nearly always: unless most rows have no usable vector
-    if not sum(pool.left):
+    if not pool.left.any():
         raise FileError(f"{source.path} has no item with a usable vector")
     if pool.skipped and kept:
         run.warn(f"{source.path}: {count(pool.skipped, 'items')} without a usable vector cannot be drawn")
@@ -405,7 +401,7 @@ def _resolved(
     unreadable = 0
     for name, rows in chosen.items():
         own: list[DrawnItem] = []
-        number = pool.names[name]
+        seen, left = (int(counts[pool.names[name]]) for counts in (pool.seen, pool.left))
         for place, stratum in rows:
             item = fetched.get(place)
             if item is not None and known:
@@ -423,7 +419,7 @@ def _resolved(
                     collection=name if drawing.by else None,
                     stratum=stratum,
                     batch=drawing.batch,
-                    size=pool.seen[number],
+                    size=seen,
                     control=control_mark(control) if stratum else "",
                     vector=item.vector,
                 )
@@ -431,7 +427,7 @@ def _resolved(
             if len(own) == drawing.size:
                 break
         items += [replace(item, drawn=len(own)) for item in own]
-        _report(run, name if drawing.by else "", pool.seen[number], pool.left[number], len(own), drawing)
+        _report(run, name if drawing.by else "", seen, left, len(own), drawing)
     if unreadable:
         run.warn(f"{places.source.path}: {count(unreadable, 'items')} cannot be read and were not drawn")
     if not items:

@@ -16,9 +16,10 @@ from divscore.errors import ControlError, DivscoreError, FileError, InputError
 from divscore.jobs import encode
 from divscore.jobs.embed import embed
 from divscore.jobs.encode import Chunk, Encoding
-from divscore.jobs.encodedsource import small_faces
+from divscore.jobs.encodedsource import embedded_messages, face_messages
 from divscore.jobs.engine import DeadlyTaskError, Engine
 from divscore.jobs.pool import read_control
+from divscore.sources import open_table
 from divscore.sources.items import ItemBatch
 
 
@@ -119,13 +120,16 @@ def test_faces_that_are_too_small_are_counted(tmp_path: Path, cached: bool) -> N
             scene.paste(one, (200 * at, 0))
         (tmp_path / "photos" / f"{number}.png").write_bytes(tiny.png(scene))
     for fresh in (3, 0):  # the second time, the cache knows them
+        # Named, or the one for images that nobody named.
         with Encoding(
-            "faces", options={"faces": "all"}, cache=tmp_path / "cache" if cached else None
+            "faces" if cached else None,
+            options={"faces": "all"},
+            cache=tmp_path / "cache" if cached else None,
         ) as some:
             source = tiny.encoded(tmp_path / "photos", some)
             assert sum(len(block.vectors) for block in source) == 1 + 2
             assert source.tally["small"] == 1 + 2 + 1
-            first, *_, last = source.messages(verbose=False)
+            first, *_, several, last = source.messages(verbose=False)
             assert "1 showed no face, or only small ones" in first
             assert last.endswith(
                 "photos: 4 faces were not counted: they are less than 20 pixels wide or high, or less than 1/96 of "
@@ -134,7 +138,12 @@ def test_faces_that_are_too_small_are_counted(tmp_path: Path, cached: bool) -> N
             done = embed(source.items, tmp_path / "photos.arrow", some, overwrite=True)
             assert (done.vectors, done.several, done.small) == (3, 1, 4)
             assert some.stored == (fresh if cached else 0)
-    assert small_faces(1).startswith("1 face was not counted: ")
+            # An audit of the vectors repeats both.
+            vectors = open_table(tmp_path / "photos.arrow")
+            said = [text.replace("photos.arrow: ", "photos: ") for text in embedded_messages(vectors)]
+            assert said == [several, last]
+    assert face_messages(1, 1, every=False)[0] == "1 image shows more than one face; the largest is counted"
+    assert face_messages(0, 1, every=True)[0].startswith("1 face was not counted: ")
 
 
 def test_large_pictures_are_encoded_before_the_next_is_decoded(

@@ -17,7 +17,7 @@ from divscore.jobs.cluster import ClusterEngine
 from divscore.jobs.embed import embed as run_embed
 from divscore.jobs.embed import open_items
 from divscore.jobs.encode import Encoding
-from divscore.jobs.encodedsource import SKIPPED, small_faces
+from divscore.jobs.encodedsource import SEVERAL, SKIPPED, face_messages
 from divscore.report.listing import columns
 from divscore.sketch.missing import Missing
 from divscore.sources.cuts import warn_of_dividing
@@ -113,11 +113,8 @@ def embed(
         warn(f"skipped items: {', '.join(skipped)}; listed in {listing}")
     for warning in Missing.of(result.missing).warning:
         warn(f"{result.path}: {warning}")
-    if result.several:
-        verb = "shows" if result.several == 1 else "show"
-        warn(f"{count(result.several, 'images')} {verb} more than one face")
-    if result.small:
-        warn(small_faces(result.small))
+    for text in face_messages(result.several, result.small, every=SEVERAL in encoding.options):
+        warn(text)
 
 
 @click.command()

@@ -32,11 +32,25 @@ def refused(path: str, batch: ItemBatch, at: int, reason: str) -> FileError:
     return FileError(f"{label}: {reason}; fix or remove it, or leave out --strict to skip such items")
 
 
-def small_faces(number: int) -> str:
-    """How many faces were not counted, and why."""
-    from divscore.encoders.faces import FLOOR
+def face_messages(several: int, small: int, *, every: bool) -> list[str]:
+    """How many images show several faces and which of them count, and how many faces are too small to count."""
+    texts = []
+    if several:
+        shown = "1 image shows" if several == 1 else f"{several:,} images show"
+        texts.append(f"{shown} more than one face; {'all are' if every else 'the largest is'} counted")
+    if small:
+        from divscore.encoders.faces import FLOOR
 
-    return f"{count(number, 'faces')} {'was' if number == 1 else 'were'} not counted: {FLOOR}"
+        texts.append(f"{count(small, 'faces')} {'was' if small == 1 else 'were'} not counted: {FLOOR}")
+    return texts
+
+
+def embedded_messages(source: Table) -> list[str]:
+    """The same about images that were embedded before, as their files note it."""
+    notes = [part.embedded for part in source.parts if part.embedded]
+    several, small = sum(note.several for note in notes), sum(note.small for note in notes)
+    every = any(note.vectors > note.items - note.skipped_items for note in notes)
+    return [f"{source.path}: {text}" for text in face_messages(several, small, every=every)]
 
 
 class EncodedSource(Table):
@@ -172,14 +186,8 @@ class EncodedSource(Table):
             all_items = count(total, "items")
             texts.append(f"{self.path}: {encoded:,} of {all_items} encoded; {', '.join(kinds)}{hint}")
         texts += self.not_read()
-        if self.tally["several"]:
-            kept = "all are counted" if SEVERAL in self.encoding.options else "the largest is counted"
-            shown = (
-                "1 image shows" if self.tally["several"] == 1 else f"{self.tally['several']:,} images show"
-            )
-            texts.append(f"{self.path}: {shown} more than one face; {kept}")
-        if self.tally["small"]:
-            texts.append(f"{self.path}: {small_faces(self.tally['small'])}")
+        several, small, every = self.tally["several"], self.tally["small"], SEVERAL in self.encoding.options
+        texts += [f"{self.path}: {text}" for text in face_messages(several, small, every=every)]
         texts += [f"{problem}; its images are missing from the result" for problem in self.items.unlisted]
         if self.items.other:
             most = self.items.other.most_common(5)

@@ -20,6 +20,7 @@ from divscore.encoders.registry import DEFAULTS, FORMER_DEFAULT, SELECT_AGAIN, i
 from divscore.errors import DivscoreError, FileError, InputError, MismatchError
 from divscore.files import PathLike
 from divscore.jobs.encode import Encoding
+from divscore.jobs.encodedsource import embedded_messages
 from divscore.jobs.engine import Engine, Engines
 from divscore.jobs.pool import Progress, Warn, no_progress, no_warning, read_control
 from divscore.sketch.many import Coded, Sketches, sketch_blocks
@@ -472,7 +473,7 @@ class Run:
         warn_of_dividing(source.path, source.locations, self.warn)
         with self.progress(source.name, source.rows) as advance:
             yield source.watch(advance)
-        for text in source.messages(self.verbose):
+        for text in source.messages(self.verbose) + embedded_messages(source):
             self.warn(text)
 
     def warn_of_missing(self, source: Table) -> list[MissingPart]:

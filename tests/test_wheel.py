@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from email.parser import Parser
@@ -71,6 +72,14 @@ def test_it_has_every_file_of_the_package_and_the_licence(wheel: Path) -> None:
         assert f"divscore-{__version__}.dist-info/licenses/src/divscore/encoders/minilm/{name}" in names
     assert wheel.stat().st_size < 8_000_000
     assert not [name for name in names if not name.startswith("divscore")]
+
+
+def test_every_place_states_the_same_licence() -> None:
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for name in ("README.md", "CITATION.cff", "CHANGELOG.md"):
+        assert about["license"] in (ROOT / name).read_text(encoding="utf-8"), name
+    # A citation file cannot state AND: one licence would be wrong, and a list means OR.
+    assert "\nlicense" not in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divscore import ControlSet
+from divscore.encoders.registry import EncoderSpec
 
-__all__ = ["ALIGNED", "LABELS", "NONE", "Case", "available", "cases", "population"]
+__all__ = ["ALIGNED", "LABELS", "NONE", "Case", "available", "cases", "encoders", "population"]
 
 LABELS = (50, 200)
 SIZE = 400
@@ -76,6 +77,13 @@ def available(folder: Path) -> list[str]:
     return [name for name in POPULATIONS if name not in missing]
 
 
+def encoders(populations: list[str]) -> Iterator[str]:
+    """The identities of the encoders of these populations."""
+    if "portraits, faces" in populations:
+        yield EncoderSpec("faces", "image").load().identity
+    yield EncoderSpec("text", "text").load().identity
+
+
 @functools.cache
 def population(name: str, folder: Path) -> Population:
     """Load real data."""
@@ -108,10 +116,10 @@ def _portraits(folder: Path, *, faces: bool) -> Population:
 
 
 def _tweets(folder: Path) -> Population:
-    from tweets import EACH, GROUPS, load, texts
+    from texts import vectors_of
+    from tweets import EACH, GROUPS, texts
 
-    path = folder / "tweets_dialect.parquet"
-    everything, rows = texts(path)
+    everything, rows = texts(folder / "tweets_dialect.parquet")
     written = [everything[i] for i in np.concatenate(rows)]
     length = np.array([len(text) for text in written])
     facets = {
@@ -123,11 +131,14 @@ def _tweets(folder: Path) -> Population:
         "mention": np.array(["mention" if "@" in text else "no mention" for text in written]),
     }
     dialect = np.repeat(list(GROUPS), EACH)
-    return Population(load(path).vectors.astype(np.float64), {"dialect": dialect}, {"dialect": facets})
+    return Population(
+        vectors_of("text", written).astype(np.float64), {"dialect": dialect}, {"dialect": facets}
+    )
 
 
 def _names() -> Population:
-    from divscore.encoders.ngrams import NgramEncoder
+    from texts import vectors_of
+
     from divscore.paper.names import first_names
 
     names, sexes = first_names()
@@ -141,9 +152,7 @@ def _names() -> Population:
         ),
         "vowels": np.minimum(np.maximum(vowels, 1), 4).astype(str),
     }
-    return Population(
-        NgramEncoder().encode(names).vectors.astype(np.float64), {"sex": np.array(sexes)}, {"sex": facets}
-    )
+    return Population(vectors_of("text", names).astype(np.float64), {"sex": np.array(sexes)}, {"sex": facets})
 
 
 def cases(name: str, split: int, folder: Path, seed: int) -> Iterator[Case]:

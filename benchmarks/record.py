@@ -15,18 +15,22 @@ from typing import Any
 
 __all__ = [
     "HERE",
+    "KEPT_TIMES",
     "Check",
     "Record",
     "Table",
     "checks_table",
     "environment",
+    "keep_times",
     "markdown",
     "parser",
     "progress",
     "repository_path",
+    "stored_tables",
 ]
 
 HERE = Path(__file__).resolve().parent
+KEPT_TIMES = "the times are those of an earlier run, on an idle machine"
 Cell = str | int | float | bool | None
 
 
@@ -110,6 +114,16 @@ class Record:
         print(f"stored {os.path.relpath(out)}", file=sys.stderr)
 
 
+def stored_tables(path: Path, *beginnings: str) -> list[Table]:
+    """Tables of an earlier run by how their titles begin: times, which a busy machine should not measure again."""
+    if not path.exists():
+        raise SystemExit(f"{path} is missing, so there are no stored times to keep")
+    tables = json.loads(path.read_text(encoding="utf-8"))["tables"]
+    return [
+        Table(**next(table for table in tables if table["title"].startswith(title))) for title in beginnings
+    ]
+
+
 def checks_table(checks: list[dict[str, Any]]) -> tuple[list[str], list[list[Cell]]]:
     """Columns and rows of the checks, as `markdown` takes them."""
     rows: list[list[Cell]] = [
@@ -170,6 +184,13 @@ def parser(
         found.add_argument("--jobs", type=int, default=jobs, help="number of processes")
         found.add_argument("--seed", type=int, default=seed, help="seed of the draws")
     return found
+
+
+def keep_times(options: argparse.ArgumentParser) -> None:
+    """Add the option of benchmarks that measure both errors, which no other process changes, and times."""
+    options.add_argument(
+        "--keep-times", action="store_true", help="measure no time, keep the stored ones: for a busy machine"
+    )
 
 
 def repository_path(path: Path) -> str:

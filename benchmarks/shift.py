@@ -1,11 +1,11 @@
 """Collections that differ from the labelled examples: what each estimator makes of them, and what trust says.
 
 Portraits (the paper's VGG features and the encoder `faces`) of one country, skin type, skin tone or gender; tweets and
-names of one kind; simulated shifts; and collections without any difference, with shares of 0.1 to 0.9. Control sets of
-50 and 200 labelled examples come from all kinds of items, or from all other kinds. `likelihood` is shown as it was
-before, without reweighting and allowance, and after. The others get 50 labels of the collection (`rectified`,
-`crossfit`, a simple sample) or the same control set (QuaPy's EMQ and KDEyML, logistic regression on unit vectors with a
-C chosen by cross-validation).
+names (encoder `text`) of one kind; simulated shifts; and collections without any difference, with shares of 0.1 to 0.9.
+Control sets of 50 and 200 labelled examples come from all kinds of items, or from all other kinds. `likelihood` is
+shown as it was before, without reweighting and allowance, and after. The others get 50 labels of the collection
+(`rectified`, `crossfit`, a simple sample) or the same control set (QuaPy's EMQ and KDEyML, logistic regression on unit
+vectors with a C chosen by cross-validation).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import portraits
-from differences import ALIGNED, LABELS, NONE, Case, available, cases, population
+from differences import ALIGNED, LABELS, NONE, Case, available, cases, encoders, population
 from numpy.typing import NDArray
 from ppb import PENALTIES
 from record import Check, Record, Table, parser, repository_path
@@ -353,6 +353,7 @@ def main() -> None:
     splits = {name: 1 if options.quick else options.splits * SPLITS[name] for name in names}
     settings = {
         "data": repository_path(folder),
+        "encoders": list(encoders(names)),
         "splits": splits,
         "seed": options.seed,
         "labels": list(LABELS),

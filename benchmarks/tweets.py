@@ -29,7 +29,17 @@ import numpy as np
 import portraits
 from numpy.typing import NDArray
 from ppb import COVERAGE, SHARES, Answer, summarise
-from record import Check, Record, Table, parser, repository_path
+from record import (
+    HERE,
+    KEPT_TIMES,
+    Check,
+    Record,
+    Table,
+    keep_times,
+    parser,
+    repository_path,
+    stored_tables,
+)
 from speed import Times, take_turns
 from workers import each
 
@@ -46,6 +56,7 @@ LOOPED = 1_000  # texts of the plain loop
 OURS, FOLD, LOOP = "ngrams", "folding case and form alone", "letter groups and words in a plain loop"
 LIBRARY = "letter groups alone, scikit-learn's HashingVectorizer"
 METHODS = ("likelihood", "DivScore")
+SPEEDS = "Tweets of"
 
 
 class Dialects(NamedTuple):
@@ -179,8 +190,8 @@ def speeds(found: list[str], repetitions: int) -> Times:
     return take_turns(sides, repetitions, f"encoding {len(found):,} tweets")
 
 
-def report_speeds(record: Record, times: Times, found: list[str]) -> None:
-    """Table and check of the speeds."""
+def speed_table(times: Times, found: list[str]) -> Table:
+    """Texts a second of every side."""
     rows: list[list[Any]] = []
     done = {LOOP: min(LOOPED, len(found)), LIBRARY: min(2 * LOOPED, len(found))}
     best = len(found) / min(times[OURS])
@@ -191,7 +202,18 @@ def report_speeds(record: Record, times: Times, found: list[str]) -> None:
         )
     columns = ["side", "texts", "texts/s", "texts/s, median", "ngrams over it"]
     letters = sum(map(len, found)) / len(found)
-    record.tables.append(Table(f"Tweets of {letters:.0f} letters, one core", columns, rows))
+    return Table(f"{SPEEDS} {letters:.0f} letters, one core", columns, rows)
+
+
+def report_speeds(record: Record, found: list[str], repetitions: int, stored: Path | None) -> None:
+    """Table and check of the speeds: measured, or those that are stored."""
+    if stored is None:
+        table = speed_table(speeds(found, repetitions), found)
+    else:
+        (table,) = stored_tables(stored, SPEEDS)
+        record.notes.append(KEPT_TIMES)
+    record.tables.append(table)
+    best = next(float(row[2] or 0) for row in table.rows if row[0] == OURS)
     record.checks.append(Check("texts a second, ngrams, one core", best, RATE, upper=False))
 
 
@@ -211,7 +233,8 @@ def main() -> None:
             "repetitions": options.repetitions,
         },
     )
-    report_speeds(record, speeds(found, options.repetitions), found)
+    stored = HERE / "results" / "tweets.json" if options.keep_times else None
+    report_speeds(record, found, options.repetitions, stored)
     shared = {"path": options.data, "seed": options.seed}
     report_errors(record, each(split_answers, range(options.splits), options.jobs, "dialects", **shared))
     record.finish(options.out)
@@ -220,6 +243,7 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     options = parser("tweets", (__doc__ or "").partition("\n")[0], data=DATA, splits=30, jobs=1)
     options.add_argument("--repetitions", type=int, default=5, help="of the speed measurement")
+    keep_times(options)
     return options.parse_args()
 
 

@@ -1,7 +1,8 @@
 """Damage valid files at random and open them: only a DivscoreError may come out of it. Run by `make fuzz`.
 
 Each case is made from the seed and its number alone, so a failure can be made again: `fuzz.py --seed S --case N`.
-Worker processes with limited memory open the files; the file of a case that fails is kept.
+Worker processes with limited memory open the files; the file of a case that fails is kept. `--images` damages images
+only.
 """
 
 from __future__ import annotations
@@ -171,9 +172,12 @@ def pictures() -> dict[str, bytes]:
         "a.gif": (colours.quantize(), "GIF", {"save_all": True, "append_images": [colours.quantize()]}),
         "a.webp": (clear, "WEBP", {"exif": exif}),
         "lossless.webp": (colours, "WEBP", {"lossless": True}),
+        "animated.webp": (colours, "WEBP", {"save_all": True, "append_images": [colours.rotate(9)]}),
         "a.bmp": (colours, "BMP", {}),
         "a.tif": (colours, "TIFF", {}),
         "lzw.tif": (colours, "TIFF", {"compression": "tiff_lzw"}),
+        "deflate.tif": (colours, "TIFF", {"compression": "tiff_deflate"}),
+        "packbits.tif": (colours, "TIFF", {"compression": "packbits"}),
         "jpeg.tif": (colours, "TIFF", {"compression": "jpeg"}),
         "fax.tif": (colours.convert("1"), "TIFF", {"compression": "group4"}),
         "float.tif": (Image.fromarray(rng.normal(size=(36, 48)).astype(np.float32)), "TIFF", {}),
@@ -249,10 +253,10 @@ def _splice(data: bytearray, rng: random.Random) -> bytes:
 DAMAGES = [_flip, _flip, _replace, _replace, _cut, _remove, _repeat, _swap, _splice]
 
 
-def case(seed: int, number: int) -> tuple[Original, bytes]:
-    """A damaged file: the same one for the same numbers, on any machine with the same libraries."""
+def case(seed: int, number: int, images: bool = False) -> tuple[Original, bytes]:
+    """A damaged file, or image: the same one for the same numbers, on any machine with the same libraries."""
     rng = random.Random(f"{seed} {number}")
-    original = rng.choice(originals())
+    original = rng.choice([each for each in originals() if each.open is read_picture or not images])
     inside = rng.random() < 0.8  # or else checksums hide everything
     if original.suffix.endswith(".gz") and inside:
         return original, gzip.compress(damaged(gzip.decompress(original.data), rng), mtime=0)
@@ -293,14 +297,14 @@ def problem_with(original: Original, path: Path) -> str:
     return f"it took {seconds:.0f} s" if seconds > SECONDS else ""
 
 
-def work(seed: int, numbers: Any, folder: str, results: Any) -> None:
+def work(seed: int, numbers: Any, images: bool, folder: str, results: Any) -> None:
     """Open the files of some cases, in the worker."""
     originals()
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libtiff prints what it thinks of a file
     for number in numbers:
-        original, data = case(seed, number)
+        original, data = case(seed, number, images)
         path = Path(folder, f"case{original.suffix}")
         path.write_bytes(data)
         results.send((number, None))
@@ -308,14 +312,17 @@ def work(seed: int, numbers: Any, folder: str, results: Any) -> None:
         path.unlink()
 
 
-def run(seed: int, seconds: float, folder: Path, most: int = sys.maxsize) -> Iterator[tuple[int, str]]:
+def run(
+    seed: int, seconds: float, folder: Path, most: int = sys.maxsize, images: bool = False
+) -> Iterator[tuple[int, str]]:
     """Open damaged files for some time; yield the number of each case and what was wrong with it, or nothing."""
     context, end = multiprocessing.get_context("spawn"), time.monotonic() + seconds
     following = 0
     while time.monotonic() < end and following < most:
         receiver, sender = context.Pipe(duplex=False)
         numbers = range(following, most)
-        worker = context.Process(target=work, args=(seed, numbers, os.fspath(folder), sender), daemon=True)
+        settings = seed, numbers, images, os.fspath(folder), sender
+        worker = context.Process(target=work, args=settings, daemon=True)
         worker.start()
         sender.close()
         begun: int | None = None
@@ -348,13 +355,14 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--case", type=int, default=None, help="open this case only, in this process")
+    parser.add_argument("--images", action="store_true", help="damage images only")
     parser.add_argument(
         "--keep", type=Path, default=Path("fuzz-failures"), help="folder for files that failed"
     )
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
     if options.case is not None:
-        original, data = case(seed, options.case)
+        original, data = case(seed, options.case, options.images)
         path = options.keep / f"{seed}-{options.case}{original.suffix}"
         options.keep.mkdir(exist_ok=True)
         path.write_bytes(data)
@@ -365,7 +373,7 @@ def main() -> int:
     kinds: Counter[str] = Counter()
     count = failures = 0
     with tempfile.TemporaryDirectory() as folder:
-        for number, problem in run(seed, options.seconds, Path(folder)):
+        for number, problem in run(seed, options.seconds, Path(folder), images=options.images):
             count += 1
             if not problem:
                 continue
@@ -374,13 +382,14 @@ def main() -> int:
             kinds[last] += 1
             if kinds[last] > 3:
                 continue
-            original, data = case(seed, number)
+            original, data = case(seed, number, options.images)
             options.keep.mkdir(exist_ok=True)
             path = options.keep / f"{seed}-{number}{original.suffix}"
             path.write_bytes(data)
-            sys.stdout.write(f"\n{path} (--seed {seed} --case {number}):\n{problem.strip()}\n")
+            again = f"--seed {seed} --case {number}{' --images' if options.images else ''}"
+            sys.stdout.write(f"\n{path} ({again}):\n{problem.strip()}\n")
             sys.stdout.flush()
-    sys.stdout.write(f"{count:,} damaged files, {failures:,} failures\n")
+    sys.stdout.write(f"{count:,} damaged {'images' if options.images else 'files'}, {failures:,} failures\n")
     for kind, number in kinds.most_common():
         sys.stdout.write(f"{number:6,} {kind[:150]}\n")
     return bool(failures)

@@ -92,7 +92,10 @@ def split_answers(split: int, *, path: Path, seed: int, draw: str, quapy: bool) 
 def _few(data: Portraits, labelled: Rows, attribute: str, draw: str, rng: np.random.Generator) -> Rows:
     if draw == "balanced":
         return portraits.balanced(data, labelled, attribute, FEW, rng)
-    return rng.permutation(labelled)[:FEW]
+    while True:  # a draw with one example of a group is no control set, and is made again
+        few = rng.permutation(labelled)[:FEW]
+        if 2 <= data.first(attribute)[few].sum() <= FEW - 2:
+            return few
 
 
 def _ours(

@@ -34,7 +34,7 @@ QUICK = {
     "changes": ["--splits", "3", "--four-splits", "1"],
     "labels": ["--draws", "3", "--country-draws", "1"],
     "diagnostics": ["--splits", "6", "--country-splits", "1", "--noise-splits", "6"],
-    "faces": ["--splits", "1", "--every", "4"],
+    "faces": ["--splits", "1", "--pairs", "2", "--every", "4"],
     "tweets": ["--splits", "2", "--repetitions", "1"],
     "texts": ["--splits", "2", "--repetitions", "1"],
     "shift": ["--quick"],

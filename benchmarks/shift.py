@@ -371,7 +371,8 @@ def main() -> None:
         report(record, answers)
     record.notes.append(
         "the form of the allowance, its weights and the limit of a misfit were chosen on other splits of all of these "
-        "data (seed 0). Targets leave out the simulated shifts along the groups' own direction (aligned)"
+        "data (seed 0), with the encoders of that time, faces/1 and ngrams. Targets leave out the simulated shifts "
+        "along the groups' own direction (aligned)"
     )
     record.finish(options.out)
 

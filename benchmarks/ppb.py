@@ -77,16 +77,21 @@ def split_answers(split: int, *, path: Path, seed: int, draw: str, quapy: bool) 
     """Everything that is asked on one split, for two groups."""
     data = portraits.load(path)
     found = []
-    for at, attribute in enumerate(ATTRIBUTES):
-        rng = np.random.default_rng([seed, split, at])
-        order = np.random.default_rng([seed, split]).permutation(len(data))
-        labelled, rest = order[:LABELLED], order[LABELLED:]
-        few = _few(data, labelled, attribute, draw, rng)
-        sets = [portraits.collection(data, rest, attribute, share, rng) for share in SHARES]
+    for attribute in ATTRIBUTES:
+        labelled, few, sets = drawn(data, split, attribute, seed, draw)
         found += _ours(data, split, attribute, labelled, few, sets)
         if quapy:
             found += _theirs(data, split, attribute, {LABELLED: labelled, FEW: few}, sets)
     return found
+
+
+def drawn(data: Portraits, split: int, attribute: str, seed: int, draw: str) -> tuple[Rows, Rows, list[Rows]]:
+    """The labelled portraits of a split, a few of them, and collections of the others."""
+    rng = np.random.default_rng([seed, split, ATTRIBUTES.index(attribute)])
+    order = np.random.default_rng([seed, split]).permutation(len(data))
+    labelled, rest = order[:LABELLED], order[LABELLED:]
+    few = _few(data, labelled, attribute, draw, rng)
+    return labelled, few, [portraits.collection(data, rest, attribute, share, rng) for share in SHARES]
 
 
 def _few(data: Portraits, labelled: Rows, attribute: str, draw: str, rng: np.random.Generator) -> Rows:

@@ -3,6 +3,7 @@
 import contextlib
 import html
 import io
+import json
 import os
 import re
 import shlex
@@ -16,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from divscore.cli import main
+from divscore.paper.results import ResultTable
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
@@ -167,6 +169,18 @@ def test_pages_cite_what_was_measured():
     command = [sys.executable, ROOT / "benchmarks" / "table.py", "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "folder", sorted((ROOT / "docs" / "results").glob("*/")), ids=lambda folder: folder.name
+)
+def test_published_results_say_the_same_in_every_form(folder):
+    """Times of an earlier run may be kept: then they are in the page, the JSON and the CSV."""
+    page = (folder / "RESULTS.md").read_text(encoding="utf-8")
+    for name, table in json.loads((folder / "results.json").read_text(encoding="utf-8"))["tables"].items():
+        shown = ResultTable(name, table["title"], table["columns"], table["rows"], about=table["about"])
+        assert f"{shown.about}\n\n{shown.markdown()}\n" in page, name
+        assert shown.csv() == (folder / f"{name}.csv").read_text(encoding="utf-8"), name
 
 
 def test_readme_names_only_verbs_that_exist():

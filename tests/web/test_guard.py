@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from webapp import BASE, PORT, SECRET, Desk, offline, opened_desk, own_cache  # noqa: F401  fixtures
 
 from divscore.web.app import STATIC, create_app, inner_app, routers
-from divscore.web.guard import API, LARGE_BODY, SMALL_BODY
+from divscore.web.guard import API, LARGE_BODY, MOST_LINKS, SMALL_BODY
 from divscore.web.pairing import MOST_PROGRAMS
 
 ALLOWED = {"Authorization": f"Bearer {SECRET}"}
@@ -155,6 +155,23 @@ def test_a_link_works_once(desk: Desk, stranger: TestClient) -> None:
     # Another port is another server, and takes none of these cookies.
     other = TestClient(create_app(desk.space, port=PORT + 1), base_url=BASE, cookies=dict(stranger.cookies))
     assert other.get("/api/v1/status").status_code == 401
+
+
+def test_only_a_link_lets_a_visit_from_elsewhere_in(desk: Desk, stranger: TestClient) -> None:
+    visit = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    for path in ("/", "/index.html", "/api/v1/status", "/?token=wrong"):
+        assert stranger.get(path, headers=visit).status_code in (401, 403)
+    link = desk.post("/links", expected=201)["token"]
+    assert stranger.get(f"/?token={link}", headers=visit | {"Sec-Fetch-Dest": "image"}).status_code == 403
+    entered = stranger.get(f"/?token={link}", headers=visit)
+    # A redirect would still count as a visit from elsewhere, without the cookie.
+    assert (entered.status_code, "url=/" in entered.text, link in entered.text) == (200, True, False)
+    assert stranger.get("/", headers=visit).status_code == 403  # the cookie alone is not enough
+    assert stranger.get("/", headers={"Sec-Fetch-Site": "same-origin"}).status_code == 200
+    for _ in range(MOST_LINKS - len(desk.space.keys.links)):
+        desk.post("/links", expected=201)
+    desk.call("POST", "/links", 409, json={})
+    desk.space.keys.links.clear()
 
 
 def test_a_cookie_ends_after_a_month(desk: Desk, stranger: TestClient) -> None:

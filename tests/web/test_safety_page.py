@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import os
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import until
 from webapp import own_cache, started_server, write_texts  # noqa: F401  a fixture
 from webpages import (
     client,
@@ -202,3 +205,33 @@ def test_nothing_leaves_the_machine(browser: Any, tmp_path: Path, monkeypatch: p
         with client(server) as api:
             assert api.get("/audits").json()
     assert not (tmp_path / "network.log").exists()
+
+
+def test_nobody_else_on_this_machine_sees_the_address_that_is_opened(browser: Any, tmp_path: Path) -> None:
+    write_texts(tmp_path / "posts.csv", {"sea": 30, "wood": 30})
+    command = tmp_path / "browser"
+    command.write_text('#!/bin/sh\nprintf "%s" "$*" > arguments.part && mv arguments.part arguments\n')
+    command.chmod(0o700)
+    popen = subprocess.Popen(
+        [sys.executable, "-m", "divscore", "label", "posts.csv", "--port", "0"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=tmp_path,
+        env=os.environ | {"BROWSER": f"{command} %s"},
+    )
+    try:
+        words = until(lambda: (tmp_path / "arguments").exists() and (tmp_path / "arguments").read_text())
+        file = tmp_path / "divscore-project" / "open-divscore.html"
+        assert words == file.as_uri()
+        assert file.stat().st_mode & 0o777 == 0o600
+        with browser.new_context() as context:
+            page = context.new_page()
+            page.goto(words)
+            page.wait_for_selector("form")
+            assert "token" not in page.url
+        popen.terminate()
+        assert popen.wait(timeout=10) == 0
+        assert not file.exists()
+    finally:
+        popen.kill()
+        popen.wait()

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 
 from divscore import __version__
 from divscore.errors import DivscoreError, MismatchError
-from divscore.web.guard import API, Guard, problem
+from divscore.web.guard import API, MOST_LINKS, Guard, problem
 from divscore.web.tasks import Task
 from divscore.web.workspace import PROBLEMS, Problem, Space, Workspace, clean
 
@@ -60,6 +60,20 @@ class Job(BaseModel):
     warnings: list[str]
     result: dict[str, Any] | None
     error: Problem | None
+
+
+class Link(BaseModel):
+    """A token for one visit: the address of the server with `?token=` lets one more browser in."""
+
+    token: str
+
+
+@router.post("/links", status_code=201)
+def make_link(space: Space) -> Link:
+    """Let another browser in: that of a second annotator, here or through a tunnel. The link works once."""
+    if len(space.keys.links) >= MOST_LINKS:
+        raise HTTPException(409, f"{MOST_LINKS} links were not used yet; use one of them")
+    return Link(token=space.keys.link())
 
 
 @router.get("/status")

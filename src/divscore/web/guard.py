@@ -48,8 +48,13 @@ HEADERS = {
 }
 CLOSED = """<!doctype html><html lang="en"><meta charset="utf-8"><title>divscore</title>
 <h1>This page needs its link</h1>
-<p>Open the address that divscore printed in the terminal. It works once: for another browser, start divscore again.</p>
+<p>Open the address that divscore printed in the terminal. It works once. For another browser, make a link where you
+are signed in: press your name on the page of the labels. Or start divscore again.</p>
 """
+ENTERED = """<!doctype html><html lang="en"><meta charset="utf-8"><title>divscore</title>
+<meta http-equiv="refresh" content="0; url=/"><p><a href="/">Continue to divscore</a></p>
+"""
+MOST_LINKS = 100  # that wait for their visit
 Role = Literal["person", "client", "extension"]
 
 
@@ -168,18 +173,17 @@ class Guard:
             known = bool(EXTENSION.fullmatch(origin)) and (pairing or self.keys.extension(origin))
             if not own and not known:
                 return problem(403, "Wrong origin", "the request comes from another page")
-        for site in headers.getlist("sec-fetch-site"):
-            if site not in ("same-origin", "none"):
-                return problem(403, "Wrong origin", "the request comes from another site")
+        given = parse_qs(scope["query_string"].decode("latin-1")).get("token")
+        entering = given[0] if given and path == "/" and method == "GET" else None
+        foreign = any(site not in ("same-origin", "none") for site in headers.getlist("sec-fetch-site"))
+        # The file that opens the page in a browser is no page of ours, but knows a link; nothing else comes from there.
+        if foreign and not (entering and headers.get("sec-fetch-dest") == "document"):
+            return problem(403, "Wrong origin", "the request comes from another site")
         if method not in (*READS, "POST", "PUT", "PATCH", "DELETE"):
             return problem(405, "Method not allowed", f"{method} is not used here")
         role = self.role(headers)
-        if (
-            path == "/"
-            and method == "GET"
-            and (given := parse_qs(scope["query_string"].decode("latin-1")).get("token"))
-        ):
-            return self.enter(given[0], role)
+        if entering:
+            return self.enter(entering, role, foreign=foreign)
         if role is None and (not pairing or method == "DELETE"):
             if not path.startswith("/api/") and "text/html" in headers.get("accept", ""):
                 return Response(CLOSED, 401, media_type="text/html")
@@ -222,9 +226,15 @@ class Guard:
             return None
         return "person" if cookie is not None and self.keys.session(digest(cookie.value)) else None
 
-    def enter(self, secret: str, role: Role | None) -> Response:
-        """Exchange the token of a link for a cookie, and lead to an address without it."""
-        clean = RedirectResponse("/", status_code=303)
+    def enter(self, secret: str, role: Role | None, *, foreign: bool) -> Response:
+        """Exchange the token of a link for a cookie, and lead to an address without it.
+
+        A browser counts a redirect as part of the visit that began elsewhere, and keeps the cookie back. So whoever
+        comes from a file gets a page of ours, which leads on.
+        """
+        clean: Response = RedirectResponse("/", status_code=303)
+        if foreign:
+            clean = Response(ENTERED, media_type="text/html")
         good = self.keys.use(secret)
         if role == "person":
             return clean  # a browser that has a cookie already; the link is used up all the same

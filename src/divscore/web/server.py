@@ -9,6 +9,8 @@ import socket
 import webbrowser
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from html import escape
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +24,7 @@ from divscore.web.workspace import Workspace
 
 LOOPBACK, PORT, MORE_PORTS = "127.0.0.1", 8642, 50
 FOLDER = "divscore-project"
+OPENING = "open-divscore.html"  # in the project folder while the server runs
 LAST_SECONDS = 3  # that open connections have to finish
 
 
@@ -61,6 +64,22 @@ def check_public_url(url: str | None) -> None:
         or parts.query
     ):
         raise InputError(f"--public-url {url}: expected an address such as https://audits.example.org")
+
+
+def opening_file(folder: Path, address: str) -> Path:
+    """A page that leads to the address, and that nobody else can read.
+
+    Everybody on this machine can read the command line of a browser, so the address with its token must not be there.
+    """
+    file = folder / OPENING
+    file.unlink(missing_ok=True)
+    place = escape(address)
+    text = f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>divscore</title>
+<meta http-equiv="refresh" content="0; url={place}"><p><a href="{place}">Open divscore</a></p>
+"""
+    with open(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as stream:
+        stream.write(text)
+    return file
 
 
 class Server(uvicorn.Server):
@@ -123,7 +142,8 @@ def serve(
                 space.keys.clients.add(digest(secret))
                 say(f"Authorization: Bearer {secret}")
             elif browser:
-                webbrowser.open(f"{address}/?token={space.keys.link()}")
+                opening = opening_file(space.folder, f"{address}/?token={space.keys.link()}")
+                webbrowser.open(opening.absolute().as_uri())
             config = uvicorn.Config(
                 app,
                 log_level=logging.WARNING,
@@ -138,4 +158,5 @@ def serve(
             server.stopping = space.tasks.closed.set
             server.run(sockets=[listener])
         finally:
+            (space.folder / OPENING).unlink(missing_ok=True)
             space.close()

@@ -1,6 +1,7 @@
 // Who labels: asked once, kept in this browser.
 
-import { dialog, field, h } from "./element.js";
+import { post } from "./api.js";
+import { action, copy, dialog, field, h } from "./element.js";
 
 const PLACE = "divscore:annotator";
 let name = "";
@@ -23,12 +24,16 @@ export function keepAnnotator(given) {
   }
 }
 
-/** Ask for the name, if need be. @param {boolean} [again] ask even if it is known @returns {Promise<string>} */
+/**
+ * Ask for the name, if need be.
+ * @param {boolean} [again] ask for that of somebody else, even if one is known
+ * @returns {Promise<string>}
+ */
 export async function askAnnotator(again = false) {
   if (name && !again) return name;
   const entry = field(
-    "Your name",
-    h("input", { value: name, maxlength: 200, autocomplete: "name" }),
+    again ? "Name of the other person" : "Your name",
+    h("input", { maxlength: 200, autocomplete: again ? "off" : "name" }),
     "Each person labels without seeing the labels of others.",
   );
   const check = (value) => {
@@ -38,10 +43,23 @@ export async function askAnnotator(again = false) {
   };
   const answer = await dialog({
     title: "Who labels?",
-    body: entry,
+    body: again ? [entry, invitation()] : entry,
     actions: [...(again ? [{ label: "Cancel", value: null }] : []), { label: "Continue", value: true, primary: true }],
     check,
   });
   if (answer) keepAnnotator(entry.input.value);
   return name;
+}
+
+/** A link with which another browser gets in: that of a second person, here or through a tunnel. */
+function invitation() {
+  const link = field("Link", h("input", { readonly: true, onfocus: () => link.input.select() }), "It works once.");
+  link.hidden = true;
+  const make = action("button", "Make a link for another browser", async () => {
+    link.input.value = `${location.origin}/?token=${(await post("/links")).token}`;
+    link.hidden = false;
+    link.input.focus();
+    make.replaceWith(action("button", "Copy the link", () => copy(link.input.value)));
+  });
+  return h("div.stack", h("p.hint", "Or they label in a browser of their own, at the same time."), link, make);
 }

@@ -156,6 +156,12 @@ export function announce(text) {
   if (spoken) spoken.textContent = text;
 }
 
+/** Put text on the clipboard. @param {string} text */
+export async function copy(text) {
+  await navigator.clipboard.writeText(text);
+  toast("Copied.");
+}
+
 /**
  * A message at the edge of the page that goes away by itself, unless it is an error.
  * @param {string} text

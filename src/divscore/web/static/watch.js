@@ -3,7 +3,7 @@
 import { get, patch, pause, post, remove } from "./api.js";
 import { historyTable, readySources, sourceFields } from "./audits.js";
 import { figure, historyChart, intervalBars, legend, sharesOf, trustBadge } from "./charts.js";
-import { action, announce, complain, dialog, empty, field, fill, h, sure, toast } from "./element.js";
+import { action, announce, complain, copy, dialog, empty, field, fill, h, sure, toast } from "./element.js";
 import { showJob } from "./jobs.js";
 import { go } from "./router.js";
 import { count, when } from "./words.js";
@@ -356,9 +356,4 @@ function additions(collection) {
     h("div.row", token, hint),
     place,
   );
-}
-
-async function copy(text) {
-  await navigator.clipboard.writeText(text);
-  toast("Copied.");
 }

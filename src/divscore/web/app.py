@@ -191,10 +191,23 @@ class App(FastAPI):
 
 def routers() -> list[APIRouter]:
     """All parts of the API."""
-    from divscore.web import answers, collecting, curation, pageaudits, pairing, questions, savedpages
+    from divscore.web import (
+        answers,
+        collecting,
+        curation,
+        history,
+        labeltable,
+        outlook,
+        pageaudits,
+        pairing,
+        questions,
+        savedpages,
+        sharing,
+    )
 
-    parts = (questions, answers, curation, collecting, pageaudits, savedpages, pairing)
-    return [router, *(part.router for part in parts)]
+    parts = (questions, outlook, answers, labeltable, curation, sharing, collecting, history)
+    for_pages = (pageaudits, savedpages, pairing)
+    return [router, *(part.router for part in (*parts, *for_pages))]
 
 
 def inner_app(space: Workspace) -> App:

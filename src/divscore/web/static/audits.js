@@ -1,9 +1,11 @@
-// Audits: what was audited and when, the report in the page, how a collection changed, and a new audit.
+// Audits: what was audited and when, the report in the page, and how a collection changed.
 
-import { get, pause, post, remove } from "./api.js";
+import { get, post, remove } from "./api.js";
 import { figure, historyChart, legend, sharesOf, trustBadge } from "./charts.js";
-import { action, complain, empty, field, fill, h, sure, toast } from "./element.js";
+import { controlLine } from "./controls.js";
+import { action, back, complain, empty, fill, h, sure, toast } from "./element.js";
 import { showJob } from "./jobs.js";
+import { showForm } from "./newaudit.js";
 import { go } from "./router.js";
 import { count, percent, signed, when } from "./words.js";
 
@@ -18,8 +20,6 @@ export async function mount(main, route) {
   if (first === "collection") return showCollection(main, second, route);
   return showReport(main, first, route);
 }
-
-const back = (href, words) => h("p.back", h("a", { href }, `← ${words}`));
 
 /** One audit as a line of a list. @param {any} audit */
 const auditLine = (audit) =>
@@ -111,26 +111,6 @@ const collectionLine = (each, control, audit) =>
         each.live && h("span.badge", "watched"),
         each.count !== null && h("span.hint.number", count(each.count, "item")),
         h("span.hint", { dir: "auto" }, `with ${control ?? "a control set"}`),
-      ),
-    ),
-  );
-
-/** A control set as a line of a list. @param {any} control */
-export const controlLine = (control) =>
-  h(
-    "li",
-    h(
-      "a",
-      { href: `#/curate/${control.id}` },
-      h(
-        "span.what",
-        h("strong", { dir: "auto" }, control.name),
-        h("span.hint", { dir: "auto" }, `${control.attribute}: ${control.groups.join(", ")}`),
-      ),
-      h(
-        "span.row",
-        control.published && h("span.badge.good", "published"),
-        h("span.hint.number", `${count(control.labelled, "labelled example")}`),
       ),
     ),
   );
@@ -445,119 +425,5 @@ async function showDifference(main, { query, signal, title }) {
         ),
       ),
     ),
-  );
-}
-
-// A new audit
-
-/** Sources as they are once all of them were opened. @param {AbortSignal} signal */
-export async function readySources(signal) {
-  for (;;) {
-    const sources = await get("/sources", {}, { signal });
-    if (sources.every((source) => source.state !== "reading")) return sources;
-    await pause(300, signal);
-  }
-}
-
-/** Fields that choose a source, its column, and a control set that fits. */
-export function sourceFields(sources, controls, { source: wanted = null, control: known = null } = {}) {
-  const usable = sources.filter((source) => source.state === "ready");
-  const source = field(
-    "Folder or table",
-    h(
-      "select",
-      usable.map((each) => h("option", { value: each.id, selected: String(each.id) === wanted }, each.name)),
-    ),
-    "Named when divscore was started, or in the project folder",
-  );
-  const column = field("Column with the texts", h("select"));
-  const control = field(
-    "Control set",
-    h(
-      "select",
-      controls.map((each) =>
-        h(
-          "option",
-          { value: each.id, selected: String(each.id) === known },
-          `${each.name} (${each.attribute}: ${each.groups.join(", ")})`,
-        ),
-      ),
-    ),
-    "Labelled examples of the groups",
-  );
-  const chosen = () => usable.find((each) => String(each.id) === source.input.value);
-  const update = () => {
-    const about = chosen();
-    const columns = about?.kind === "text" ? about.text_columns : [];
-    column.hidden = columns.length < 2;
-    fill(
-      column.input,
-      columns.map((name) =>
-        h("option", { value: name, selected: /^(text|body|content|post|name)$/i.test(name) }, name),
-      ),
-    );
-    const fits = controls.filter((each) => each.kinds.includes(about?.kind));
-    if (fits.length && !fits.some((each) => String(each.id) === control.input.value))
-      control.input.value = String(fits[0].id);
-    control.problem(
-      about && about.kind !== "unknown" && !fits.length
-        ? `No control set has ${{ image: "images", text: "texts", vectors: "vectors" }[about.kind]}.`
-        : "",
-    );
-  };
-  source.input.addEventListener("change", update);
-  update();
-  return {
-    parts: [source, column, control],
-    usable,
-    chosen,
-    value: () => ({
-      source: Number(source.input.value),
-      column: column.hidden ? null : column.input.value,
-      control: Number(control.input.value),
-    }),
-  };
-}
-
-async function showForm(main, { query, signal, title }) {
-  title("New audit");
-  const [sources, controls, collections] = await Promise.all([
-    readySources(signal),
-    get("/control-sets", {}, { signal }),
-    get("/collections", {}, { signal }),
-  ]);
-  const page = h("div.page.narrow", back("#/audits", "Audits"), h("h1", "New audit"));
-  main.append(page);
-  if (!controls.length) {
-    page.append(
-      empty(
-        "No control set yet",
-        "An audit without labels of its own needs a control set: labelled examples of the groups.",
-        h("a.button.primary", { href: "#/" }, "Label a sample"),
-        h("a.button", { href: "#/curate" }, "Read labelled examples"),
-      ),
-    );
-    return;
-  }
-  const fields = sourceFields(sources, controls, { source: query.get("source"), control: query.get("control") });
-  const place = h("div");
-  const start = action("button.primary.large", "Audit", async () => {
-    const wish = fields.value();
-    const same = (each) => each.source === wish.source && each.control === wish.control && each.column === wish.column;
-    // The same source with the same control set has one history.
-    const known = collections.find(same) ?? (await post("/collections", { ...wish, name: fields.chosen().name }));
-    const result = await showJob(await post(`/collections/${known.id}/audits`, {}), place, {
-      title: `Auditing ${known.name}`,
-      signal,
-    });
-    go(`#/audits/${result.audit}`);
-  });
-  page.append(
-    h(
-      "p.lead",
-      "divscore compares each item with the labelled examples of a control set and reports shares of the whole " +
-        "collection.",
-    ),
-    h("div.stack.form", fields.parts, h("div.actions", start), place),
   );
 }

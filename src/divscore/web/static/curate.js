@@ -1,14 +1,13 @@
 // Curate: choose the examples that represent their groups, see what they leave out, compare choices, publish.
 
 import { get, post, remove } from "./api.js";
-import { controlLine, readySources } from "./audits.js";
 import { dot, legend } from "./charts.js";
-import { action, announce, complain, dialog, empty, field, fill, h, sure, toast } from "./element.js";
-import { choiceTable, content, exampleDialog, exampleList, exampleStore, objectionList } from "./examples.js";
-import { showJob } from "./jobs.js";
+import { choiceTable, comparison, handList } from "./choices.js";
+import { showControls } from "./controls.js";
+import { action, announce, complain, dialog, field, fill, h, sure, toast } from "./element.js";
+import { content, exampleDialog, exampleList, exampleStore, objectionList } from "./examples.js";
 import { exampleMap } from "./map.js";
 import { publishControl } from "./publish.js";
-import { go } from "./router.js";
 import { count, listed, percent, whole } from "./words.js";
 
 const WAIT = 40; // milliseconds after the last move of a slider
@@ -20,86 +19,6 @@ const [USUAL, MOST] = [50, 1000]; // representatives: as many as the command lin
 /** Show the list of control sets, or one of them. */
 export async function mount(main, route) {
   return route.parts[0] ? showControl(main, route.parts[0], route) : showControls(main, route);
-}
-
-async function showControls(main, { signal, title }) {
-  title("Curate");
-  const controls = await get("/control-sets", {}, { signal });
-  const place = h("div");
-  const add = action("button", "Read labelled examples", () => readExamples(place, signal));
-  main.append(
-    h(
-      "div.page",
-      h("div.heading", h("h1", "Control sets"), controls.length > 0 && add),
-      place,
-      controls.length
-        ? h("ul.list", controls.map(controlLine))
-        : empty(
-            "No control set yet",
-            "A control set has labelled examples of the groups. " +
-              "Label a sample of a collection, or read examples that have labels already.",
-            h("a.button.primary", { href: "#/" }, "Label a sample"),
-            add,
-          ),
-    ),
-  );
-}
-
-async function readExamples(place, signal) {
-  const sources = (await readySources(signal)).filter((source) => source.state === "ready");
-  if (!sources.length) return toast("No folder or table is open. Start divscore with --source PATH.", { kind: "note" });
-  const source = field(
-    "Folder or table",
-    h(
-      "select",
-      sources.map((each) => h("option", { value: each.id }, each.name)),
-    ),
-    "A table with a column of group names, or a folder with one sub-folder for each group",
-  );
-  const attribute = field(
-    "Groups",
-    h("input", { type: "text", maxlength: 200 }),
-    "What the names of the sub-folders say: for example gender",
-  );
-  const column = field("Column of the groups", h("select"));
-  const update = () => {
-    const about = sources.find((each) => String(each.id) === source.input.value);
-    const table = about && !about.columns.includes("folder");
-    [attribute.hidden, column.hidden] = [table, !table];
-    attribute.input.value ||= "group";
-    fill(
-      column.input,
-      about?.columns.map((name) =>
-        h("option", { value: name, selected: /group|gender|sex|label|class/i.test(name) }, name),
-      ),
-    );
-  };
-  source.input.addEventListener("change", update);
-  update();
-  const answer = await dialog({
-    title: "Read labelled examples",
-    body: [source, column, attribute],
-    actions: [
-      { label: "Cancel", value: null },
-      { label: "Read", value: true, primary: true },
-    ],
-    check: (value) => {
-      if (!value || attribute.hidden || attribute.input.value.trim()) return true;
-      attribute.problem("Say what the groups are about.");
-      attribute.input.focus();
-      return false;
-    },
-  });
-  if (!answer) return;
-  const name = sources.find((each) => String(each.id) === source.input.value).name;
-  const groups = attribute.hidden ? column.input.value : attribute.input.value.trim();
-  const started = await post(
-    "/control-sets",
-    { source: Number(source.input.value), attribute: groups, name },
-    { signal },
-  );
-  const result = await showJob(started, place, { title: "Reading labelled examples", signal });
-  go(`#/curate/${result.control}`);
 }
 
 async function showControl(main, number, { signal, title }) {
@@ -374,7 +293,11 @@ class Desk {
 
   showPanel() {
     const kept = this.panel.scrollTop;
-    if (this.tab === "hand") fill(this.panel, this.handList());
+    if (this.tab === "hand")
+      fill(
+        this.panel,
+        handList(this.draft, this.plane.ids, { open: (row) => this.open(row), undo: (row) => this.undo(row) }),
+      );
     else if (this.tab === "objections")
       fill(
         this.panel,
@@ -437,42 +360,6 @@ class Desk {
       h("h3", dot(group, true), h("span", { dir: "auto" }, name), h("span.hint", whole(rows.length))),
       rows.length ? list : h("p.hint", "none"),
       more,
-    );
-  }
-
-  handList() {
-    const { added, dropped } = this.draft;
-    if (!added.length && !dropped.length)
-      return h("p.hint", "Nothing was changed by hand. Open an example on the map or in a list to add or drop it.");
-    const line = (each, verb) =>
-      h(
-        "li",
-        h(
-          "div.line",
-          h(
-            "span.what",
-            h("strong", { dir: "auto" }, `${verb} ${this.plane.ids[each.row]}`),
-            h("span.hint", { dir: "auto" }, each.reason),
-          ),
-          h(
-            "span.row",
-            h("button.quiet", { type: "button", onclick: () => this.open(each.row) }, "Open"),
-            h(
-              "button.quiet",
-              {
-                type: "button",
-                "aria-label": `Undo: ${verb} ${this.plane.ids[each.row]}`,
-                onclick: () => this.undo(each.row),
-              },
-              "Undo",
-            ),
-          ),
-        ),
-      );
-    return h(
-      "ul.list",
-      added.map((each) => line(each, "Added")),
-      dropped.map((each) => line(each, "Dropped")),
     );
   }
 
@@ -575,40 +462,16 @@ class Desk {
       ...result.only_b.map((row) => [row, "b"]),
     ]);
     this.show();
-    const side = (choice, own, only) =>
-      h(
-        "section",
-        h("h3", { dir: "auto" }, choice.name),
-        h(
-          "p.hint",
-          `${whole(own.representatives.length)} representatives; `,
-          `${whole(own.gaps.count)} of ${whole(own.gaps.of)} have none near. `,
-          `${count(only.length, "is only", "are only")} here:`,
-        ),
-        only.length ? this.listed(only.slice(0, FIRST), new Map()) : h("p.hint", "none"),
-      );
-    const heading = h("h3", { tabIndex: -1 }, `${whole(result.both.length)} representatives are in both`);
+    const end = () => {
+      this.sides = null;
+      this.compared.replaceChildren();
+      this.show();
+    };
     fill(
       this.compared,
-      h(
-        "div.row.spread",
-        heading,
-        h(
-          "button.quiet",
-          {
-            type: "button",
-            onclick: () => {
-              this.sides = null;
-              this.compared.replaceChildren();
-              this.show();
-            },
-          },
-          "End comparison",
-        ),
-      ),
-      h("div.sides", side(a, result.a, result.only_a), side(b, result.b, result.only_b)),
+      comparison(result, [a, b], { end, list: (rows) => this.listed(rows.slice(0, FIRST), new Map()) }),
     );
-    heading.focus();
+    this.compared.querySelector("h3").focus();
   }
 
   async publish() {

@@ -265,3 +265,6 @@ export const key = (text) => h("kbd", { "aria-hidden": "true" }, text);
 /** What a page shows where a list is empty: a sentence, and what to do next. */
 export const empty = (title, text, ...actions) =>
   h("div.empty", h("h2", title), h("p", text), h("div.actions", actions));
+
+/** The link above a page that leads to where it belongs. @param {string} href @param {string} words */
+export const back = (href, words) => h("p.back", h("a", { href }, `← ${words}`));

@@ -1,8 +1,8 @@
 // Labelled examples as people see them: small in lists, large in a dialog with what others object to.
 
 import { get } from "./api.js";
-import { dialog, field, h, put } from "./element.js";
-import { count, when } from "./words.js";
+import { dialog, field, h } from "./element.js";
+import { count } from "./words.js";
 
 const AT_ONCE = 100;
 const REASONS = {
@@ -189,80 +189,3 @@ export const objectionList = (objections, open = null) =>
       ),
     ),
   );
-
-/**
- * Choices that were kept: load, remove, compare two.
- * @param {any[]} choices
- * @param {{load: (choice: any) => void, discard: (choice: any) => void, compare: (a: any, b: any) => void}} options
- */
-export function choiceTable(choices, { load, discard, compare }) {
-  if (!choices.length) return h("p.hint", "No choice is saved yet.");
-  const hand = (choice) =>
-    [choice.added.length && `${choice.added.length} added`, choice.dropped.length && `${choice.dropped.length} dropped`]
-      .filter(Boolean)
-      .join(", ") || "–";
-  const table = h(
-    "div.box.flat",
-    { tabindex: 0, role: "region", "aria-label": "Saved choices" },
-    h(
-      "table",
-      h(
-        "thead",
-        h(
-          "tr",
-          ["Name", "Size", "α", "By hand", "Saved", ""].map((name) =>
-            h(["Size", "α"].includes(name) ? "th.number" : "th", { scope: "col" }, name || h("span.hidden", "Actions")),
-          ),
-        ),
-      ),
-      h(
-        "tbody",
-        choices.map((choice) =>
-          h(
-            "tr",
-            h("th", { scope: "row", dir: "auto" }, choice.name),
-            h("td.number", choice.size),
-            h("td.number", Number(choice.alpha.toFixed(3))),
-            h("td", hand(choice)),
-            h("td", when(choice.made)),
-            h(
-              "td",
-              h(
-                "div.row",
-                h(
-                  "button.quiet",
-                  { type: "button", onclick: () => load(choice), "aria-label": `Load ${choice.name}` },
-                  "Load",
-                ),
-                h(
-                  "button.quiet",
-                  { type: "button", onclick: () => discard(choice), "aria-label": `Remove ${choice.name}` },
-                  "Remove",
-                ),
-              ),
-            ),
-          ),
-        ),
-      ),
-    ),
-  );
-  if (choices.length < 2) return table;
-  const options = () => choices.map((choice) => h("option", { value: choice.id }, choice.name));
-  const [a, b] = [
-    h("select", { "aria-label": "First choice" }, options()),
-    h("select", { "aria-label": "Second choice" }, options()),
-  ];
-  [a.value, b.value] = [String(choices.at(-2).id), String(choices.at(-1).id)];
-  const chosen = (select) => choices.find((choice) => String(choice.id) === select.value);
-  return put(
-    h("div.stack"),
-    table,
-    h(
-      "div.row.compare",
-      a,
-      h("span", "and"),
-      b,
-      h("button", { type: "button", onclick: () => compare(chosen(a), chosen(b)) }, "Compare"),
-    ),
-  );
-}

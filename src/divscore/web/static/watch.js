@@ -1,10 +1,11 @@
 // Watch: a collection that changes. Its shares now and over time, and how programs add and remove items.
 
 import { get, patch, pause, post, remove } from "./api.js";
-import { historyTable, readySources, sourceFields } from "./audits.js";
+import { historyTable } from "./audits.js";
 import { figure, historyChart, intervalBars, legend, sharesOf, trustBadge } from "./charts.js";
 import { action, announce, complain, copy, dialog, empty, field, fill, h, sure, toast } from "./element.js";
 import { showJob } from "./jobs.js";
+import { readySources, sourceFields } from "./newaudit.js";
 import { go } from "./router.js";
 import { count, when } from "./words.js";
 

@@ -234,3 +234,39 @@ def test_what_does_not_fit_the_collection_is_refused(hall: Desk) -> None:
     job = hall.finish(hall.post("/collections/1/audits", expected=202), "failed")
     assert "empty" in job["error"]["detail"]
     assert job["error"]["status"] == 422
+
+
+def test_the_same_request_twice_changes_nothing_so_an_id_is_in_it_once(hall: Desk) -> None:
+    hall.post("/collections", {"name": "posts", "control": 1, "kind": "text"}, 201)
+    twice = {"items": [{"id": "a", "text": "wave"}, {"id": "a", "text": "oak"}]}
+    refused = hall.call("PUT", "/collections/1/items", 422, json=twice)
+    assert "'a' is in the request more than once" in refused["detail"]
+    assert hall.get("/collections/1")["version"] == 0
+
+
+def test_a_misspelt_field_is_refused(hall: Desk) -> None:
+    hall.post("/collections", {"name": "posts", "control": 1, "source": 1}, 201)
+    for path, body in (
+        ("/collections/1/audits", {"targets": {"sea": 0.3}}),
+        ("/projects", {"source": 1, "attribute": "p", "groups": ["a", "b"], "basis": "perceived", "sise": 4}),
+        ("/control-sets/1/selection", {"size": 4, "alpha": 1, "drop": []}),
+    ):
+        assert "Extra inputs" in hall.call("POST", path, 422, json=body)["detail"]
+
+
+def test_shares_are_held_to_the_target_of_the_collection(hall: Desk, texts: dict[str, str]) -> None:
+    new = {"name": "posts", "control": 1, "kind": "text"}
+    for wrong in ({"target": {"sea": 0.3, "wood": 0.3}}, {"target": {"see": 0.3}}, {"target_source": "x"}):
+        hall.call("POST", "/collections", 422, json=new | wrong)
+    made = hall.post("/collections", new | {"target": {"sea": 0.3}, "target_source": "Census"}, 201)
+    assert (made["target"], made["target_source"]) == ({"sea": 0.3, "wood": 0.7}, "Census")
+    hall.call("PUT", "/collections/1/items", json=as_items(texts))
+    hall.call("POST", "/collections/1/audits", 422, json={"target": {"sea": 2}})
+    wishes: tuple[Any, ...] = ({}, {"target": {"wood": 0.6}, "target_source": "Other"}, {"target": {}})
+    for wish in wishes:
+        hall.finish(hall.post("/collections/1/audits", wish, 202))
+    own, other, even = hall.get("/collections/1/audits")
+    assert (own["target"], other["target"], even["target"]) == (made["target"], {"sea": 0.4, "wood": 0.6}, None)
+    assert "(the target is 30%, Census)" in own["headline"]
+    assert hall.call("PATCH", "/collections/1", json={"name": "p"})["target"] == made["target"]
+    assert hall.call("PATCH", "/collections/1", json={"target": {}})["target"] is None

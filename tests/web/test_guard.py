@@ -66,6 +66,19 @@ def test_every_route_needs_a_token(desk: Desk, stranger: TestClient) -> None:
             assert "default-src 'self'" in answer.headers["content-security-policy"]
 
 
+def test_the_description_says_which_routes_need_the_token(desk: Desk) -> None:
+    described = desk.get("/openapi.json")
+    assert described["components"]["securitySchemes"]["token"] == {"type": "http", "scheme": "bearer"}
+    assert described["security"] == [{"token": []}]
+    free = {
+        (method.upper(), path)
+        for path, own in described["paths"].items()
+        for method, operation in own.items()
+        if operation.get("security") == []
+    }
+    assert free == OPEN
+
+
 @pytest.mark.parametrize(
     "host",
     [
@@ -278,3 +291,4 @@ def test_errors_are_problem_documents(desk: Desk) -> None:
         assert answer.json()["status"] == answer.status_code == status
     broken = desk.client.post("/api/v1/projects", content=b"{", headers={"Content-Type": "application/json"})
     assert broken.status_code == 422
+    assert broken.json()["detail"].startswith("the body is not valid JSON: ")

@@ -126,7 +126,7 @@ def test_messages_name_sources_without_their_paths(desk: Desk, tmp_path: Path) -
         warn(f"{tmp_path}/photos/a.jpg cannot be read")
         raise InputError(f"{tmp_path}/project/control-sets/1 is gone")
 
-    job = desk.finish(desk.space.begin("test", work).model_dump(), "failed")
+    job = desk.finish(desk.space.begin("test", work, "/test").model_dump(), "failed")
     assert job["warnings"] == ["posts.csv: 2 items were skipped", "photos/a.jpg cannot be read"]
     assert job["error"]["detail"] == "project/control-sets/1 is gone"
 
@@ -178,3 +178,16 @@ def test_an_answer_says_that_labels_were_added(desk: Desk, truth: dict[str, str]
         report = desk.call("GET", f"/audits/{audit}/report").text
         for text in (told, report):
             assert ("abels were added after a first batch" in text) is bool(more)
+
+
+def test_a_project_has_its_size_and_its_target(desk: Desk, truth: dict[str, str]) -> None:
+    new = {"source": 1, "attribute": "place", "groups": ["sea", "wood"], "basis": "perceived", "size": 24}
+    desk.call("POST", "/projects", 422, json=new | {"target": {"sea": 0.2, "wood": 0.2}})
+    project = desk.post("/projects", new | {"target": {"sea": 0.25}, "target_source": "Atlas"}, 201)
+    assert (project["target"], project["target_source"]) == ({"sea": 0.25, "wood": 0.75}, "Atlas")
+    assert desk.finish(desk.post("/projects/1/sample", {}, 202))["drawn"] == 24
+    desk.label_all(1, truth)
+    audit = desk.finish(desk.post("/projects/1/audit", expected=202))["audit"]
+    document = desk.get(f"/audits/{audit}")
+    assert document["target"] == {"shares": project["target"], "source": "Atlas"}
+    assert "(the target is 25%, Atlas)" in document["headline"]

@@ -4,9 +4,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+from webapp import opened_desk, own_cache, truth  # noqa: F401  fixtures
 
 from divscore.errors import InputError
 from divscore.jobs.pool import Progress, Warn
@@ -120,3 +122,30 @@ def test_closing_stops_what_runs() -> None:
     wait(lambda: task.done > 0)
     tasks.close()
     assert task.state == "cancelled"
+
+
+def test_what_the_end_of_the_server_interrupts_is_shown_and_can_be_started_again(
+    tmp_path: Path, truth: dict[str, str]
+) -> None:
+    """The first job runs and the second waits when the server ends; a third was stopped by a person."""
+    new = {"source": 1, "attribute": "place", "groups": ["sea", "wood"], "basis": "perceived"}
+    with opened_desk(tmp_path / "project", [str(tmp_path / "posts.csv")]) as desk:
+        desk.post("/projects", new, 201)
+        running = desk.space.begin("audit", endless, "/projects/1/audit")
+        waiting = desk.post("/projects/1/sample", {"size": 20}, 202)
+        stopped = desk.post("/projects/1/sample", {"size": 30}, 202)
+        assert desk.call("DELETE", f"/jobs/{stopped['job']}")["state"] == "cancelled"
+        wait(lambda: desk.get(f"/jobs/{running.job}")["state"] == "running")
+    with opened_desk(tmp_path / "project", [str(tmp_path / "posts.csv")]) as desk:
+        jobs = desk.get("/jobs")
+        assert [(job["id"], job["state"]) for job in jobs] == [
+            (running.job, "interrupted"),
+            (waiting["job"], "interrupted"),
+        ]
+        request = jobs[1]["request"]
+        assert request == {"path": "/projects/1/sample", "body": {"size": 20}}
+        assert desk.finish(desk.post(request["path"], request["body"], 202))["drawn"] == 20
+        desk.call("DELETE", f"/jobs/{running.job}")
+        assert [job["state"] for job in desk.get("/jobs")] == ["done"]  # neither waits to be started any more
+    with opened_desk(tmp_path / "project", [str(tmp_path / "posts.csv")]) as desk:
+        assert desk.get("/jobs") == []

@@ -21,7 +21,7 @@ from divscore.web.questions import (
     answered,
 )
 from divscore.web.store import moment, now
-from divscore.web.workspace import PLAIN, Id, Line, Name, Space, Workspace, clean, etag
+from divscore.web.workspace import PLAIN, Given, Id, Line, Name, Space, Workspace, clean, etag
 
 MOST_CHANGES = 10_000
 router = APIRouter()
@@ -49,7 +49,7 @@ class ItemList(BaseModel):
     saved: int
 
 
-class LabelChange(BaseModel):
+class LabelChange(Given):
     """One label, or null to take it back; `key` is new for every change, so that it counts once."""
 
     key: Key
@@ -58,7 +58,7 @@ class LabelChange(BaseModel):
     at: AwareDatetime
 
 
-class Changes(BaseModel):
+class Changes(Given):
     """Labels of one annotator."""
 
     annotator: Name
@@ -115,7 +115,7 @@ class AgreementReport(BaseModel):
     disagreements: list[Disagreement]
 
 
-class Settlement(BaseModel):
+class Settlement(Given):
     """The label that a disagreement is settled with."""
 
     label: Name

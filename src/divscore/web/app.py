@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 
 from divscore import __version__
 from divscore.errors import DivscoreError, MismatchError
-from divscore.web.guard import API, MOST_LINKS, Guard, problem
+from divscore.web.guard import API, MOST_LINKS, PAIR, Guard, problem
 from divscore.web.tasks import Task
 from divscore.web.workspace import PROBLEMS, Problem, Space, Workspace, clean
 
@@ -48,18 +48,29 @@ class Status(BaseModel):
     start: dict[str, Any]
 
 
+class JobRequest(BaseModel):
+    """The request that started a job, a POST: below /api/v1, with its body."""
+
+    path: str
+    body: dict[str, Any]
+
+
 class Job(BaseModel):
-    """A job that was started, and its result."""
+    """A job that was started, and its result.
+
+    It is `interrupted` if the server ended before it did: send its `request` again to start it again.
+    """
 
     id: str
     kind: str
-    state: Literal["queued", "running", "done", "failed", "cancelled"]
+    state: Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
     done: int
     total: int | None
     message: str
     warnings: list[str]
     result: dict[str, Any] | None
     error: Problem | None
+    request: JobRequest | None
 
 
 class Link(BaseModel):
@@ -116,13 +127,14 @@ def described(space: Workspace, task: Task) -> Job:
         warnings=[space.in_page(text) for text in task.warnings],
         result=task.result,
         error=error,
+        request=JobRequest(path=task.request[0], body=task.request[1]) if task.request else None,
     )
 
 
 def _task(space: Workspace, job: str) -> Task:
     task = space.tasks.get(job)
     if task is None:
-        raise HTTPException(404, "there is no such job; jobs are forgotten when the server ends")
+        raise HTTPException(404, "there is no such job; finished jobs are forgotten when the server ends")
     return task
 
 
@@ -140,9 +152,12 @@ def show_job(job: str, space: Space) -> Job:
 
 @router.delete("/jobs/{job}")
 def cancel_job(job: str, space: Space) -> Job:
-    """Stop a job."""
+    """Stop a job; forget an interrupted one."""
     task = _task(space, job)
-    space.tasks.stop(task)
+    if task.state == "interrupted":
+        space.forget_job(task)
+    else:
+        space.tasks.stop(task)
     return described(space, task)
 
 
@@ -181,8 +196,12 @@ class App(FastAPI):
         if self.openapi_schema is None:
             schema = super().openapi()
             schema["components"]["schemas"].setdefault("Problem", Problem.model_json_schema())
-            for path in schema["paths"].values():
-                for operation in path.values():
+            schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+            schema["security"] = [{"token": []}]
+            for place, path in schema["paths"].items():
+                for method, operation in path.items():
+                    if PAIR.fullmatch(f"{method.upper()} {place}".replace("{wanted}", "wanted")):
+                        operation["security"] = []
                     operation["responses"].pop(
                         "422", None
                     )  # FastAPI's own form of an error, which is not ours
@@ -245,6 +264,8 @@ async def _refused(request: Request, error: Exception) -> Response:
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return problem(422, TITLES[422], f"the body is not valid JSON: {first['ctx']['error']}")
     place = ".".join(str(part) for part in first["loc"][1:])
     return problem(422, TITLES[422], f"{place}: {first['msg']}" if place else str(first["msg"]))
 

@@ -8,6 +8,7 @@ import binascii
 import hashlib
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -20,7 +21,7 @@ from starlette.responses import Response
 
 from divscore.jobs.pool import Progress, Warn
 from divscore.web.store import now
-from divscore.web.workspace import Id, Line, Name, Space, Started, Workspace
+from divscore.web.workspace import Given, Id, Name, Space, Started, WithTarget, Workspace, read_target
 
 if TYPE_CHECKING:
     from divscore.jobs.members import Content, Member
@@ -39,10 +40,10 @@ REPORT_POLICY = (
 )
 
 
-class NewCollection(BaseModel):
+class NewCollection(WithTarget):
     """A source that is audited with a control set, or a kind of items that clients add and remove.
 
-    A `live` collection is audited again whenever it has changed.
+    A `live` collection is audited again whenever it has changed, and its shares are compared with its target.
     """
 
     name: Name
@@ -53,8 +54,8 @@ class NewCollection(BaseModel):
     live: bool = False
 
 
-class CollectionChange(BaseModel):
-    """What can be changed of a collection."""
+class CollectionChange(WithTarget):
+    """What can be changed of a collection; an empty target is an even split."""
 
     name: Name | None = None
     live: bool | None = None
@@ -75,6 +76,8 @@ class CollectionView(BaseModel):
     skipped: int | None
     version: int
     audit: int | None
+    target: dict[str, float] | None
+    target_source: str
 
 
 class GivenItem(BaseModel):
@@ -86,7 +89,7 @@ class GivenItem(BaseModel):
     vector: Annotated[list[FiniteFloat], Field(max_length=1 << 20)] | None = None
 
 
-class GivenItems(BaseModel):
+class GivenItems(Given):
     """Items to add; an item with a known id replaces the one before."""
 
     items: Annotated[list[GivenItem], Field(max_length=MOST_ITEMS)]
@@ -109,11 +112,8 @@ class Changed(BaseModel):
     skipped: dict[str, int]
 
 
-class AuditWish(BaseModel):
-    """What the shares are compared with, in place of an even split."""
-
-    target: Annotated[dict[Name, FiniteFloat], Field(max_length=12)] | None = None
-    target_source: Line = ""
+class AuditWish(WithTarget):
+    """A target for this audit alone, in place of that of the collection; an empty one is an even split."""
 
 
 class AuditEntry(BaseModel):
@@ -134,6 +134,7 @@ class AuditEntry(BaseModel):
     share_intervals: dict[str, list[float]]
     trust: str
     warnings: list[str]
+    target: dict[str, float] | None
 
 
 # Collections
@@ -151,6 +152,7 @@ def described_collection(space: Workspace, number: int) -> CollectionView:
         count = total - skipped
     latest = space.store.row("SELECT max(id) AS id FROM audits WHERE collection = ?", number)
     names = ("id", "name", "control", "source", "kind", "made", "version")
+    target, target_source = read_target(row["target"])
     return CollectionView(
         **{name: row[name] for name in names},
         column=row["choice"],
@@ -158,6 +160,8 @@ def described_collection(space: Workspace, number: int) -> CollectionView:
         count=count,
         skipped=skipped,
         audit=latest["id"] if latest else None,
+        target=target,
+        target_source=target_source,
     )
 
 
@@ -185,10 +189,13 @@ def make_collection(new: NewCollection, space: Space) -> CollectionView:
 
 def add_collection(space: Workspace, new: NewCollection) -> int:
     """Store a new collection."""
-    kind = new.kind or "source"
+    kind, target = new.kind or "source", None
+    if new.target or new.target_source:
+        target = new.stored_target(space.control(new.control).groups)
     return space.store.write(
-        "INSERT INTO collections (name, control, source, choice, kind, live, made) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        *(new.name, new.control, new.source, new.column, kind, int(new.live), now()),
+        "INSERT INTO collections (name, control, source, choice, kind, live, made, target) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        *(new.name, new.control, new.source, new.column, kind, int(new.live), now(), target),
     )
 
 
@@ -200,11 +207,14 @@ def show_collection(collection: Id, space: Space) -> CollectionView:
 
 @router.patch("/collections/{collection}")
 def change_collection(collection: Id, change: CollectionChange, space: Space) -> CollectionView:
-    """Give a collection another name; audit it by itself whenever it changes, or no longer."""
-    space.one("collections", collection)
+    """Give a collection another name or target; audit it by itself whenever it changes, or no longer."""
+    row = space.one("collections", collection)
+    target = row["target"]
+    if change.target is not None or change.target_source:
+        target = change.stored_target(space.control(row["control"]).groups)
     space.store.write(
-        "UPDATE collections SET name = coalesce(?, name), live = coalesce(?, live) WHERE id = ?",
-        *(change.name, change.live, collection),
+        "UPDATE collections SET name = coalesce(?, name), live = coalesce(?, live), target = ? WHERE id = ?",
+        *(change.name, change.live, target, collection),
     )
     return described_collection(space, collection)
 
@@ -223,6 +233,9 @@ def remove_collection(collection: Id, space: Space) -> None:
 async def put_items(collection: Id, given: GivenItems, space: Space) -> Changed:
     """Add items, or replace those with the same ids. The answer is sent when they are on the disk."""
     row = await run_in_threadpool(_changing, space, collection)
+    twice = [name for name, number in Counter(item.id for item in given.items).items() if number > 1]
+    if twice:  # which of the two is meant? And the same request again would change something.
+        raise HTTPException(422, f"item '{twice[0]}' is in the request more than once; send each id once")
     contents = await run_in_threadpool(contents_of, row["kind"], given.items)
     return await on_encoder(space, lambda: add_items(space, row, given.items, contents))
 
@@ -392,7 +405,14 @@ def download_sketch(collection: Id, space: Space) -> Response:
 def start_audit(collection: Id, wish: AuditWish, space: Space) -> Started:
     """Audit a collection as it is now."""
     row = space.one("collections", collection)
-    return space.begin("audit", lambda progress, warn: audit_collection(space, row, wish, progress, warn))
+    if wish.target or wish.target_source:
+        wish.stored_target(space.control(row["control"]).groups)  # refuses one that does not fit
+    return space.begin(
+        "audit",
+        lambda progress, warn: audit_collection(space, row, wish, progress, warn),
+        f"/collections/{collection}/audits",
+        wish,
+    )
 
 
 def audit_collection(
@@ -408,7 +428,8 @@ def audit_collection(
     from divscore.jobs.auditing import audit_source
 
     control = space.control_path(row["control"])
-    options: dict[str, Any] = {"target": wish.target, "target_source": wish.target_source}
+    shares, source = read_target(row["target"]) if wish.target is None else (wish.target, wish.target_source)
+    options: dict[str, Any] = {"target": shares or None, "target_source": source}
     inputs = [("Control set", control)]
     if row["source"] is not None:
         path = space.source_path(row["source"])
@@ -438,4 +459,5 @@ def audit_entry(row: Any) -> AuditEntry:
     own = {name: row[name] for name in ("id", "name", "at", "project", "collection")}
     same = ("count", "disparity", "interval", "shares", "share_intervals", "trust", "warnings")
     every = {name: document[name] for name in ("attribute", "groups", "headline")}
+    every["target"] = document["target"]["shares"] if document.get("target") else None
     return AuditEntry(**own, **every, **{name: first[name] for name in same})

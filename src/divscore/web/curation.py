@@ -16,7 +16,7 @@ from divscore.errors import InputError
 from divscore.jobs.pool import Progress, Warn
 from divscore.web.questions import Question, finished_draw
 from divscore.web.store import now
-from divscore.web.workspace import PUBLISHED, Id, Line, Name, Space, Started, Workspace, clean
+from divscore.web.workspace import PUBLISHED, Given, Id, Line, Name, Space, Started, Workspace, clean
 
 if TYPE_CHECKING:
     from divscore.control.controlset import ControlSet
@@ -48,7 +48,7 @@ class ControlEntry(BaseModel):
     published: bool
 
 
-class NewControl(BaseModel):
+class NewControl(Given):
     """Labelled examples among the sources: a table with a column of group names, or one sub-folder for each group."""
 
     source: Id
@@ -67,20 +67,20 @@ class Map(BaseModel):
     explained: Pair
 
 
-class ByHand(BaseModel):
+class ByHand(Given):
     """An example that a person added or dropped, and why."""
 
     row: Row
     reason: Line = ""
 
 
-class Selection(BaseModel):
+class Selection(Given):
     """How to choose representatives: Algorithm 2, and changes by hand."""
 
     size: Size
     alpha: Alpha
-    added: Annotated[list[ByHand], Field(max_length=1000)] = []
-    dropped: Annotated[list[ByHand], Field(max_length=1000)] = []
+    added: Annotated[list[ByHand], Field(max_length=1000, default_factory=list)]
+    dropped: Annotated[list[ByHand], Field(max_length=1000, default_factory=list)]
 
 
 class Gaps(BaseModel):
@@ -177,7 +177,7 @@ def read_examples(new: NewControl, space: Space) -> Started:
             control = read_control(path, encoding, **reading, progress=progress, warn=warn)
             return {"control": space.save_control(control, new.name or control.attribute, encoding)}
 
-    return space.begin("control", work)
+    return space.begin("control", work, "/control-sets", new)
 
 
 @router.post("/projects/{project}/control", status_code=202)
@@ -197,7 +197,7 @@ def make_control(project: Id, space: Space) -> Started:
             control = labelled_examples(path, draw, encoding, column=column, progress=progress, warn=warn)
             return {"control": space.save_control(control, question.name, encoding, project=project)}
 
-    return space.begin("control", work)
+    return space.begin("control", work, f"/projects/{project}/control")
 
 
 @router.get("/control-sets/{control}")

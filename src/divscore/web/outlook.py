@@ -128,7 +128,7 @@ def improve_plan(project: Id, space: Space) -> Started:
         space.store.write("UPDATE projects SET plan = ? WHERE id = ?", json.dumps(plan), project)
         return {"basis": outlook.basis}
 
-    return space.begin("plan", work)
+    return space.begin("plan", work, f"/projects/{project}/plan")
 
 
 @router.post("/projects/{project}/audit", status_code=202)
@@ -155,6 +155,8 @@ def audit_project(project: Id, space: Space) -> Started:
                 attribute=question.attribute,
                 column=question.column,
                 seed=question.seed,
+                target=question.target,
+                target_source=question.target_source,
                 encoder=encoding,
                 progress=progress,
                 warn=warn,
@@ -163,4 +165,4 @@ def audit_project(project: Id, space: Space) -> Started:
         read = [("Collection", path)]
         return {"audit": space.keep_audit(audits, inputs=read, note=note, project=project, labels=mark)}
 
-    return space.begin("audit", work)
+    return space.begin("audit", work, f"/projects/{project}/audit")

@@ -18,7 +18,18 @@ from divscore.jobs.pool import Progress, Warn
 from divscore.text import count
 from divscore.web.store import now
 from divscore.web.thumbnails import Thumbnails
-from divscore.web.workspace import Id, Name, Space, Started, Workspace, clean, etag
+from divscore.web.workspace import (
+    Given,
+    Id,
+    Name,
+    Space,
+    Started,
+    WithTarget,
+    Workspace,
+    clean,
+    etag,
+    read_target,
+)
 
 SKIP, UNSURE = "skip", "unsure"
 USUAL_SIZE = 60
@@ -41,7 +52,7 @@ class Source(BaseModel):
     text_columns: list[str]
 
 
-class NewProject(BaseModel):
+class NewProject(WithTarget):
     """What to ask."""
 
     name: Name | None = None
@@ -55,7 +66,7 @@ class NewProject(BaseModel):
     size: Annotated[int, Field(ge=1, le=MOST_ITEMS)] = USUAL_SIZE
 
 
-class ProjectChange(BaseModel):
+class ProjectChange(Given):
     """What can be changed later."""
 
     name: Name
@@ -81,12 +92,14 @@ class Project(BaseModel):
     answered: int
     annotators: list[str]
     audit: int | None
+    target: dict[str, float] | None
+    target_source: str
 
 
-class Sampling(BaseModel):
-    """How many items to draw, in addition to those that are drawn already."""
+class Sampling(Given):
+    """How many items to draw, in addition to those that are drawn already; by default as many as the project says."""
 
-    size: Annotated[int, Field(ge=1, le=MOST_ITEMS)] = USUAL_SIZE
+    size: Annotated[int, Field(ge=1, le=MOST_ITEMS)] | None = None
     seed: Annotated[int, Field(ge=0, le=2**32)] | None = None
 
 
@@ -146,6 +159,8 @@ class Question:
     shown: Literal["", "image", "text", "vectors"]
     encoder: str | None
     plan: Mapping[str, Any]
+    target: Mapping[str, float] | None
+    target_source: str
 
     @classmethod
     def of(cls, space: Workspace, number: int) -> Question:
@@ -153,6 +168,7 @@ class Question:
         row = dict(space.one("projects", number))
         row["groups"], row["column"] = tuple(json.loads(row.pop("names"))), row.pop("choice")
         row["plan"] = json.loads(row["plan"] or "{}")
+        row["target"], row["target_source"] = read_target(row["target"])
         return cls(**row)
 
 
@@ -210,9 +226,9 @@ def make_project(new: NewProject, space: Space) -> Project:
             )
     about = (new.name or attribute, new.source, new.column, attribute, json.dumps(groups))
     number = space.store.write(
-        "INSERT INTO projects (name, source, choice, attribute, names, basis, purpose, control, size, seed, made) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        *(*about, new.basis, new.purpose, new.control, new.size, 0, now()),
+        "INSERT INTO projects (name, source, choice, attribute, names, basis, purpose, control, size, seed, made, "
+        "target) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        *(*about, new.basis, new.purpose, new.control, new.size, 0, now(), new.stored_target(groups)),
     )
     return described_project(space, number)
 
@@ -246,7 +262,8 @@ def draw_items(project: Id, sampling: Sampling, space: Space) -> Started:
     """Draw items to label, or more of them: those that `divscore sample` draws with the same seed."""
     question = Question.of(space, project)
     drawn = space.store.number("SELECT count(*) FROM items WHERE project = ?", project)
-    if drawn + sampling.size > MOST_ITEMS:
+    size = sampling.size or question.size
+    if drawn + size > MOST_ITEMS:
         raise HTTPException(422, f"a project has at most {count(MOST_ITEMS, 'items')}")
     seed = question.seed if sampling.seed is None else sampling.seed
     if drawn and seed != question.seed:
@@ -263,7 +280,7 @@ def draw_items(project: Id, sampling: Sampling, space: Space) -> Started:
         with space.encoding() as encoding:
             draw = sample_source(
                 path,
-                sampling.size,
+                size,
                 control,
                 attribute=question.attribute,
                 groups=question.groups,
@@ -277,7 +294,7 @@ def draw_items(project: Id, sampling: Sampling, space: Space) -> Started:
         keep_draw(space, project, draw, known=drawn, seed=seed)
         return {"drawn": len(draw), "added": len(draw) - drawn}
 
-    return space.begin("sample", work)
+    return space.begin("sample", work, f"/projects/{project}/sample", sampling)
 
 
 def keep_draw(space: Workspace, project: int, draw: Draw, *, known: int, seed: int) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -17,7 +17,7 @@ from divscore.jobs.pool import Progress, Warn
 from divscore.publishing.about import QUESTIONS, About
 from divscore.web.curation import Row, chosen, kept_choice, published_folder
 from divscore.web.questions import PICTURES, Question
-from divscore.web.workspace import PUBLISHED, Id, Space, Started, Workspace, clean
+from divscore.web.workspace import PUBLISHED, Given, Id, Space, Started, Workspace, clean
 
 if TYPE_CHECKING:
     from divscore.control.controlset import ControlSet
@@ -83,11 +83,11 @@ class PublicationView(BaseModel):
     downloadable: bool
 
 
-class Publishing(BaseModel):
+class Publishing(Given):
     """What to publish: a choice, the answers that only people can give, and whether to measure the error."""
 
     choice: Id | None = None
-    about: dict[str, Answer] = {}
+    about: Annotated[dict[str, Answer], Field(default_factory=dict)]
     ids: Literal["names", "numbers", "keep"] = "names"
     measure: bool = True
 
@@ -256,7 +256,7 @@ def publish_control(control: Id, publishing: Publishing, space: Space) -> Starte
             "missing": published.publication.about.missing,
         }
 
-    return space.begin("publish", work)
+    return space.begin("publish", work, f"/control-sets/{control}/publish", publishing)
 
 
 @router.get(

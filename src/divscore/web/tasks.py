@@ -20,17 +20,21 @@ from divscore.jobs.pool import Progress, Warn
 KEPT = 200  # finished tasks that can still be asked for
 MOST_WAITING = 100
 NICE = 10
-State = Literal["queued", "running", "done", "failed", "cancelled"]
+State = Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
 LOG = logging.getLogger("divscore.web")
 
 
 @dataclass
 class Task:
-    """One piece of work: what it does, how far it is, and its result or error."""
+    """One piece of work: what it does, how far it is, and its result or error.
+
+    `request` is the path and the body of the request that started it; whoever sends that again starts it again.
+    """
 
     kind: str
     work: Work
     id: str = field(default_factory=lambda: secrets.token_hex(8))
+    request: tuple[str, dict[str, Any]] | None = None
     state: State = "queued"
     done: int = 0
     total: int | None = None
@@ -44,7 +48,7 @@ class Task:
     @property
     def finished(self) -> bool:
         """Whether nothing more will change."""
-        return self.state in ("done", "failed", "cancelled")
+        return self.state in ("done", "failed", "cancelled", "interrupted")
 
     def warn(self, text: str) -> None:
         """Keep a message for the person who started it; what it says about caches is for those who see the terminal."""
@@ -84,7 +88,11 @@ def _give_way() -> None:
 class Tasks:
     """A queue of tasks and the one thread that works on it: two that encode at once would each take twice as long."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, begun: Callable[[Task], None] = lambda _: None, ended: Callable[[Task], None] = lambda _: None
+    ) -> None:
+        """`begun` and `ended` hear of every task; not of the end of those that the end of the server interrupts."""
+        self._begun, self._ended = begun, ended
         self._tasks: OrderedDict[str, Task] = OrderedDict()
         self._waiting: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -92,9 +100,9 @@ class Tasks:
         self._thread = threading.Thread(target=self._work, name="divscore-tasks", daemon=True)
         self._thread.start()
 
-    def start(self, kind: str, work: Work) -> Task:
+    def start(self, kind: str, work: Work, request: tuple[str, dict[str, Any]] | None = None) -> Task:
         """Put work in the queue."""
-        task = Task(kind, work)
+        task = Task(kind, work, request=request)
         with self._lock:
             if sum(each.state == "queued" for each in self._tasks.values()) >= MOST_WAITING:
                 raise DivscoreError(f"{MOST_WAITING} jobs are waiting; wait until some are finished")
@@ -102,8 +110,23 @@ class Tasks:
             finished = [name for name, each in self._tasks.items() if each.finished]
             for name in finished[: max(0, len(finished) - KEPT)]:
                 del self._tasks[name]
+        try:
+            self._begun(task)
+        except BaseException:
+            self.forget(task)
+            raise
         self._waiting.put(task)
         return task
+
+    def remember(self, task: Task) -> None:
+        """Show a task of an earlier server."""
+        with self._lock:
+            self._tasks[task.id] = task
+
+    def forget(self, task: Task) -> None:
+        """Do not show a task any more."""
+        with self._lock:
+            self._tasks.pop(task.id, None)
 
     def get(self, name: str) -> Task | None:
         """A task by its id."""
@@ -118,9 +141,16 @@ class Tasks:
         """Cancel a task: at once if it waits, at its next step if it runs."""
         task.cancel.request()
         with self._lock:
-            if task.state == "queued":
+            waiting = task.state == "queued"
+            if waiting:
                 task.state = "cancelled"
                 task.version += 1
+        if waiting:
+            self._end(task)
+
+    def _end(self, task: Task) -> None:
+        if not (self.closed.is_set() and task.state == "cancelled"):
+            self._ended(task)
 
     def close(self) -> None:
         """Stop everything; those who wait for a task see that it was cancelled."""
@@ -150,3 +180,4 @@ class Tasks:
                 LOG.exception("a job failed")
                 task.error, task.state = error, "failed"
             task.version += 1
+            self._end(task)

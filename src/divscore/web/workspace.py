@@ -7,22 +7,24 @@ import json
 import os
 import re
 import shutil
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import Depends, Request
-from pydantic import BaseModel, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, StringConstraints
 from starlette.exceptions import HTTPException
 
 from divscore.errors import DivscoreError, FileError
 from divscore.files import is_url, lock_file
+from divscore.jobs.pool import Progress, Warn
 from divscore.text import public
 from divscore.web.guard import Keys
 from divscore.web.store import FILE, Store, moment, now
@@ -46,6 +48,7 @@ Id = Annotated[int, Field(ge=1, le=2**53)]
 PLAIN = r"^[^\x00-\x1f\x7f-\x9f]*$"  # no control characters
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200, pattern=PLAIN)]
 Line = Annotated[str, StringConstraints(max_length=2000)]
+Shares = Annotated[dict[Name, FiniteFloat], Field(max_length=12)]
 
 
 class Problem(BaseModel):
@@ -55,6 +58,27 @@ class Problem(BaseModel):
     title: str
     status: int
     detail: str
+
+
+class Given(BaseModel):
+    """What a client sends. A field that nobody knows is refused: a misspelt target would be no target."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class WithTarget(Given):
+    """What the shares are compared with, in place of an even split; one group may be left out and gets the rest."""
+
+    target: Shares | None = None
+    target_source: Line = ""
+
+    def stored_target(self, groups: Sequence[str]) -> str | None:
+        """The target as the database keeps it, checked against the groups; None is an even split."""
+        from divscore.audit.target import Target
+
+        if self.target_source.strip() and not self.target:
+            raise HTTPException(422, "target_source needs a target; give the share of each group in target")
+        return json.dumps(asdict(Target.of(self.target, groups, self.target_source))) if self.target else None
 
 
 class Started(BaseModel):
@@ -110,7 +134,10 @@ class Workspace:
         except BaseException:
             self._lock.__exit__(None, None, None)
             raise
-        self.tasks = Tasks()
+        self.tasks = Tasks(self._job_begun, self._job_ended)
+        for row in self.store.rows("SELECT * FROM jobs ORDER BY made"):
+            request = (row["path"], json.loads(row["body"]))
+            self.tasks.remember(Task(row["kind"], _no_work, row["id"], request, state="interrupted"))
         self.start: dict[str, Any] = {}  # what the command line said about the first project
         self.described: dict[int, Described] = {}
         self._controls: dict[int, ControlSet] = {}
@@ -353,9 +380,34 @@ class Workspace:
         with Encoding(**self._encoder, cache=self._cache, workers=workers) as encoding:
             yield encoding
 
-    def begin(self, kind: str, work: Work) -> Started:
-        """Start a job and say where it is."""
-        return started(self.tasks.start(kind, work))
+    def begin(self, kind: str, work: Work, path: str, given: BaseModel | None = None) -> Started:
+        """Start a job and say where it is; `path` and `given` are those of the request, for those who repeat it."""
+        body = {} if given is None else given.model_dump(mode="json", exclude_unset=True)
+        return started(self.tasks.start(kind, work, (path, body)))
+
+    def _job_begun(self, task: Task) -> None:
+        """Keep a job until it ends, and forget an interrupted one that did the same."""
+        if task.request is None:
+            return
+        path, body = task.request[0], json.dumps(task.request[1])
+        for each in self.tasks.list():
+            if each.state == "interrupted" and each.request == task.request:
+                self.tasks.forget(each)
+        with self.store.writing() as database:
+            database.execute("DELETE FROM jobs WHERE path = ? AND body = ?", (path, body))
+            database.execute(
+                "INSERT INTO jobs VALUES (?, ?, ?, ?, ?)", (task.id, task.kind, path, body, now())
+            )
+
+    def _job_ended(self, task: Task) -> None:
+        if task.request is not None:
+            with suppress(sqlite3.ProgrammingError):  # the store is closed: it then counts as interrupted
+                self.store.write("DELETE FROM jobs WHERE id = ?", task.id)
+
+    def forget_job(self, task: Task) -> None:
+        """Show an interrupted job no longer."""
+        self.tasks.forget(task)
+        self._job_ended(task)
 
     def keep_audit(
         self,
@@ -394,6 +446,10 @@ def _inside_any(path: str, folders: Sequence[str]) -> bool:
     return any(path.startswith(folder.rstrip(os.sep) + os.sep) for folder in folders)
 
 
+def _no_work(progress: Progress, warn: Warn) -> dict[str, Any]:
+    return {}  # of a job that an earlier server did not finish, which only a new request starts again
+
+
 def started(task: Task) -> Started:
     """Where a task can be followed."""
     return Started(job=task.id, url=f"/api/v1/jobs/{task.id}")
@@ -411,6 +467,12 @@ def in_page(text: str) -> str:
     '1,260 of 1,270 items encoded; 10 showed no face'
     """
     return clean(re.sub(r"\s*\(--[\w-]+ [^)]*\)", "", text))
+
+
+def read_target(stored: str | None) -> tuple[dict[str, float] | None, str]:
+    """The shares of a stored target, and where they come from."""
+    known = json.loads(stored) if stored else {}
+    return known.get("shares"), known.get("source", "")
 
 
 def etag(*parts: object) -> str:

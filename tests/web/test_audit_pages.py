@@ -74,16 +74,25 @@ def test_a_source_is_audited_again_and_compared(browser: Any, server: Process, t
 
         # A collection has one history, however often its audit is begun from the list.
         page.goto(f"{server.base}/#/audits/new")
+        page.click("summary:has-text('Compare with a target')")
+        page.fill("label:text-is('wood, %')", "60")
+        page.fill("label:has-text('Where do these numbers')", "Atlas")
         page.click("button:text-is('Audit')")
         page.wait_for_selector("iframe.report")
-        assert len(api.get("/collections").json()) == 1
+        assert "(the target is 40%, Atlas)" in headline(page)
+        (collection,) = api.get("/collections").json()
+        assert collection["target"] == {"sea": 0.4, "wood": 0.6}
+        page.click("text=History of this collection")
+        page.wait_for_selector(".plot text:has-text('target 40%')")
+        page.go_back()
+        page.wait_for_selector("iframe.report")
         page.click("button:text-is('Remove')")
         page.click("dialog button:text-is('Remove')")
         page.wait_for_selector("h2:text-is('Latest results')")
         assert len(api.get("/audits").json()) == 2
 
 
-def test_a_long_audit_shows_its_speed_and_stops(browser: Any, server: Process, tmp_path: Path) -> None:
+def test_a_long_audit_shows_its_speed_stops_and_is_started_again(browser: Any, server: Process, tmp_path: Path) -> None:
     lines = [f"t{number},wave {number} and oak {number % 977}" for number in range(200_000)]
     (tmp_path / "posts.csv").write_text("id,text\n" + "\n".join(lines) + "\n")
     with opened_page(browser, server) as page, client(server) as api:
@@ -99,6 +108,16 @@ def test_a_long_audit_shows_its_speed_and_stops(browser: Any, server: Process, t
         assert job["state"] == "cancelled"
         assert 0 < job["done"] < 200_000
         assert api.get("/audits").json() == []
+        api.post("/collections/1/audits", json={}).raise_for_status()
+    server.kill()
+    port = server.base.rpartition(":")[2]
+    words = ("--port", port, "--source", str(tmp_path / "posts.csv"))
+    with started_server(tmp_path / "project", *words) as again, opened_page(browser, again) as page:
+        page.click("#nav a[href='#/audits']")
+        page.wait_for_selector("h2:text-is('Interrupted')")
+        page.click("button:text-is('Start again')")
+        page.wait_for_selector("h2:text-is('Interrupted')", state="detached")
+        page.click(".job button:text-is('Stop')")
 
 
 def test_a_watched_collection_follows_what_programs_add(

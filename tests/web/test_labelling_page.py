@@ -100,6 +100,7 @@ def test_a_first_time_user_comes_to_an_answer_by_keyboard_alone(
         type_text("blue")
         press("Enter")
         press("Tab")  # perceived
+        press("Tab")  # no target
         press("Tab")  # no labelled examples
         press("ArrowLeft")
         assert page.inner_text("button[type=submit]") == "Draw 30 items and start"

@@ -77,7 +77,9 @@ export async function showAnswer(place, project, { signal, annotator, again, bac
       ),
       h(
         "div.card.shares",
-        intervalBars(sharesOf({ groups: document.groups, ...result })),
+        intervalBars(sharesOf({ groups: document.groups, target: document.target?.shares, ...result }), {
+          target: Boolean(document.target),
+        }),
         h("p.hint", "With 95% confidence, the true share is inside the bar."),
       ),
       [...result.warnings.map((warning) => warning.message ?? String(warning)), ...notes].map((text) =>

@@ -100,7 +100,7 @@ export const remove = (path, options) => call("DELETE", path, undefined, options
  */
 export async function follow(started, { onprogress = (job) => {}, signal } = {}) {
   const path = `/jobs/${started.job}`;
-  const ended = (job) => ["done", "failed", "cancelled"].includes(job.state);
+  const ended = (job) => ["done", "failed", "cancelled", "interrupted"].includes(job.state);
   let job = await events(`${ROOT}${path}/events`, onprogress, ended, signal);
   while (!job || !ended(job)) {
     try {
@@ -112,6 +112,8 @@ export async function follow(started, { onprogress = (job) => {}, signal } = {})
     if (!job || !ended(job)) await pause(500, signal);
   }
   if (job.state === "failed") throw new Problem(job.error.status, job.error.title, job.error.detail);
+  if (job.state === "interrupted")
+    throw new Problem(503, "Interrupted", "divscore was stopped while this was running. Start it again");
   if (job.state === "cancelled") throw new DOMException("The job was cancelled", "AbortError");
   return job;
 }

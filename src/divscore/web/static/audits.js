@@ -7,6 +7,7 @@ import { action, back, complain, empty, fill, h, sure, toast } from "./element.j
 import { showJob } from "./jobs.js";
 import { showForm } from "./newaudit.js";
 import { go } from "./router.js";
+import { targetWords } from "./target.js";
 import { count, percent, signed, when } from "./words.js";
 
 const FEW = 8; // audits in the list that are shown at once
@@ -39,6 +40,7 @@ async function showList(main, { signal, title }) {
     ["/audits", "/collections", "/control-sets", "/jobs"].map((path) => get(path, {}, { signal })),
   );
   const running = h("section", { hidden: true }, h("h2", "Running"));
+  const stopped = jobs.filter((job) => job.state === "interrupted");
   const heading = h(
     "div.heading",
     h("h1", "Audits"),
@@ -56,6 +58,13 @@ async function showList(main, { signal, title }) {
       "div.page.stack-wide",
       heading,
       running,
+      stopped.length > 0 &&
+        h(
+          "section",
+          h("h2", "Interrupted"),
+          h("p.hint", "divscore was stopped before these were finished."),
+          h("ul.list", stopped.map(stoppedLine)),
+        ),
       nothing &&
         empty(
           "No audits yet",
@@ -115,23 +124,46 @@ const collectionLine = (each, control, audit) =>
     ),
   );
 
+const WORK = {
+  audit: "Auditing",
+  control: "Reading labelled examples",
+  plan: "Expected width",
+  publish: "Publishing",
+  sample: "Drawing a sample",
+};
+
+/** A job that an earlier start of divscore did not finish. @param {any} job */
+const stoppedLine = (job) =>
+  h(
+    "li",
+    h(
+      "div.line",
+      h("span.what", h("strong", WORK[job.kind] ?? "Work"), h("span.hint", job.request.path)),
+      h(
+        "span.row",
+        action("button", "Start again", async () => {
+          await post(job.request.path, job.request.body);
+          go("#/audits");
+        }),
+        action("button.quiet", "Forget", async () => {
+          await remove(`/jobs/${job.id}`);
+          go("#/audits");
+        }),
+      ),
+    ),
+  );
+
 async function showRunning(job, section, signal) {
   const place = h("div.card");
   section.append(place);
   section.hidden = false;
-  const names = {
-    audit: "Auditing",
-    control: "Reading labelled examples",
-    publish: "Publishing",
-    sample: "Drawing a sample",
-  };
   try {
-    const result = await showJob({ job: job.id }, place, { title: names[job.kind] ?? "Working", signal });
+    const result = await showJob({ job: job.id }, place, { title: WORK[job.kind] ?? "Working", signal });
     fill(
       place,
       h(
         "p",
-        `${names[job.kind] ?? "The job"}: done. `,
+        `${WORK[job.kind] ?? "The job"}: done. `,
         result?.audit && h("a", { href: `#/audits/${result.audit}` }, "Read the report"),
       ),
     );
@@ -309,6 +341,7 @@ async function showCollection(main, number, { signal, title }) {
                 ? "a source that is not open now"
                 : count(collection.count, "item"),
             ` · audited with ${control?.name ?? "a control set"}`,
+            collection.target && ` · ${targetWords(collection)}`,
           ]),
         ),
         h(

@@ -8,8 +8,8 @@ const FOOT = 26;
 const [MOST_BARS, MOST_TICKS] = [40, 6];
 
 /**
- * @typedef {{name: string, value: number|null, ends: [number, number]|null, at?: string}} Estimate a share from 0 to 1;
- *   a value of null is inconclusive
+ * @typedef {{name: string, value: number|null, ends: [number, number]|null, at?: string, wanted: number}} Estimate
+ *   a share from 0 to 1, and the one it is compared with; a value of null is inconclusive
  */
 
 /**
@@ -53,18 +53,19 @@ export const sharesOf = (audit) =>
     value: audit.shares[name] ?? null,
     ends: audit.share_intervals[name]?.length === 2 ? audit.share_intervals[name] : null,
     at: audit.at,
+    wanted: audit.target?.[name] ?? 1 / audit.groups.length,
   }));
 
 /**
- * One bar for each group, from 0 to 100 %, with a line at the even split.
+ * One bar for each group, from 0 to 100 %, with a line at the even split, or at the target of each.
  * @param {Estimate[]} rows
- * @param {{wanted?: number|null, label?: string}} [options]
+ * @param {{target?: boolean, label?: string}} [options]
  */
-export function intervalBars(rows, { wanted = 1 / rows.length, label = "Shares" } = {}) {
+export function intervalBars(rows, { target = false, label = "Shares" } = {}) {
   return responsive((width) => {
     const narrow = width < 520;
     const [start, stop] = narrow ? [6, width - 6] : [Math.min(170, width * 0.25), width - 130];
-    const [head, step] = [wanted === null ? 4 : 22, narrow ? 48 : 34];
+    const [head, step] = [22, narrow ? 48 : 34];
     const foot = head + rows.length * step;
     const x = (value) => start + (stop - start) * value;
     const ticks = (narrow ? [0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1]).map((value) => [
@@ -77,9 +78,18 @@ export function intervalBars(rows, { wanted = 1 / rows.length, label = "Shares" 
         percent(value),
       ),
     ]);
-    const line = wanted !== null && [
-      s("path.wanted", { d: `M${x(wanted)} ${head}V${foot}` }),
-      text("axis", Math.min(Math.max(x(wanted), 70), width - 70), 14, "middle", `even split ${percent(wanted)}`),
+    const first = rows[0]?.wanted ?? 0;
+    const lines = [
+      rows.map((row, at) =>
+        s("path.wanted", { d: `M${x(row.wanted)} ${head + at * step}V${head + (at + 1) * step}` }),
+      ),
+      text(
+        "axis",
+        Math.min(Math.max(x(first), 70), width - 70),
+        14,
+        "middle",
+        target ? `target ${percent(first)}` : `even split ${percent(first)}`,
+      ),
     ];
     const bars = rows.map((row, at) => {
       const y = head + at * step + (narrow ? 34 : step / 2);
@@ -100,7 +110,7 @@ export function intervalBars(rows, { wanted = 1 / rows.length, label = "Shares" 
             ],
       );
     });
-    return frame(width, foot + FOOT, `${label}. ${rows.map(spoken).join("; ")}`, ticks, line, bars);
+    return frame(width, foot + FOOT, `${label}. ${rows.map(spoken).join("; ")}`, ticks, lines, bars);
   });
 }
 
@@ -116,8 +126,10 @@ export function historyChart(audits, { height = 240 } = {}) {
   return responsive((width) => {
     const [start, stop, head, foot] = [48, width - 14, 22, height - FOOT];
     const known = series.flatMap((each) => each.points).filter((point) => point.value !== null);
-    const wanted = 1 / groups.length;
-    const all = [...known.flatMap((point) => point.ends ?? [point.value]), wanted];
+    // The targets of the newest audit.
+    const target = audits.at(-1).target;
+    const wanted = [...new Set(series.map((each) => each.points.at(-1).wanted))];
+    const all = [...known.flatMap((point) => point.ends ?? [point.value]), ...wanted];
     // The axis has room around what was measured, in steps that people count in.
     const spread = Math.max(...all) - Math.min(...all);
     const unit = [0.02, 0.05, 0.1, 0.25].find((each) => spread / each <= 5) ?? 0.25;
@@ -149,8 +161,8 @@ export function historyChart(audits, { height = 240 } = {}) {
         )
         .join("; ")}`,
       lines,
-      s("path.wanted", { d: `M${start} ${y(wanted)}H${stop}` }),
-      text("axis", stop, 13, "end", `– – even split ${percent(wanted)}`),
+      wanted.map((share) => s("path.wanted", { d: `M${start} ${y(share)}H${stop}` })),
+      text("axis", stop, 13, "end", `– – ${target ? "target" : "even split"} ${wanted.map(percent).join(", ")}`),
       text("axis", start, 13, "start", shown.length === 1 ? `share of ${groups[0]}` : "share"),
       timeTicks(times, x, width).map(([at, anchor, words]) => text("axis", at, height - 6, anchor, words)),
       series.map((each) => plotted(each, times, x, y, shown.length > 1)),

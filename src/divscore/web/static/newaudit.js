@@ -1,9 +1,10 @@
-// A new audit: which folder or table, with which control set.
+// A new audit: which folder or table, with which control set, against which target.
 
-import { get, pause, post } from "./api.js";
+import { get, patch, pause, post } from "./api.js";
 import { action, back, empty, field, fill, h } from "./element.js";
 import { showJob } from "./jobs.js";
 import { go } from "./router.js";
+import { targetFields } from "./target.js";
 
 /** Sources as they are once all of them were opened. @param {AbortSignal} signal */
 export async function readySources(signal) {
@@ -14,8 +15,8 @@ export async function readySources(signal) {
   }
 }
 
-/** Fields that choose a source, its column, and a control set that fits. */
-export function sourceFields(sources, controls, { source: wanted = null, control: known = null } = {}) {
+/** Fields that choose a source, its column, a control set that fits, and a target. */
+export function sourceFields(sources, controls, collections, { source: wanted = null, control: first = null } = {}) {
   const usable = sources.filter((source) => source.state === "ready");
   const source = field(
     "Folder or table",
@@ -33,13 +34,14 @@ export function sourceFields(sources, controls, { source: wanted = null, control
       controls.map((each) =>
         h(
           "option",
-          { value: each.id, selected: String(each.id) === known },
+          { value: each.id, selected: String(each.id) === first },
           `${each.name} (${each.attribute}: ${each.groups.join(", ")})`,
         ),
       ),
     ),
     "Labelled examples of the groups",
   );
+  const target = targetFields();
   const chosen = () => usable.find((each) => String(each.id) === source.input.value);
   const update = () => {
     const about = chosen();
@@ -59,19 +61,34 @@ export function sourceFields(sources, controls, { source: wanted = null, control
         ? `No control set has ${{ image: "images", text: "texts", vectors: "vectors" }[about.kind]}.`
         : "",
     );
+    showTarget();
+  };
+  const wish = () => ({
+    source: Number(source.input.value),
+    column: column.hidden ? null : column.input.value,
+    control: Number(control.input.value),
+  });
+  // The same source with the same control set is one collection, with one history and one target.
+  const known = () =>
+    collections.find(
+      (each) => each.source === wish().source && each.control === wish().control && each.column === wish().column,
+    );
+  const showTarget = () => {
+    target.groups(controls.find((each) => String(each.id) === control.input.value)?.groups ?? []);
+    target.set(known()?.target, known()?.target_source);
   };
   source.input.addEventListener("change", update);
+  for (const each of [column, control]) each.input.addEventListener("change", showTarget);
   update();
-  return {
-    parts: [source, column, control],
-    usable,
-    chosen,
-    value: () => ({
-      source: Number(source.input.value),
-      column: column.hidden ? null : column.input.value,
-      control: Number(control.input.value),
-    }),
+  /** The collection of what was chosen, with its target; made if there is none yet. */
+  const collection = async (more = {}) => {
+    const wanted = { ...target.value, ...more };
+    if (known()) return patch(`/collections/${known().id}`, wanted);
+    const made = await post("/collections", { ...wish(), name: chosen().name, ...wanted });
+    collections.push(made); // whoever tries again means the same one
+    return made;
   };
+  return { parts: [source, column, control, target], usable, collection };
 }
 
 /** The page of a new audit. @param {HTMLElement} main @param {any} route */
@@ -95,15 +112,13 @@ export async function showForm(main, { query, signal, title }) {
     );
     return;
   }
-  const fields = sourceFields(sources, controls, { source: query.get("source"), control: query.get("control") });
+  const wanted = { source: query.get("source"), control: query.get("control") };
+  const fields = sourceFields(sources, controls, collections, wanted);
   const place = h("div");
   const start = action("button.primary.large", "Audit", async () => {
-    const wish = fields.value();
-    const same = (each) => each.source === wish.source && each.control === wish.control && each.column === wish.column;
-    // The same source with the same control set has one history.
-    const known = collections.find(same) ?? (await post("/collections", { ...wish, name: fields.chosen().name }));
-    const result = await showJob(await post(`/collections/${known.id}/audits`, {}), place, {
-      title: `Auditing ${known.name}`,
+    const audited = await fields.collection();
+    const result = await showJob(await post(`/collections/${audited.id}/audits`, {}), place, {
+      title: `Auditing ${audited.name}`,
       signal,
     });
     go(`#/audits/${result.audit}`);

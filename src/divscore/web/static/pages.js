@@ -144,6 +144,7 @@ function oneRun(run) {
     name,
     value,
     ends: run.share_intervals?.[name] ?? null,
+    wanted: 1 / Object.keys(run.shares).length,
   }));
   return h(
     "article.run.stack",

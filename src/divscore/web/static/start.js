@@ -6,6 +6,7 @@ import { action, announce, choice, complain, field, fill, h } from "./element.js
 import { showJob } from "./jobs.js";
 import { KINDS, loadProjects, projectList } from "./projects.js";
 import { go } from "./router.js";
+import { targetFields } from "./target.js";
 import { count, duration, whole } from "./words.js";
 
 const SECONDS = 3; // that a label takes, from 60 labels in three minutes
@@ -83,6 +84,7 @@ class Form {
       ],
       { inline: true },
     );
+    this.target = targetFields();
     this.have = choice(
       "What do you have?",
       [
@@ -139,6 +141,7 @@ class Form {
         this.examples,
         h("fieldset", h("legend", "Names of the groups"), this.groupList, this.groupProblem, this.more),
         this.basis,
+        this.target,
       ),
       step(3, "What you have", this.have, this.control),
       step(4, "Labels", this.sizeBox, this.name),
@@ -256,6 +259,7 @@ class Form {
       if (next) next.focus();
       else this.basis.querySelector(":checked").focus();
     });
+    input.addEventListener("input", () => this.target.groups(this.groups));
     this.groupList.append(row);
     this.numberGroups();
     if (focus) input.focus();
@@ -270,6 +274,7 @@ class Form {
       drop.hidden = rows.length <= 2;
     });
     this.more.hidden = rows.length >= MOST_GROUPS;
+    this.target.groups(this.groups);
   }
 
   /** Fill in a question that is known. */
@@ -386,6 +391,7 @@ class Form {
       purpose: this.have.value === "make" ? "control" : "audit",
       control: this.have.value === "control" ? Number(this.control.input.value) : null,
       size,
+      ...this.target.value,
     });
     this.job.scrollIntoView({ block: "nearest" });
     await showJob(await post(`/projects/${project.id}/sample`, { size }), this.job, {

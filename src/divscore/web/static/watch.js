@@ -7,6 +7,7 @@ import { action, announce, complain, copy, dialog, empty, field, fill, h, sure, 
 import { showJob } from "./jobs.js";
 import { readySources, sourceFields } from "./newaudit.js";
 import { go } from "./router.js";
+import { targetFields, targetWords } from "./target.js";
 import { count, when } from "./words.js";
 
 const EVERY = 1000; // milliseconds between two looks
@@ -124,7 +125,8 @@ async function repeat(work, signal) {
 }
 
 async function watchSource(controls, signal) {
-  const fields = sourceFields(await readySources(signal), controls);
+  const collections = await get("/collections", {}, { signal });
+  const fields = sourceFields(await readySources(signal), controls, collections);
   if (!fields.usable.length)
     return toast("No folder or table is open. Start divscore with --source PATH.", { kind: "note" });
   const answer = await dialog({
@@ -136,13 +138,7 @@ async function watchSource(controls, signal) {
     ],
   });
   if (!answer) return;
-  const wish = fields.value();
-  const same = (each) => each.source === wish.source && each.control === wish.control && each.column === wish.column;
-  const known = (await get("/collections", {}, { signal })).find(same);
-  const watched = known
-    ? await patch(`/collections/${known.id}`, { live: true })
-    : await post("/collections", { ...wish, name: fields.chosen().name, live: true });
-  go(`#/watch/${watched.id}`);
+  go(`#/watch/${(await fields.collection({ live: true })).id}`);
 }
 
 async function newCollection(controls) {
@@ -157,18 +153,20 @@ async function newCollection(controls) {
     ),
   );
   const kind = field("Items", h("select"), "What programs will send");
-  const update = () =>
+  const target = targetFields();
+  const update = () => {
+    const chosen = controls.find((each) => String(each.id) === control.input.value);
     fill(
       kind.input,
-      controls
-        .find((each) => String(each.id) === control.input.value)
-        .kinds.map((each) => h("option", { value: each }, KINDS[each])),
+      chosen.kinds.map((each) => h("option", { value: each }, KINDS[each])),
     );
+    target.groups(chosen.groups);
+  };
   control.input.addEventListener("change", update);
   update();
   const answer = await dialog({
     title: "New collection",
-    body: [name, control, kind],
+    body: [name, control, kind, target],
     actions: [
       { label: "Cancel", value: null },
       { label: "Make", value: true, primary: true },
@@ -186,6 +184,7 @@ async function newCollection(controls) {
     control: Number(control.input.value),
     kind: kind.input.value,
     live: true,
+    ...target.value,
   });
   go(`#/watch/${made.id}`);
 }
@@ -252,6 +251,7 @@ async function showWatched(main, number, { signal, title }) {
       collection.count !== null && count(collection.count, "item"),
       collection.skipped > 0 && `${collection.skipped} skipped`,
       collection.live ? "audited whenever it changes" : "paused: not audited by itself",
+      targetWords(collection),
     ]
       .filter(Boolean)
       .join(" · ");
@@ -283,7 +283,7 @@ function showNow(place, history) {
         h("span.hint", when(audit.at)),
         h("a", { href: `#/audits/${audit.id}` }, "Read the report"),
       ),
-      intervalBars(sharesOf(audit)),
+      intervalBars(sharesOf(audit), { target: Boolean(audit.target) }),
       audit.warnings.map((text) => h("p.note", text)),
     ),
   );

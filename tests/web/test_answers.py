@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from webapp import Desk, change, desk, offline, opened_desk, own_cache, truth, write_texts  # noqa: F401  fixtures
+from starlette.testclient import TestClient
+from webapp import BASE, Desk, change, desk, offline, opened_desk, own_cache, truth, write_texts  # noqa: F401  fixtures
 
 from divscore.web.answers import settled_labels
 
@@ -153,7 +154,28 @@ def test_nobody_sees_labels_of_others_or_an_answer_before_their_own_labels(
     refused = desk.call("GET", f"/projects/{project}/agreement", 409, params={"annotator": "bob"})
     assert "57 items left" in refused["detail"]
     desk.call("GET", f"/projects/{project}/agreement", 422)
+    for table in ("labels.csv", "sample.csv"):
+        desk.call("GET", f"/projects/{project}/{table}", 409, params={"annotator": "bob"})
+        desk.call("GET", f"/projects/{project}/{table}", params={"annotator": "ann"})
+        desk.call("GET", f"/projects/{project}/{table}")  # a program with its token
+        person = TestClient(desk.client.app, base_url=BASE)
+        person.get(f"/?token={desk.space.keys.link()}")
+        assert person.get(f"/api/v1/projects/{project}/{table}").status_code == 422
+    desk.finish(desk.post(f"/projects/{project}/control", expected=202))
+    collection = desk.post("/collections", {"name": "posts", "source": 1, "control": 1}, 201)["id"]
+    desk.finish(desk.post(f"/collections/{collection}/audits", expected=202))
+
+    def seen(**who: str) -> tuple[int, int, bool]:
+        (shown,) = desk.get("/projects", **who)
+        return len(desk.get("/audits", **who)), shown["own"], shown["blind"]
+
+    assert (seen(), seen(annotator="ann"), seen(annotator="bob")) == (
+        (2, 0, False),
+        (2, 60, False),
+        (0, 3, True),
+    )
     desk.label_all(project, truth, "bob")
+    assert seen(annotator="bob") == (2, 60, False)
     assert state("bob") == (True, audit)  # nothing differs, so the answer is still that of the labels
     assert desk.get(f"/projects/{project}/agreement", annotator="bob")["disagreements"] == []
 

@@ -92,7 +92,9 @@ def test_a_source_is_audited_again_and_compared(browser: Any, server: Process, t
         assert len(api.get("/audits").json()) == 2
 
 
-def test_a_long_audit_shows_its_speed_stops_and_is_started_again(browser: Any, server: Process, tmp_path: Path) -> None:
+def test_a_long_audit_shows_its_speed_stops_and_is_started_again(
+    browser: Any, server: Process, tmp_path: Path
+) -> None:
     lines = [f"t{number},wave {number} and oak {number % 977}" for number in range(200_000)]
     (tmp_path / "posts.csv").write_text("id,text\n" + "\n".join(lines) + "\n")
     with opened_page(browser, server) as page, client(server) as api:

@@ -266,7 +266,11 @@ def test_shares_are_held_to_the_target_of_the_collection(hall: Desk, texts: dict
     for wish in wishes:
         hall.finish(hall.post("/collections/1/audits", wish, 202))
     own, other, even = hall.get("/collections/1/audits")
-    assert (own["target"], other["target"], even["target"]) == (made["target"], {"sea": 0.4, "wood": 0.6}, None)
+    assert (own["target"], other["target"], even["target"]) == (
+        made["target"],
+        {"sea": 0.4, "wood": 0.6},
+        None,
+    )
     assert "(the target is 30%, Census)" in own["headline"]
     assert hall.call("PATCH", "/collections/1", json={"name": "p"})["target"] == made["target"]
     assert hall.call("PATCH", "/collections/1", json={"target": {}})["target"] is None

@@ -287,10 +287,22 @@ def test_two_people_label_blind_and_settle_where_they_differ(
         press_all(page, keys)
         page.wait_for_selector(".shares svg")
         page.click("text=Label as somebody else")
-        page.get_by_label("Your name").fill("Bo")
+        page.click("text=Make a link for another browser")
+        link = page.get_by_label("Link", exact=True).input_value()
+        page.get_by_label("Name of the other person").fill("Bo")
         page.keyboard.press("Enter")
         page.wait_for_selector(".stage blockquote")
         assert page.inner_text(".saved") == "Saved 0/30"  # nothing of Ann's is shown
+        page.click("#nav a[href='#/audits']")
+        page.wait_for_selector("text=Label all items first")
+        assert page.locator("a[href='#/audits/1']").count() == 0
+        page.evaluate("location.hash = '#/audits/1'")
+        page.wait_for_selector("h1:text-is('Not yet')")
+        assert page.locator("iframe.report").count() == 0
+        page.click("#nav a[href='#/label']")
+        page.wait_for_selector("text=0 of 30 items labelled by you")
+        page.click(".projects a")
+        page.wait_for_selector(".stage blockquote")
         press_all(page, other[:3])
         wait_saved(page, "Saved 3/30")
         page.evaluate("location.hash = '#/settle/1'")
@@ -316,3 +328,10 @@ def test_two_people_label_blind_and_settle_where_they_differ(
         with client(server) as api:
             settled = api.get("/projects/1/agreement", params={"annotator": "Bo"}).json()["disagreements"]
         assert {each["settled"] for each in settled} == {"sea"}
+        page.click("#nav a[href='#/audits']")
+        page.wait_for_selector("h2:text-is('Latest results')")
+        assert page.locator("main .list a").count() == 1  # the newest answer, not each that was computed
+    with browser.new_context() as context:
+        second = context.new_page()
+        second.goto(link)
+        second.wait_for_selector("form")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 from starlette.exceptions import HTTPException
 
@@ -17,16 +17,16 @@ from divscore.web.outlook import outlook_of
 from divscore.web.questions import (
     SKIP,
     UNSURE,
+    Annotator,
     Question,
     answered,
 )
 from divscore.web.store import moment, now
-from divscore.web.workspace import PLAIN, Given, Id, Line, Name, Space, Workspace, clean, etag
+from divscore.web.workspace import Given, Id, Line, Name, Space, Workspace, clean, etag
 
 MOST_CHANGES = 10_000
 router = APIRouter()
 Key = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:-]{1,100}$")]
-Annotator = Annotated[str, Query(min_length=1, max_length=200, pattern=PLAIN)]
 
 
 class ShownItem(BaseModel):
@@ -199,6 +199,26 @@ def apply_changes(
     return new
 
 
+def blind_projects(space: Workspace, annotator: str) -> set[int]:
+    """Projects that others have labels in, and this annotator has not finished: results would influence them."""
+    rows = space.store.rows(
+        "SELECT project FROM items LEFT JOIN labels ON labels.item = items.id AND label IS NOT NULL GROUP BY project "
+        "HAVING count(CASE WHEN annotator != ? THEN 1 END) > 0 "
+        "AND count(CASE WHEN annotator = ? THEN 1 END) < count(DISTINCT items.id)",
+        *(annotator.strip(), annotator.strip()),
+    )
+    return {row["project"] for row in rows}
+
+
+def check_sight(space: Workspace, project: int, annotator: str) -> None:
+    """Refuse to show labels of others to somebody who has not answered all drawn items."""
+    drawn = space.store.number("SELECT count(*) FROM items WHERE project = ?", project)
+    if left := drawn - len(own_labels(space, project, annotator.strip())):
+        raise HTTPException(
+            409, f"{annotator.strip()} has {count(left, 'items')} left; labels of others are shown after them"
+        )
+
+
 def own_labels(space: Workspace, project: int, annotator: str) -> dict[int, str]:
     """What one annotator said, by item."""
     rows = space.store.rows(
@@ -305,12 +325,7 @@ def show_agreement(project: Id, annotator: Annotator, space: Space) -> Agreement
     Somebody who has not answered all drawn items gets 409: labels of others would influence them.
     """
     question = Question.of(space, project)
-    drawn = space.store.number("SELECT count(*) FROM items WHERE project = ?", project)
-    left = drawn - len(own_labels(space, project, annotator.strip()))
-    if left:
-        raise HTTPException(
-            409, f"{annotator.strip()} has {count(left, 'items')} left; labels of others are shown after them"
-        )
+    check_sight(space, project, annotator)
     labels = labels_by_item(space, project)
     decided = settlements(space, project, labels)
     found = agreement(list(labels.values()), (*question.groups, UNSURE))

@@ -8,7 +8,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
+from divscore.web.answers import blind_projects
 from divscore.web.collecting import REPORT_POLICY, AuditEntry, audit_entry
+from divscore.web.questions import MaybeAnnotator
 from divscore.web.workspace import Id, Space, Workspace, clean
 
 router = APIRouter()
@@ -27,12 +29,15 @@ def show_history(collection: Id, space: Space) -> list[AuditEntry]:
 
 
 @router.get("/audits")
-def list_audits(space: Space) -> list[AuditEntry]:
-    """All audits, the newest first."""
+def list_audits(space: Space, annotator: MaybeAnnotator = None) -> list[AuditEntry]:
+    """All audits, the newest first; without those that come from labels to which this annotator is still blind."""
+    hidden = blind_projects(space, annotator) if annotator else set()
     rows = space.store.rows(
-        "SELECT id, name, at, project, collection, document FROM audits ORDER BY id DESC LIMIT 500"
+        "SELECT audits.id, audits.name, at, audits.project, collection, document, controls.project AS labels "
+        "FROM audits LEFT JOIN collections ON collections.id = collection LEFT JOIN controls ON controls.id = control "
+        "ORDER BY audits.id DESC LIMIT 500"
     )
-    return [audit_entry(row) for row in rows]
+    return [audit_entry(row) for row in rows if not hidden & {row["project"], row["labels"]}]
 
 
 def _difference(space: Workspace, before: int, after: int) -> tuple[dict[str, Any], str]:

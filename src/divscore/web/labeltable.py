@@ -16,8 +16,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from divscore.jobs.drawfile import guarded, unguarded
-from divscore.web.answers import apply_changes, settled_labels
-from divscore.web.questions import SKIP, UNSURE, Question, finished_draw
+from divscore.web.answers import apply_changes, check_sight, settled_labels
+from divscore.web.questions import SKIP, UNSURE, MaybeAnnotator, Question, finished_draw
 from divscore.web.store import moment
 from divscore.web.workspace import PLAIN, Id, Space, Workspace, clean
 
@@ -38,9 +38,13 @@ class Imported(BaseModel):
     response_class=Response,
     responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
 )
-def export_labels(project: Id, space: Space) -> Response:
-    """All labels, one row each: item, annotator, group, time."""
+def export_labels(project: Id, space: Space, request: Request, annotator: MaybeAnnotator = None) -> Response:
+    """All labels, one row each: item, annotator, group, time.
+
+    A browser says for whom it asks, and gets 409 as long as that annotator has items left; programs need not.
+    """
     Question.of(space, project)
+    _check_reader(space, project, request, annotator)
     stream = io.StringIO(newline="")
     table = csv.writer(stream)
     table.writerow(COLUMNS)
@@ -60,10 +64,22 @@ def export_labels(project: Id, space: Space) -> Response:
     response_class=Response,
     responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
 )
-def export_sample(project: Id, space: Space) -> Response:
-    """The labelled sample, one row for each drawn item: what `divscore audit --labelled-sample` reads."""
+def export_sample(project: Id, space: Space, request: Request, annotator: MaybeAnnotator = None) -> Response:
+    """The labelled sample, one row for each drawn item: what `divscore audit --labelled-sample` reads.
+
+    `annotator` is as for the table of labels.
+    """
+    Question.of(space, project)
+    _check_reader(space, project, request, annotator)
     draw = finished_draw(space, Question.of(space, project), settled_labels(space, project))
     return _table(draw.csv(), f"sample-{project}.csv")
+
+
+def _check_reader(space: Workspace, project: int, request: Request, annotator: str | None) -> None:
+    if annotator is not None:
+        check_sight(space, project, annotator)
+    elif request.scope["role"] == "person":
+        raise HTTPException(422, "say who asks: add ?annotator= and your name to the address")
 
 
 def _table(text: str, name: str) -> Response:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -19,6 +19,7 @@ from divscore.text import count
 from divscore.web.store import now
 from divscore.web.thumbnails import Thumbnails
 from divscore.web.workspace import (
+    PLAIN,
     Given,
     Id,
     Name,
@@ -36,6 +37,8 @@ USUAL_SIZE = 60
 MOST_ITEMS = 20_000  # drawn items of a project
 DESIGN = ("id", "digest", "row", "collection", "stratum", "batch", "drawn", "size", "control")
 router = APIRouter()
+Annotator = Annotated[str, Query(min_length=1, max_length=200, pattern=PLAIN)]
+MaybeAnnotator = Annotated[str | None, Query(min_length=1, max_length=200, pattern=PLAIN)]
 PICTURES = Thumbnails()
 
 
@@ -73,7 +76,11 @@ class ProjectChange(Given):
 
 
 class Project(BaseModel):
-    """A question about a collection, and the sample that answers it."""
+    """A question about a collection, and the sample that answers it.
+
+    `own` is how many items the annotator who asks has labelled. They are `blind` as long as items are left and others
+    have labels: what these show would influence them.
+    """
 
     id: int
     name: str
@@ -94,6 +101,8 @@ class Project(BaseModel):
     audit: int | None
     target: dict[str, float] | None
     target_source: str
+    own: int
+    blind: bool
 
 
 class Sampling(Given):
@@ -172,24 +181,29 @@ class Question:
         return cls(**row)
 
 
-def described_project(space: Workspace, number: int) -> Project:
+def described_project(space: Workspace, number: int, annotator: str | None = None) -> Project:
     """A project with what is known of its labels."""
-    from divscore.web.answers import present_audit
+    from divscore.web.answers import own_labels, present_audit
 
     question = Question.of(space, number)
-    read = space.store
-    annotators = read.rows(
+    rows = space.store.rows(
         "SELECT DISTINCT annotator FROM labels JOIN items ON items.id = item "
         "WHERE project = ? AND label IS NOT NULL ORDER BY annotator",
         number,
     )
+    annotators = [row["annotator"] for row in rows]
+    who = (annotator or "").strip()
+    own = len(own_labels(space, number, who)) if who else 0
+    drawn = space.store.number("SELECT count(*) FROM items WHERE project = ?", number)
     return Project(
         **{name: getattr(question, name) for name in Project.model_fields if hasattr(question, name)},
-        drawn=read.number("SELECT count(*) FROM items WHERE project = ?", number),
+        drawn=drawn,
         kind=question.shown,
         answered=answered(space, number),
-        annotators=[row["annotator"] for row in annotators],
+        annotators=annotators,
         audit=present_audit(space, number),
+        own=own,
+        blind=bool(who) and own < drawn and any(name != who for name in annotators),
     )
 
 
@@ -202,10 +216,10 @@ def answered(space: Workspace, project: int) -> int:
 
 
 @router.get("/projects")
-def list_projects(space: Space) -> list[Project]:
+def list_projects(space: Space, annotator: MaybeAnnotator = None) -> list[Project]:
     """All projects, the newest first."""
     rows = space.store.rows("SELECT id FROM projects ORDER BY id DESC LIMIT 1000")
-    return [described_project(space, row["id"]) for row in rows]
+    return [described_project(space, row["id"], annotator) for row in rows]
 
 
 @router.post("/projects", status_code=201)
@@ -234,9 +248,9 @@ def make_project(new: NewProject, space: Space) -> Project:
 
 
 @router.get("/projects/{project}")
-def show_project(project: Id, space: Space) -> Project:
+def show_project(project: Id, space: Space, annotator: MaybeAnnotator = None) -> Project:
     """One project."""
-    return described_project(space, project)
+    return described_project(space, project, annotator)
 
 
 @router.patch("/projects/{project}")

@@ -100,12 +100,13 @@ export async function showAnswer(place, project, { signal, annotator, again, bac
       ),
     );
   }
-  body.append(await nextSteps(project, body, { signal, more, other, back }));
+  body.append(await nextSteps(project, body, { signal, annotator, more, other, back }));
 }
 
-const download = (path, name, text) => h("a.button", { href: `/api/v1${path}`, download: name }, text);
+const download = (path, annotator, name, text) =>
+  h("a.button", { href: `/api/v1${path}?${new URLSearchParams({ annotator })}`, download: name }, text);
 
-async function nextSteps(project, body, { signal, more, other, back }) {
+async function nextSteps(project, body, { signal, annotator, more, other, back }) {
   const { annotators } = await get(`/projects/${project.id}`, {}, { signal });
   const place = h("div");
   const control = action(`button${project.purpose === "control" ? ".primary" : ""}`, "Make a control set", async () => {
@@ -143,8 +144,8 @@ async function nextSteps(project, body, { signal, more, other, back }) {
     step(
       "Take the labels with you",
       "One row for each label (item, annotator, group, time), or one for each item: divscore can audit the second.",
-      download(`/projects/${project.id}/labels.csv`, `labels-${project.id}.csv`, "Download the labels"),
-      download(`/projects/${project.id}/sample.csv`, `sample-${project.id}.csv`, "Download the labelled sample"),
+      download(`/projects/${project.id}/labels.csv`, annotator, `labels-${project.id}.csv`, "Download the labels"),
+      download(`/projects/${project.id}/sample.csv`, annotator, `sample-${project.id}.csv`, "Download the labelled sample"),
     ),
   ];
   if (project.purpose === "control")

@@ -1,6 +1,7 @@
 // Audits: what was audited and when, the report in the page, and how a collection changed.
 
 import { get, post, remove } from "./api.js";
+import { asking, blindProjects, hiddenNotice, keptBlind } from "./blind.js";
 import { figure, historyChart, legend, sharesOf, trustBadge } from "./charts.js";
 import { controlLine } from "./controls.js";
 import { action, back, complain, empty, fill, h, sure, toast } from "./element.js";
@@ -36,9 +37,11 @@ const auditLine = (audit) =>
 
 async function showList(main, { signal, title }) {
   title("Audits");
-  const [audits, collections, controls, jobs] = await Promise.all(
-    ["/audits", "/collections", "/control-sets", "/jobs"].map((path) => get(path, {}, { signal })),
-  );
+  const blind = await blindProjects(signal);
+  const [audits, collections, controls, jobs] = await Promise.all([
+    get("/audits", blind.length ? asking() : {}, { signal }),
+    ...["/collections", "/control-sets", "/jobs"].map((path) => get(path, {}, { signal })),
+  ]);
   const running = h("section", { hidden: true }, h("h2", "Running"));
   const stopped = jobs.filter((job) => job.state === "interrupted");
   const heading = h(
@@ -46,12 +49,11 @@ async function showList(main, { signal, title }) {
     h("h1", "Audits"),
     controls.length > 0 && h("a.button.primary", { href: "#/audits/new" }, "New audit"),
   );
-  const nothing = !audits.length && !collections.length && !controls.length;
+  const nothing = !audits.length && !collections.length && !controls.length && !blind.length;
   const named = Object.fromEntries(controls.map((control) => [control.id, control.name]));
-  // Of a collection the newest one; the others are in its history.
-  const newest = audits.filter(
-    (audit, at) => audit.collection === null || audits.findIndex((each) => each.collection === audit.collection) === at,
-  );
+  // Of a collection the newest one; the others are in its history. Of a question the newest answer.
+  const same = (a, b) => (a.collection ? a.collection === b.collection : a.project && a.project === b.project);
+  const newest = audits.filter((audit, at) => !audits.slice(0, at).some((each) => same(audit, each)));
   const latest = Object.fromEntries(audits.map((audit) => [audit.id, audit]));
   main.append(
     h(
@@ -65,6 +67,7 @@ async function showList(main, { signal, title }) {
           h("p.hint", "divscore was stopped before these were finished."),
           h("ul.list", stopped.map(stoppedLine)),
         ),
+      blind.length > 0 && hiddenNotice(blind, () => go("#/audits")),
       nothing &&
         empty(
           "No audits yet",
@@ -182,6 +185,7 @@ async function showReport(main, number, { signal, title }) {
     get("/audits", {}, { signal }),
   ]);
   const audit = audits.find((each) => String(each.id) === number);
+  if (await keptBlind(main, [audit?.project], signal)) return;
   const name = audit?.name ?? document.collections[0].name;
   title(name);
   const frame = h("iframe.report", { src: `/api/v1/audits/${number}/report`, title: `Report: ${name}` });
@@ -305,6 +309,7 @@ async function showCollection(main, number, { signal, title }) {
   const place = h("div");
   const control = controls.find((each) => each.id === collection.control);
   const source = sources.find((each) => each.id === collection.source);
+  if (await keptBlind(main, [control?.project], signal)) return;
   const again = action("button.primary", history.length ? "Audit again" : "Audit now", async () => {
     const result = await showJob(await post(`${path}/audits`, {}), place, {
       title: `Auditing ${collection.name}`,
@@ -376,6 +381,7 @@ async function showDifference(main, { query, signal, title }) {
     get("/audits", {}, { signal }),
   ]);
   const [first, second] = [before, after].map((number) => audits.find((each) => String(each.id) === number));
+  if (await keptBlind(main, [first?.project, second?.project], signal)) return;
   const two = difference.groups.length === 2;
   // With two groups a disparity of d is a share of (1 + d) / 2 of the first.
   const value = (each) => (each === null ? "inconclusive" : two ? percent((1 + each) / 2) : each.toFixed(2));

@@ -1,6 +1,7 @@
 // Curate: choose the examples that represent their groups, see what they leave out, compare choices, publish.
 
 import { get, post, remove } from "./api.js";
+import { keptBlind } from "./blind.js";
 import { dot, legend } from "./charts.js";
 import { choiceTable, comparison, handList } from "./choices.js";
 import { showControls } from "./controls.js";
@@ -27,6 +28,7 @@ async function showControl(main, number, { signal, title }) {
     [path, `${path}/map`, `${path}/objections`, `${path}/choices`].map((each) => get(each, {}, { signal })),
   );
   title(control.name);
+  if (await keptBlind(main, [control.project], signal)) return;
   const desk = new Desk(control, plane, objections, choices, signal);
   main.append(desk.page);
   await desk.select();

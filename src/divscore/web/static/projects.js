@@ -1,6 +1,7 @@
 // The list of projects: what was asked about which collection, how far it is, and the next step.
 
 import { get, putTable, remove } from "./api.js";
+import { asking } from "./blind.js";
 import { action, announce, h, sure, toast } from "./element.js";
 import { count, listed, when } from "./words.js";
 
@@ -10,9 +11,14 @@ export const KINDS = { image: "picture", text: "text", vectors: "vector", unknow
 /** How far a project is, in words. @param {any} project */
 const state = (project) => {
   if (!project.drawn) return "Nothing drawn yet";
-  if (project.answered < project.drawn) return `${project.answered} of ${count(project.drawn, "item")} labelled`;
+  const done = labelled(project);
+  if (done < project.drawn)
+    return `${done} of ${count(project.drawn, "item")} labelled${project.blind ? " by you" : ""}`;
   return project.audit ? "Answered" : `All ${count(project.drawn, "item")} labelled`;
 };
+
+/** Items that count as labelled for who asks: others have finished what they did not begin. @param {any} project */
+const labelled = (project) => (project.blind ? project.own : project.answered);
 
 /**
  * A list of links to projects, the newest first.
@@ -24,7 +30,7 @@ export function projectList(projects, { sources, most = 1000, onchange }) {
   return h(
     "ul.list.projects",
     projects.slice(0, most).map((project) => {
-      const part = project.drawn ? project.answered / project.drawn : 0;
+      const part = project.drawn ? labelled(project) / project.drawn : 0;
       const about = `${listed(project.groups)} in ${names.get(project.source) ?? "a collection that is not open"} · ${when(project.made)}`;
       const link = h(
         "a.line",
@@ -81,6 +87,6 @@ async function importLabels(project) {
 
 /** Projects and sources, to make the list from. @param {AbortSignal} signal */
 export const loadProjects = async (signal) => {
-  const [projects, sources] = await Promise.all([get("/projects", {}, { signal }), get("/sources", {}, { signal })]);
+  const [projects, sources] = await Promise.all([get("/projects", asking(), { signal }), get("/sources", {}, { signal })]);
   return { projects, sources };
 };

@@ -2,6 +2,7 @@
 
 import { get, patch, pause, post, remove } from "./api.js";
 import { historyTable } from "./audits.js";
+import { asking, keptBlind } from "./blind.js";
 import { figure, historyChart, intervalBars, legend, sharesOf, trustBadge } from "./charts.js";
 import { action, announce, complain, copy, dialog, empty, field, fill, h, sure, toast } from "./element.js";
 import { showJob } from "./jobs.js";
@@ -41,7 +42,7 @@ async function showList(main, { signal, title }) {
   const look = async () => {
     const [collections, audits] = await Promise.all([
       get("/collections", {}, { signal }),
-      get("/audits", {}, { signal }),
+      get("/audits", asking(), { signal }),
     ]);
     const shown = collections.filter(changing);
     const now = JSON.stringify(shown);
@@ -195,6 +196,8 @@ async function showWatched(main, number, { signal, title }) {
   const path = `/collections/${encodeURIComponent(number)}`;
   const first = await get(path, {}, { signal });
   title(first.name);
+  const { project } = await get(`/control-sets/${first.control}`, {}, { signal });
+  if (await keptBlind(main, [project], signal)) return;
   const [state, now, past, place] = [h("p.hint.number", { role: "status" }), h("section"), h("section"), h("div")];
   const pauseButton = action("button", "", async () => {
     await patch(path, { live: pauseButton.dataset.live !== "true" });

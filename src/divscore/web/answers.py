@@ -303,6 +303,27 @@ def settled_labels(space: Workspace, project: int) -> dict[int, str]:
     return labels
 
 
+def labels_note(space: Workspace, question: Question) -> str:
+    """What a report says about where its labels come from; it names nobody."""
+    given = labels_by_item(space, question.id)
+    people = {name for own in given.values() for name in own}
+    note = f"Labels: {question.basis} {question.attribute}"
+    found = agreement(list(given.values()), (*question.groups, UNSURE))
+    if found is None:
+        return f"{note}."
+    differing = {item for item, own in given.items() if len(set(own.values())) > 1}
+    kappa = "" if found.value is None else f" ({found.name}’s κ {found.value:.2f})"
+    note += (
+        f", by {len(people)} people{kappa}. They differ on {len(differing)} of {count(found.items, 'items')}"
+    )
+    if not differing:
+        return f"{note}."
+    settled = len(differing & settlements(space, question.id, given).keys())
+    return (
+        f"{note}; {settled} settled, {len(differing) - settled} open, which count as items without a label."
+    )
+
+
 def labels_mark(drawn: int, labels: Mapping[int, str]) -> str:
     """Tells the labels that an answer was computed from; so does the number of items, some of which have none."""
     return etag(drawn, sorted(labels.items()))

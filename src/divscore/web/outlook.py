@@ -134,12 +134,12 @@ def improve_plan(project: Id, space: Space) -> Started:
 @router.post("/projects/{project}/audit", status_code=202)
 def audit_project(project: Id, space: Space) -> Started:
     """Audit the collection with its labels, once all drawn items have an answer; earlier, it does not hold."""
-    from divscore.web.answers import labels_mark, settled_labels
+    from divscore.web.answers import labels_mark, labels_note, settled_labels
 
     question = Question.of(space, project)
     labels = settled_labels(space, project)
     draw = finished_draw(space, question, labels)
-    mark = labels_mark(len(draw), labels)
+    mark, note = labels_mark(len(draw), labels), labels_note(space, question)
     path = space.source_path(question.source)
     control = None if question.control is None else space.control_path(question.control)
 
@@ -161,7 +161,6 @@ def audit_project(project: Id, space: Space) -> Started:
                 progress=progress,
                 warn=warn,
             )
-        note = f"Labels: {question.basis} {question.attribute}."
         read = [("Collection", path)]
         return {"audit": space.keep_audit(audits, inputs=read, note=note, project=project, labels=mark)}
 

@@ -82,6 +82,7 @@ export async function showAnswer(place, project, { signal, annotator, again, bac
         }),
         h("p.hint", "With 95% confidence, the true share is inside the bar."),
       ),
+      await disagreementNote(project, annotator, signal),
       [...result.warnings.map((warning) => warning.message ?? String(warning)), ...notes].map((text) =>
         h("p.note", text),
       ),
@@ -101,6 +102,18 @@ export async function showAnswer(place, project, { signal, annotator, again, bac
     );
   }
   body.append(await nextSteps(project, body, { signal, annotator, more, other, back }));
+}
+
+/** What nobody has settled yet makes the interval wider. */
+async function disagreementNote(project, annotator, signal) {
+  const { disagreements } = await get(`/projects/${project.id}/agreement`, { annotator }, { signal });
+  const open = disagreements.filter((each) => each.settled === null).length;
+  if (!open) return null;
+  return h(
+    "div.note.stack",
+    h("p", `People disagree about ${count(open, "item")}: without a label until somebody settles them.`),
+    h("div.row", h("a.button", { href: `#/settle/${project.id}` }, `Settle ${count(open, "disagreement")}`)),
+  );
 }
 
 const download = (path, annotator, name, text) =>

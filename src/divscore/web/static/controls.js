@@ -73,11 +73,11 @@ async function readExamples(place, signal) {
     const table = about && !about.columns.includes("folder");
     [attribute.hidden, column.hidden] = [table, !table];
     attribute.input.value ||= "group";
+    const guess =
+      about?.columns.find((name) => /group|gender|sex|label|class|attribute/i.test(name)) ?? about?.text_columns.at(-1);
     fill(
       column.input,
-      about?.columns.map((name) =>
-        h("option", { value: name, selected: /group|gender|sex|label|class/i.test(name) }, name),
-      ),
+      about?.columns.map((name) => h("option", { value: name, selected: name === guess }, name)),
     );
   };
   source.input.addEventListener("change", update);

@@ -184,5 +184,8 @@ def test_a_control_set_opens_nothing_that_the_person_did_not(tmp_path: Path) -> 
             assert [each["row"] for each in shown if each["image"]] == [7, 8]
             for row in range(len(origins)):
                 desk.call("GET", f"/control-sets/1/items/{row}/image", 200 if row in (7, 8) else 404)
+            refused = desk.call("POST", "/control-sets/1/publish", 422, json={"measure": False})
+            assert "If you may publish them, send faces: true" in refused["detail"]
+            desk.finish(desk.post("/control-sets/1/publish", {"measure": False, "faces": True}, 202))
         with pytest.raises(TimeoutError):
             listener.accept()

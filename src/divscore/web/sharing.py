@@ -84,12 +84,16 @@ class PublicationView(BaseModel):
 
 
 class Publishing(Given):
-    """What to publish: a choice, the answers that only people can give, and whether to measure the error."""
+    """What to publish: a choice, the answers that only people can give, and whether to measure the error.
+
+    Face descriptors, by which people can be recognised, need the confirmation `faces` that they may be published.
+    """
 
     choice: Id | None = None
     about: Annotated[dict[str, Answer], Field(default_factory=dict)]
     ids: Literal["names", "numbers", "keep"] = "names"
     measure: bool = True
+    faces: bool = False
 
 
 # Examples, and what others say about them
@@ -217,12 +221,15 @@ def show_publication(control: Id, space: Space) -> PublicationView:
 @router.post("/control-sets/{control}/publish", status_code=202)
 def publish_control(control: Id, publishing: Publishing, space: Space) -> Started:
     """Write the folder of `divscore control publish`, or its next edition."""
+    from divscore.publishing.publication import check_faces
+
     unknown = [name for name in publishing.about if name not in QUESTIONS]
     if unknown:
         raise HTTPException(422, f"unknown answer '{unknown[0]}'; expected {', '.join(QUESTIONS)}")
     pool = space.control(control)
     if publishing.choice is not None:
         pool = chosen(pool, kept_choice(space, control, publishing.choice))
+    check_faces(pool, publishing.faces, "send faces: true")
     folder = space.folder / PUBLISHED / str(control)
     projection = Path(space.control_path(control))
 

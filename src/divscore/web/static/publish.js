@@ -128,7 +128,7 @@ export async function publishControl(control, place, { choices, save, changed, s
   else if (which.input.value !== "as it is") number = Number(which.input.value);
   const started = await post(
     `/control-sets/${control.id}/publish`,
-    { choice: number, about: answers(), ids: ids.value, measure: measure.checked },
+    { choice: number, about: answers(), ids: ids.value, measure: measure.checked, faces: understood.checked },
     { signal },
   );
   place.scrollIntoView({ block: "nearest" });

@@ -31,6 +31,7 @@ ORDER = (
     "scale",
     "cli",
     "web",
+    "clients",
     "house",
 )
 BEGIN = "<!-- results: written by table.py -->"

@@ -94,12 +94,12 @@ class Served:
 
 
 @contextmanager
-def served(folder: Path, source: Path) -> Iterator[Served]:
-    """Start `divscore serve` with one source."""
+def served(folder: Path, *words: str) -> Iterator[Served]:
+    """Start `divscore serve` with some options."""
     begun = time.perf_counter()
     command = [sys.executable, "-m", "divscore", "serve", str(folder), "--headless", "--port", "0"]
     process = subprocess.Popen(
-        [*command, "--source", str(source)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [*command, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     assert process.stdout is not None
     try:
@@ -190,7 +190,7 @@ def main() -> None:
         os.environ["DIVSCORE_CACHE"] = str(folder / "cache")
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         write_pictures(folder / "pictures", found.pictures, (1600, 1200))
-        with served(folder / "project", folder / "pictures") as server:
+        with served(folder / "project", "--source", str(folder / "pictures")) as server:
             project = server.project(min(found.pictures, 20_000))
             page, _ = open_first_page(browser, server)
             times = label(page, project, found.labels, 0.1)
@@ -214,7 +214,7 @@ def main() -> None:
         memory: dict[str, float] = {}
         for round_ in range(found.repetitions):
             for what in ("few.csv", "many.csv", "many"):
-                with served(folder / f"{what}-{round_}", folder / what) as server:
+                with served(folder / f"{what}-{round_}", "--source", str(folder / what)) as server:
                     page, seconds = open_first_page(browser, server)
                     starts.setdefault(what, []).append(server.seconds + seconds)
                     if round_ == 0:

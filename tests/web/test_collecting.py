@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import threading
 from collections.abc import Iterator
@@ -73,6 +74,10 @@ def test_items_that_came_and_went_leave_what_a_batch_run_gives(
     }
     other = hall.call("PUT", f"/collections/{number}/items", json=as_items({"t1": left["t1"]}))
     assert (other["replaced"], other["count"]) == (1, 200)
+    listed = hall.get(f"/collections/{number}/items", limit=150)
+    listed += hall.get(f"/collections/{number}/items", limit=150, after=listed[-1]["id"])
+    known = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in left.items()}
+    assert [(each["id"], each["sha256"]) for each in listed] == sorted(known.items())
 
     audit = hall.finish(hall.post(f"/collections/{number}/audits", expected=202))["audit"]
     table = write_table(tmp_path / "posts left.csv", left)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field, FiniteFloat, StringConstraints
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from divscore.jobs.pool import Progress, Warn
 from divscore.web.store import now
-from divscore.web.workspace import Given, Id, Name, Space, Started, WithTarget, Workspace, read_target
+from divscore.web.workspace import Given, Id, Name, Space, Started, WithTarget, Workspace, clean, read_target
 
 if TYPE_CHECKING:
     from divscore.jobs.members import Content, Member
@@ -93,6 +93,14 @@ class GivenItems(Given):
     """Items to add; an item with a known id replaces the one before."""
 
     items: Annotated[list[GivenItem], Field(max_length=MOST_ITEMS)]
+
+
+class KnownItem(BaseModel):
+    """An item of a collection: the SHA-256 of what was sent, and why it is skipped, if it is."""
+
+    id: str
+    sha256: str | None
+    skipped: str
 
 
 class ItemIds(BaseModel):
@@ -238,6 +246,22 @@ async def put_items(collection: Id, given: GivenItems, space: Space) -> Changed:
         raise HTTPException(422, f"item '{twice[0]}' is in the request more than once; send each id once")
     contents = await run_in_threadpool(contents_of, row["kind"], given.items)
     return await on_encoder(space, lambda: add_items(space, row, given.items, contents))
+
+
+@router.get("/collections/{collection}/items")
+def list_items_of_collection(
+    collection: Id,
+    space: Space,
+    after: Annotated[str, Query(max_length=500)] = "",
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+) -> list[KnownItem]:
+    """Items in the order of their ids, for programs that compare them with their own; `after` is the last id so far."""
+    row = _changing(space, collection)
+    rows = space.store.rows(
+        "SELECT id, sha256, skip AS skipped FROM members WHERE collection = ? AND id > ? ORDER BY id LIMIT ?",
+        *(row["id"], clean(after), limit),
+    )
+    return [KnownItem(**dict(each)) for each in rows]
 
 
 async def on_encoder(space: Workspace, work: Callable[[], R]) -> R:

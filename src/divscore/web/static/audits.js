@@ -228,6 +228,11 @@ async function showReport(main, number, { signal, title }) {
           { href: `/api/v1/audits/${number}/report`, target: "_blank", rel: "noopener" },
           "Open in a window",
         ),
+        h(
+          "a.button",
+          { href: `/api/v1/audits/${number}/report`, download: `report-${number}.html` },
+          "Save the report",
+        ),
         h("a.button", { href: `/api/v1/audits/${number}`, download: `audit-${number}.json` }, "Save as JSON"),
         discard,
       ),

@@ -92,7 +92,7 @@ class Form {
         {
           value: "control",
           label: "I have a control set",
-          hint: controls.length ? "It makes the answer more precise." : "There is none in this project yet.",
+          hint: controls.length ? "It makes the answer more precise." : "There is none in this project yet: make one, or read labelled examples under Curate.",
           disabled: !controls.length,
         },
         { value: "make", label: "Make a control set for later", hint: "To audit other collections with your labels." },

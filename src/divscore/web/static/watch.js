@@ -238,8 +238,8 @@ async function showWatched(main, number, { signal, title }) {
             h("h2", "Where items come from"),
             h(
               "p",
-              "divscore looks at the files of this folder or table every second and audits it again when it has " +
-                "changed.",
+              "While it is watched, divscore looks at the files of this folder or table every second and audits it " +
+                "again when it has changed.",
             ),
           ),
     ),

@@ -20,6 +20,7 @@ from webpages import (
     opened_page,
     position,
     press_all,
+    press_quickly,
     tab_to,
     wait_for_item,
     wait_saved,
@@ -344,3 +345,27 @@ def test_two_people_label_blind_and_settle_where_they_differ(
         second = context.new_page()
         second.goto(link)
         second.wait_for_selector("form")
+
+
+def test_parts_of_a_collection_are_compared(browser: Any, tmp_path: Path) -> None:
+    truth = write_texts(tmp_path / "posts.csv", {"sea": 60, "wood": 60})
+    lines = (tmp_path / "posts.csv").read_text().splitlines()
+    feeds = ["feed", *("north" if number % 2 else "south" for number in range(120))]
+    table = "\n".join(f"{line},{feed}" for line, feed in zip(lines, feeds, strict=True))
+    (tmp_path / "posts.csv").write_text(table + "\n")
+    words = ("--port", "0", "--source", str(tmp_path / "posts.csv"))
+    with started_server(tmp_path / "project", *words) as server, opened_page(browser, server) as page:
+        page.click("text=gender: women, men")
+        page.click("summary:has-text('Compare parts of it')")
+        page.select_option("label:text-is('One answer for')", "feed")
+        page.click("label:has(input[value='30'])")
+        page.click("text=Draw 30 items of each feed and start")
+        page.wait_for_selector(".stage blockquote")
+        items = drawn(server)
+        assert len(items) == 60
+        press_quickly(page, ["1" if truth[item["name"]] == "sea" else "2" for item in items])
+        page.wait_for_selector(".shares svg")
+        shown = page.text_content(".shares")
+        assert all(words in shown for words in ("Share of women", "north", "south", "even split 50%"))
+        with client(server) as api:
+            assert page.inner_text(".answer h1") == api.get("/audits").json()[0]["headline"]

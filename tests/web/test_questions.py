@@ -191,3 +191,32 @@ def test_a_project_has_its_size_and_its_target(desk: Desk, truth: dict[str, str]
     document = desk.get(f"/audits/{audit}")
     assert document["target"] == {"shares": project["target"], "source": "Atlas"}
     assert "(the target is 25%, Atlas)" in document["headline"]
+
+
+def test_parts_of_a_collection_are_sampled_and_audited_as_the_command_line_does(
+    desk: Desk, truth: dict[str, str], tmp_path: Path
+) -> None:
+    lines = (tmp_path / "posts.csv").read_text().splitlines()
+    feeds = ["feed", *("north" if number % 3 else "south" for number in range(len(truth)))]
+    table = "\n".join(f"{line},{feed}" for line, feed in zip(lines, feeds, strict=True))
+    (tmp_path / "project" / "feeds.csv").write_text(table + "\n")
+    source = desk.get("/sources")[1]["id"]
+    project = desk.project(size=20, source=source, column="text", by="feed")
+    desk.label_all(project, truth)
+    assert desk.get(f"/projects/{project}/progress", annotator="ann")["planned"] == 40
+    desk.call("POST", f"/projects/{project}/plan", 409, json={})
+    audit = desk.finish(desk.post(f"/projects/{project}/audit", expected=202))["audit"]
+    (tmp_path / "sample.csv").write_text(desk.call("GET", f"/projects/{project}/sample.csv").text)
+    words = ("--column", "text", "--by", "feed", "--labelled-sample", str(tmp_path / "sample.csv"))
+    run("audit", str(tmp_path / "project" / "feeds.csv"), *words, "--json", str(tmp_path / "audit.json"))
+    ours, theirs = desk.get(f"/audits/{audit}"), json.loads((tmp_path / "audit.json").read_text())
+    for name in ("headline", "groups"):
+        assert ours[name] == theirs[name]
+    for one, other in zip(ours["collections"], theirs["collections"], strict=True):
+        assert (one["name"], one["interval"], one["count"]) == (
+            other["name"],
+            other["interval"],
+            other["count"],
+        )
+    (entry,) = desk.get("/audits")
+    assert (entry["name"], entry["parts"], entry["count"], entry["shares"]) == ("feeds.csv", 2, 300, {})

@@ -193,6 +193,7 @@ def test_label_prints_one_line_and_says_what_the_page_asks_for(tmp_path: Path) -
             "groups": ["sea", "wood"],
             "attribute": "place",
             "column": None,
+            "by": None,
         }
         assert status["project"] == "divscore-project"
         popen.terminate()

@@ -52,6 +52,7 @@ def _serve(folder: str, *, no_cache: bool, **options: Any) -> None:
     "--project", "FOLDER", "Folder for labels and results; it is created.", default=FOLDER, show_default=True
 )
 @opt.column
+@opt.by
 @port
 @opt.flag("--no-browser", "Do not open a browser; print the address only.")
 @opt.encoder
@@ -63,6 +64,7 @@ def label(
     attribute: str | None,
     project: str,
     column: str | None,
+    by: str | None,
     port: int | None,
     no_browser: bool,
     **encoding: Any,
@@ -73,7 +75,7 @@ def label(
     takes. The page draws the sample that 'divscore sample' draws, saves every label at once, and audits the collection
     when all drawn items are labelled. Everything stays on this computer.
     """
-    start = {"groups": groups or [], "attribute": attribute, "column": column}
+    start = {"groups": groups or [], "attribute": attribute, "column": column, "by": by}
     _serve(project, sources=[source], port=port, browser=not no_browser, start=start, **encoding)
 
 

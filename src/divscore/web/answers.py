@@ -249,10 +249,18 @@ def show_progress(project: Id, annotator: Annotator, space: Space) -> LabelProgr
         unsure=counts[UNSURE],
         skipped=counts[SKIP],
         answered=answered(space, project),
-        width=_expected_width(space, question, planned),
+        width=_expected_width(space, question, planned // _parts(space, question)),
         answer=present_audit(space, project) if ready else None,
         ready=ready,
     )
+
+
+def _parts(space: Workspace, question: Question) -> int:
+    """How many parts of the collection have a sample of their own."""
+    if question.by is None:
+        return 1
+    query = "SELECT count(DISTINCT json_extract(design, '$.collection')) FROM items WHERE project = ?"
+    return max(1, space.store.number(query, question.id))
 
 
 def _expected_width(space: Workspace, question: Question, labels: int) -> float | None:

@@ -33,6 +33,7 @@ router = APIRouter()
 R = TypeVar("R")
 ItemId = Annotated[str, StringConstraints(min_length=1, max_length=500)]
 Kind = Literal["image", "text", "vectors"]
+TRUST = ("good", "caution", "poor")
 # The report is one page with its own style and script, which its own policy names; here it can reach nothing else.
 REPORT_POLICY = (
     "sandbox allow-scripts allow-downloads; default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
@@ -125,7 +126,10 @@ class AuditWish(WithTarget):
 
 
 class AuditEntry(BaseModel):
-    """An audit in a list; shares and disparity are null where the result is inconclusive."""
+    """An audit in a list; shares and disparity are null where the result is inconclusive.
+
+    Of an audit of several `parts` of a collection, the list has no shares, and the trust of the worst.
+    """
 
     id: int
     name: str
@@ -143,6 +147,7 @@ class AuditEntry(BaseModel):
     trust: str
     warnings: list[str]
     target: dict[str, float] | None
+    parts: int
 
 
 # Collections
@@ -479,9 +484,14 @@ def audit_collection(
 def audit_entry(row: Any) -> AuditEntry:
     """The figures of an audit, from its document."""
     document = json.loads(row["document"])
-    first = document["collections"][0]
+    parts = document["collections"]
     own = {name: row[name] for name in ("id", "name", "at", "project", "collection")}
-    same = ("count", "disparity", "interval", "shares", "share_intervals", "trust", "warnings")
     every = {name: document[name] for name in ("attribute", "groups", "headline")}
-    every["target"] = document["target"]["shares"] if document.get("target") else None
-    return AuditEntry(**own, **every, **{name: first[name] for name in same})
+    every |= {"target": document["target"]["shares"] if document.get("target") else None, "parts": len(parts)}
+    same = ("count", "disparity", "interval", "shares", "share_intervals", "trust", "warnings")
+    figures = {name: parts[0][name] for name in same}
+    if len(parts) > 1:
+        figures = {"disparity": None, "interval": [], "shares": {}, "share_intervals": {}, "warnings": []}
+        figures |= {"count": sum(part["count"] for part in parts)}
+        figures |= {"trust": max((part["trust"] for part in parts), key=TRUST.index)}
+    return AuditEntry(**own, **every, **figures)

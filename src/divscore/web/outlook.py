@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel
+from starlette.exceptions import HTTPException
 
 from divscore.jobs.pool import Progress, Warn
 from divscore.web.questions import Question, finished_draw, project_draw
@@ -104,6 +105,8 @@ def improve_plan(project: Id, space: Space) -> Started:
     from divscore.web.answers import settled_labels
 
     question = Question.of(space, project)
+    if question.by is not None:
+        raise HTTPException(409, "a project about parts of a collection has the plan of a simple sample only")
     labels = settled_labels(space, project)
     draw = project_draw(space, question, labels) if question.control is None else None
     path = space.source_path(question.source)
@@ -154,6 +157,7 @@ def audit_project(project: Id, space: Space) -> Started:
                 groups=question.groups,
                 attribute=question.attribute,
                 column=question.column,
+                by=question.by,
                 seed=question.seed,
                 target=question.target,
                 target_source=question.target_source,
@@ -162,6 +166,8 @@ def audit_project(project: Id, space: Space) -> Started:
                 warn=warn,
             )
         read = [("Collection", path)]
-        return {"audit": space.keep_audit(audits, inputs=read, note=note, project=project, labels=mark)}
+        about: dict[str, Any] = {"inputs": read, "note": note, "project": project, "labels": mark}
+        name = space.one("sources", question.source)["name"] if question.by else None
+        return {"audit": space.keep_audit(audits, name=name, **about)}
 
     return space.begin("audit", work, f"/projects/{project}/audit")

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from divscore.errors import MismatchError
+from divscore.errors import InputError, MismatchError
 from divscore.jobs.drawfile import Draw, DrawnItem, check_names
 from divscore.jobs.pool import Progress, Warn
 from divscore.text import count
@@ -56,11 +56,12 @@ class Source(BaseModel):
 
 
 class NewProject(WithTarget):
-    """What to ask."""
+    """What to ask; with `by`, of each part of the collection that has its own value in this column (as `--by`)."""
 
     name: Name | None = None
     source: Id
     column: Name | None = None
+    by: Name | None = None
     attribute: Name
     groups: Annotated[list[Name], Field(min_length=2, max_length=12)]
     basis: Literal["perceived", "self-declared"]
@@ -86,6 +87,7 @@ class Project(BaseModel):
     name: str
     source: int
     column: str | None
+    by: str | None
     attribute: str
     groups: list[str]
     basis: Literal["perceived", "self-declared"]
@@ -106,7 +108,10 @@ class Project(BaseModel):
 
 
 class Sampling(Given):
-    """How many items to draw, in addition to those that are drawn already; by default as many as the project says."""
+    """How many items to draw, in addition to those that are drawn already; by default as many as the project says.
+
+    A project about parts of a collection draws as many of each part.
+    """
 
     size: Annotated[int, Field(ge=1, le=MOST_ITEMS)] | None = None
     seed: Annotated[int, Field(ge=0, le=2**32)] | None = None
@@ -157,6 +162,7 @@ class Question:
     name: str
     source: int
     column: str | None
+    by: str | None
     attribute: str
     groups: tuple[str, ...]
     basis: str
@@ -176,6 +182,7 @@ class Question:
         """A project by its number, or 404."""
         row = dict(space.one("projects", number))
         row["groups"], row["column"] = tuple(json.loads(row.pop("names"))), row.pop("choice")
+        row["by"] = row.pop("parts")
         row["plan"] = json.loads(row["plan"] or "{}")
         row["target"], row["target_source"] = read_target(row["target"])
         return cls(**row)
@@ -241,8 +248,8 @@ def make_project(new: NewProject, space: Space) -> Project:
     about = (new.name or attribute, new.source, new.column, attribute, json.dumps(groups))
     number = space.store.write(
         "INSERT INTO projects (name, source, choice, attribute, names, basis, purpose, control, size, seed, made, "
-        "target) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        *(*about, new.basis, new.purpose, new.control, new.size, 0, now(), new.stored_target(groups)),
+        "target, parts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        *(*about, new.basis, new.purpose, new.control, new.size, 0, now(), new.stored_target(groups), new.by),
     )
     return described_project(space, number)
 
@@ -299,11 +306,16 @@ def draw_items(project: Id, sampling: Sampling, space: Space) -> Started:
                 attribute=question.attribute,
                 groups=question.groups,
                 column=question.column,
+                by=question.by,
                 add_to=earlier,
                 seed=seed,
                 encoder=encoding,
                 progress=progress,
                 warn=warn,
+            )
+        if len(draw) > MOST_ITEMS:
+            raise InputError(
+                f"{count(len(draw), 'items')} would be drawn; a project has at most {MOST_ITEMS:,}"
             )
         keep_draw(space, project, draw, known=drawn, seed=seed)
         return {"drawn": len(draw), "added": len(draw) - drawn}

@@ -97,9 +97,11 @@ CREATE INDEX changes_of_item ON changes (item);
 INSERT INTO changes SELECT * FROM old_changes;
 DROP TABLE old_changes;
 """,
-    # What shares are held to; and jobs under way, which a server that ends leaves behind, to be started again.
+    # What shares are held to, and the column of the parts of a collection; jobs under way, which a server that ends
+    # leaves behind, to be started again.
     """
 ALTER TABLE projects ADD COLUMN target TEXT;
+ALTER TABLE projects ADD COLUMN parts TEXT;
 ALTER TABLE collections ADD COLUMN target TEXT;
 CREATE TABLE jobs (
     id TEXT PRIMARY KEY, kind TEXT NOT NULL, path TEXT NOT NULL, body TEXT NOT NULL, made TEXT NOT NULL) WITHOUT ROWID;

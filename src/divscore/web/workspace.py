@@ -419,14 +419,18 @@ class Workspace:
         labels: str | None = None,
         collection: int | None = None,
         version: int | None = None,
+        name: str | None = None,
     ) -> int:
-        """Store an audit: the JSON of the command line, and its report; `labels` is the mark of those it is made of."""
+        """Store an audit: the JSON of the command line, and its report; `labels` is the mark of those it is made of.
+
+        Its name is that of the collection, or `name` where there are several.
+        """
         report = self.report_of(audits, inputs=inputs, note=note)
         document = audits.to_json(replicates=True)
         return self.store.write(
             "INSERT INTO audits (project, labels, collection, name, at, version, document, report) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            *(project, labels, collection, clean(audits.audits[0].name)),
+            *(project, labels, collection, clean(name or audits.audits[0].name)),
             *(now(), version, document, clean(report)),
         )
 

@@ -65,27 +65,27 @@ export async function showAnswer(place, project, { signal, annotator, again, bac
       }
     }
     const document = await get(`/audits/${audit}`, {}, { signal });
-    const result = document.collections[0];
+    const results = document.collections;
+    const target = document.target?.shares;
     heading.textContent = document.headline;
     announce(document.headline);
     fill(
       body,
       h(
         "p.row",
-        h(`span.badge.${result.trust}`, TRUST[result.trust] ?? result.trust),
-        h("span.hint", `from ${count(result.labels?.labelled ?? document.control.labelled, "label")}`),
+        h(`span.badge.${trustOf(results)}`, TRUST[trustOf(results)]),
+        h("span.hint", `from ${count(labelsOf(document), "label")}`),
       ),
       h(
         "div.card.shares",
-        intervalBars(sharesOf({ groups: document.groups, target: document.target?.shares, ...result }), {
-          target: Boolean(document.target),
-        }),
+        charts(document).map(([name, rows]) => [
+          name && h("h2", { dir: "auto" }, name),
+          intervalBars(rows, { target: Boolean(target), label: name || "Shares" }),
+        ]),
         h("p.hint", "With 95% confidence, the true share is inside the bar."),
       ),
       await disagreementNote(project, annotator, signal),
-      [...result.warnings.map((warning) => warning.message ?? String(warning)), ...notes].map((text) =>
-        h("p.note", text),
-      ),
+      [...warningsOf(results), ...notes].map((text) => h("p.note", text)),
       h(
         "div.actions",
         h("a.button.primary.large", { href: `#/audits/${audit}` }, "Read the report"),
@@ -102,6 +102,23 @@ export async function showAnswer(place, project, { signal, annotator, again, bac
     );
   }
   body.append(await nextSteps(project, body, { signal, annotator, more, other, back }));
+}
+
+/** How far the worst of several results can be trusted. @param {any[]} results */
+const trustOf = (results) => Object.keys(TRUST).findLast((trust) => results.some((each) => each.trust === trust));
+
+const labelsOf = ({ collections, control }) =>
+  collections.reduce((sum, each) => sum + (each.labels?.labelled ?? 0), 0) || control.labelled;
+
+const warningsOf = (results) =>
+  results.flatMap((each) => each.warnings.map((text) => (results.length > 1 ? `${each.name}: ${text}` : text)));
+
+/** What is charted: the groups of one collection; of several, the share of the first of two groups, or each in turn. */
+function charts({ groups, target, collections }) {
+  const shares = collections.map((each) => sharesOf({ groups, target: target?.shares, ...each }));
+  if (collections.length === 1) return [["", shares[0]]];
+  if (groups.length > 2) return collections.map((each, at) => [each.name, shares[at]]);
+  return [[`Share of ${groups[0]}`, shares.map(([first], at) => ({ ...first, name: collections[at].name }))]];
 }
 
 /** What nobody has settled yet makes the interval wider. */

@@ -115,7 +115,9 @@ const collectionLine = (each, control, audit) =>
                 .slice(0, 3)
                 .map((share) => `${share.name} ${figure(share)}`)
                 .join(", ")} · ${when(audit.at)}`
-            : "not audited yet",
+            : each.audit
+              ? "shown when you have labelled all items"
+              : "not audited yet",
         ),
       ),
       h(
@@ -411,8 +413,8 @@ async function showDifference(main, { query, signal, title }) {
           h("a", { href: `#/audits/${after}` }, when(second.at)),
           ".",
         ),
-      first &&
-        second &&
+      first?.parts === 1 &&
+        second?.parts === 1 &&
         h(
           "div.card",
           historyChart(

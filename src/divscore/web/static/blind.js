@@ -46,6 +46,6 @@ export async function keptBlind(main, numbers, signal) {
   const wanted = numbers.filter(Boolean);
   const projects = wanted.length ? (await blindProjects(signal)).filter((each) => wanted.includes(each.id)) : [];
   if (projects.length)
-    main.append(h("div.page.narrow", h("h1", "Not yet"), hiddenNotice(projects, () => go(location.hash))));
+    main.append(h("div.page.narrow.stack-wide", h("h1", "Not yet"), hiddenNotice(projects, () => go(location.hash))));
   return projects.length > 0;
 }

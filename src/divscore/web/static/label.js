@@ -344,7 +344,7 @@ class Desk {
     );
     this.showRefused();
     showConnection();
-    if (!this.planned && queue.saved >= PILOT && items.length - queue.saved >= 10) this.improve();
+    if (!this.planned && !this.project.by && queue.saved >= PILOT && items.length - queue.saved >= 10) this.improve();
   }
 
   /** The server will not take the labels, so they are given to the person. */

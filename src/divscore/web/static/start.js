@@ -186,8 +186,8 @@ class Form {
       })),
       { value: wanted && String(wanted.id), quiet: true, onchange: () => this.showSource() },
     );
-    this.columnBox = h("div");
-    fill(this.sourceBox, this.chosen, this.columnBox);
+    [this.columnBox, this.partsBox] = [h("div"), h("div")];
+    fill(this.sourceBox, this.chosen, this.columnBox, this.partsBox);
     this.showSource();
   }
 
@@ -209,12 +209,35 @@ class Form {
       );
       this.columnBox.append(field("Column with the text", this.column));
     }
+    this.showParts();
     this.expected = [];
     if (source?.items)
       this.expected = (
         await get(`/sources/${source.id}/plan`, {}, { signal: this.signal }).catch(() => ({ expected: [] }))
       ).expected;
     this.showSizes();
+  }
+
+  /** A table or folder may have parts to compare, which are then collections of their own. */
+  showParts() {
+    const names = this.source?.columns ?? [];
+    fill(this.partsBox);
+    this.parts = null;
+    if (!names.length) return;
+    this.parts = h(
+      "select",
+      { onchange: () => this.showSizes() },
+      h("option", { value: "" }, "All items together"),
+      names.map((name) => h("option", { value: name, selected: name === this.start.by }, `Each ${name}`)),
+    );
+    this.partsBox.append(
+      h(
+        "details.more",
+        { open: Boolean(this.start.by) },
+        h("summary", "Compare parts of it"),
+        field("One answer for", this.parts, "Each part has a sample of its own."),
+      ),
+    );
   }
 
   /** Ask again until every collection is counted; keep what the person chose meanwhile. */
@@ -312,8 +335,8 @@ class Form {
     if (!sizes.includes(this.size)) this.size = sizes.includes(USUAL) ? USUAL : sizes.at(-1);
     const hint = (number) =>
       [
-        `about ${duration(number * SECONDS)}`,
-        known.has(number) && `±${count(Math.max(1, Math.round(25 * known.get(number))), "point")}`,
+        this.parts?.value ? "of each part" : `about ${duration(number * SECONDS)}`,
+        known.has(number) && !this.parts?.value && `±${count(Math.max(1, Math.round(25 * known.get(number))), "point")}`,
       ]
         .filter(Boolean)
         .join("\n");
@@ -338,7 +361,8 @@ class Form {
   }
 
   nameButton() {
-    this.go.textContent = `Draw ${count(this.size, "item")} and start`;
+    const each = this.parts?.value ? ` of each ${this.parts.value}` : "";
+    this.go.textContent = `Draw ${count(this.size, "item")}${each} and start`;
   }
 
   // Start
@@ -385,6 +409,7 @@ class Form {
       name: `${attribute} in ${source.name}`.slice(0, 200),
       source: source.id,
       column: this.column?.value ?? null,
+      by: this.parts?.value || null,
       attribute,
       groups: this.groups,
       basis: this.basis.value,

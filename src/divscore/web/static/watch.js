@@ -97,7 +97,9 @@ const line = (each, audit) =>
                 .slice(0, 3)
                 .map((share) => `${share.name} ${figure(share)}`)
                 .join(", ")
-            : "not audited yet",
+            : each.audit
+              ? "shown when you have labelled all items"
+              : "not audited yet",
         ),
       ),
       h(

@@ -51,6 +51,7 @@ def cookie(browser: Any, server: Process) -> Any:
 def pages(page: Any, annotator: str = "Cy") -> Iterator[str]:
     """Every page of labelling, one after the other."""
     page.wait_for_selector("form")
+    page.evaluate("document.querySelectorAll('details').forEach((each) => (each.open = true))")
     yield "start"
     page.evaluate("location.hash = '#/label'")
     page.wait_for_selector(".projects")
@@ -58,6 +59,10 @@ def pages(page: Any, annotator: str = "Cy") -> Iterator[str]:
     for project in (1, 2):
         open_labels(page, project, annotator)
         yield f"label {project}"
+    page.evaluate("location.hash = '#/audits'")
+    page.wait_for_selector("text=Label all items first")
+    yield "what others labelled"
+    open_labels(page, 2, annotator)
     page.keyboard.press("g")
     page.wait_for_selector("[role=gridcell]")
     page.keyboard.press("Space")

@@ -126,7 +126,7 @@ def test_messages_name_sources_without_their_paths(desk: Desk, tmp_path: Path) -
         warn(f"{tmp_path}/photos/a.jpg cannot be read")
         raise InputError(f"{tmp_path}/project/control-sets/1 is gone")
 
-    job = desk.finish(desk.space.begin("test", work, "/test").model_dump(), "failed")
+    job = desk.finish(desk.space.begin("test", work).model_dump(), "failed")
     assert job["warnings"] == ["posts.csv: 2 items were skipped", "photos/a.jpg cannot be read"]
     assert job["error"]["detail"] == "project/control-sets/1 is gone"
 

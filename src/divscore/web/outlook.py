@@ -131,7 +131,7 @@ def improve_plan(project: Id, space: Space) -> Started:
         space.store.write("UPDATE projects SET plan = ? WHERE id = ?", json.dumps(plan), project)
         return {"basis": outlook.basis}
 
-    return space.begin("plan", work, f"/projects/{project}/plan")
+    return space.begin("plan", work)
 
 
 @router.post("/projects/{project}/audit", status_code=202)

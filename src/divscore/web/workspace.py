@@ -380,10 +380,12 @@ class Workspace:
         with Encoding(**self._encoder, cache=self._cache, workers=workers) as encoding:
             yield encoding
 
-    def begin(self, kind: str, work: Work, path: str, given: BaseModel | None = None) -> Started:
-        """Start a job and say where it is; `path` and `given` are those of the request, for those who repeat it."""
+    def begin(
+        self, kind: str, work: Work, path: str | None = None, given: BaseModel | None = None
+    ) -> Started:
+        """Start a job; `path` and `given` are those of the request, for those who repeat it after an interruption."""
         body = {} if given is None else given.model_dump(mode="json", exclude_unset=True)
-        return started(self.tasks.start(kind, work, (path, body)))
+        return started(self.tasks.start(kind, work, None if path is None else (path, body)))
 
     def _job_begun(self, task: Task) -> None:
         """Keep a job until it ends, and forget an interrupted one that did the same."""

@@ -132,7 +132,6 @@ const collectionLine = (each, control, audit) =>
 const WORK = {
   audit: "Auditing",
   control: "Reading labelled examples",
-  plan: "Expected width",
   publish: "Publishing",
   sample: "Drawing a sample",
 };

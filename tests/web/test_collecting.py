@@ -279,3 +279,19 @@ def test_shares_are_held_to_the_target_of_the_collection(hall: Desk, texts: dict
     assert "(the target is 30%, Census)" in own["headline"]
     assert hall.call("PATCH", "/collections/1", json={"name": "p"})["target"] == made["target"]
     assert hall.call("PATCH", "/collections/1", json={"target": {}})["target"] is None
+
+
+def test_a_limit_gives_the_verdict_of_the_command_line(
+    hall: Desk, texts: dict[str, str], control: str, tmp_path: Path
+) -> None:
+    hall.post("/collections", {"name": "posts", "control": 1, "kind": "text"}, 201)
+    hall.call("PUT", "/collections/1/items", json=as_items(texts))
+    table = write_table(tmp_path / "all.csv", texts)
+    for limit, code in ((0.9, 0), (0.05, 1)):
+        done = hall.finish(hall.post("/collections/1/audits", {"max_disparity": limit}, 202))
+        words = ["audit", table, "--control", control, "--max-disparity", str(limit)]
+        result = CliRunner().invoke(main, [*words, "--json", str(tmp_path / "gate.json")])
+        gate = json.loads((tmp_path / "gate.json").read_text())["gate"]
+        assert (result.exit_code, done["verdict"]) == (code, gate["verdict"])
+        assert hall.get(f"/audits/{done['audit']}")["gate"] == gate
+    hall.call("POST", "/collections/1/audits", 422, json={"max_disparity": 2})

@@ -18,7 +18,7 @@ import pytest
 from webapp import change, offline, own_cache, started_server, write_texts  # noqa: F401  fixtures
 
 from divscore.errors import InputError
-from divscore.web.server import bound_socket, check_public_url
+from divscore.web.server import bound_socket, check_public_url, serve
 
 
 def wait_for(client: httpx.Client, started: dict[str, str]) -> None:
@@ -101,15 +101,25 @@ def test_ctrl_c_ends_with_0_and_streams_are_closed(tmp_path: Path) -> None:
     assert not (tmp_path / "project" / "divscore.db-wal").exists()
 
 
-def test_a_cookie_is_good_after_a_restart_and_a_link_is_not(tmp_path: Path) -> None:
+def test_a_cookie_is_good_after_a_restart_and_a_link_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with started_server(tmp_path / "project", "--port", "0") as server:
         with httpx.Client(follow_redirects=True) as browser:
             assert browser.get(server.url).status_code == 200
             cookies = dict(browser.cookies)
         link, port = server.url, server.base.rpartition(":")[2]
         server.kill()
+    monkeypatch.setenv("DIVSCORE_TOKEN", "a-token-that-programs-keep-over-restarts")
     with started_server(tmp_path / "project", "--port", port) as server:
         assert httpx.get(f"{server.base}/api/v1/status", cookies=cookies).status_code == 200
+        assert server.secret == "$DIVSCORE_TOKEN"
+        own = {"Authorization": f"Bearer {os.environ['DIVSCORE_TOKEN']}"}
+        assert httpx.get(f"{server.base}/api/v1/status", headers=own).status_code == 200
+        monkeypatch.setenv("DIVSCORE_TOKEN", "short")
+        with pytest.raises(InputError, match="DIVSCORE_TOKEN has 5 characters; use 32"):
+            serve(tmp_path / "third", headless=True)
+        monkeypatch.delenv("DIVSCORE_TOKEN")
         assert httpx.get(link).status_code == 401
         second = subprocess.run(
             [

@@ -99,7 +99,10 @@ def label(
     "A folder or table to audit again whenever it changes; repeatable. Needs one --control.",
     multiple=True,
 )
-@opt.flag("--headless", "For servers: open no browser, and print a token for programs.")
+@opt.flag(
+    "--headless",
+    "For servers: open no browser, and print a token for programs, or take the one in $DIVSCORE_TOKEN.",
+)
 @port
 @opt.text("--public-url", "URL", "Address under which a proxy on this computer forwards requests.")
 @opt.encoder

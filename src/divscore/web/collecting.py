@@ -10,6 +10,7 @@ import json
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -122,7 +123,12 @@ class Changed(BaseModel):
 
 
 class AuditWish(WithTarget):
-    """A target for this audit alone, in place of that of the collection; an empty one is an even split."""
+    """A target for this audit alone, in place of that of the collection; an empty one is an even split.
+
+    With `max_disparity`, the result has the verdict of `divscore audit --max-disparity`: pass, fail or inconclusive.
+    """
+
+    max_disparity: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
 class AuditEntry(BaseModel):
@@ -436,12 +442,8 @@ def start_audit(collection: Id, wish: AuditWish, space: Space) -> Started:
     row = space.one("collections", collection)
     if wish.target or wish.target_source:
         wish.stored_target(space.control(row["control"]).groups)  # refuses one that does not fit
-    return space.begin(
-        "audit",
-        lambda progress, warn: audit_collection(space, row, wish, progress, warn),
-        f"/collections/{collection}/audits",
-        wish,
-    )
+    work = partial(audit_collection, space, row, wish)
+    return space.begin("audit", work, f"/collections/{collection}/audits", wish)
 
 
 def audit_collection(
@@ -477,8 +479,9 @@ def audit_collection(
     else:
         version, sketch = current_sketch(space, row)
         audits = space.members(row["control"], row["kind"]).audit(sketch, row["name"], warn=warn, **options)
-    number = space.keep_audit(audits, inputs=inputs, collection=row["id"], version=version)
-    return {"audit": number}
+    limit = wish.max_disparity
+    number = space.keep_audit(audits, inputs=inputs, collection=row["id"], version=version, limit=limit)
+    return {"audit": number} | ({} if limit is None else {"verdict": audits.gate(limit).verdict})
 
 
 def audit_entry(row: Any) -> AuditEntry:

@@ -25,6 +25,7 @@ from divscore.web.workspace import Workspace
 LOOPBACK, PORT, MORE_PORTS = "127.0.0.1", 8642, 50
 FOLDER = "divscore-project"
 OPENING = "open-divscore.html"  # in the project folder while the server runs
+TOKEN, SHORTEST_TOKEN = "DIVSCORE_TOKEN", 32  # of programs, as the environment has it
 LAST_SECONDS = 3  # that open connections have to finish
 
 
@@ -121,9 +122,15 @@ def serve(
 ) -> None:
     """Serve a project folder until it is stopped.
 
-    `say` gets the address with a token that works once; with `headless` also a token for programs.
+    `say` gets the address with a token that works once; with `headless` also a token for programs, which is new at
+    every start unless the environment has one.
     """
     check_public_url(public_url)
+    own = os.environ.get(TOKEN, "") if headless else ""
+    if own and len(own) < SHORTEST_TOKEN:
+        raise InputError(
+            f"{TOKEN} has {len(own)} characters; use {SHORTEST_TOKEN} or more that nobody can guess"
+        )
     listener = bound_socket(port)
     with listener:
         number = int(listener.getsockname()[1])
@@ -138,9 +145,9 @@ def serve(
             address = (public_url or f"http://{LOOPBACK}:{number}").rstrip("/")
             say(f"{address}/?token={space.keys.link()}")
             if headless:
-                secret = token()
+                secret = own or token()
                 space.keys.clients.add(digest(secret))
-                say(f"Authorization: Bearer {secret}")
+                say(f"Authorization: Bearer {f'${TOKEN}' if own else secret}")
             elif browser:
                 opening = opening_file(space.folder, f"{address}/?token={space.keys.link()}")
                 webbrowser.open(opening.absolute().as_uri())

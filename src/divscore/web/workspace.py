@@ -147,7 +147,7 @@ class Workspace:
         self._guard = threading.Lock()
         self.keys = Keys(
             session=self._session,
-            keep=lambda mark: void(self.store.write("INSERT INTO sessions VALUES (?, ?)", mark, now())),
+            keep=self._keep_session,
             paired=self._paired,
             extension=lambda origin: (
                 self.store.row("SELECT 1 FROM pairings WHERE extension = ?", origin) is not None
@@ -171,6 +171,9 @@ class Workspace:
         self.encoder.shutdown(cancel_futures=True)
         self.store.close()
         self._lock.__exit__(None, None, None)
+
+    def _keep_session(self, mark: str) -> None:
+        self.store.write("INSERT INTO sessions VALUES (?, ?)", mark, now())
 
     def _session(self, mark: str) -> bool:
         oldest = moment(datetime.now(UTC) - timedelta(days=SESSION_DAYS))
@@ -385,7 +388,8 @@ class Workspace:
     ) -> Started:
         """Start a job; `path` and `given` are those of the request, for those who repeat it after an interruption."""
         body = {} if given is None else given.model_dump(mode="json", exclude_unset=True)
-        return started(self.tasks.start(kind, work, None if path is None else (path, body)))
+        task = self.tasks.start(kind, work, None if path is None else (path, body))
+        return Started(job=task.id, url=f"/api/v1/jobs/{task.id}")
 
     def _job_begun(self, task: Task) -> None:
         """Keep a job until it ends, and forget an interrupted one that did the same."""
@@ -422,13 +426,11 @@ class Workspace:
         collection: int | None = None,
         version: int | None = None,
         name: str | None = None,
+        limit: float | None = None,
     ) -> int:
-        """Store an audit: the JSON of the command line, and its report; `labels` is the mark of those it is made of.
-
-        Its name is that of the collection, or `name` where there are several.
-        """
-        report = self.report_of(audits, inputs=inputs, note=note)
-        document = audits.to_json(replicates=True)
+        """Store an audit: the JSON of the command line, and its report; `labels` is the mark of those it is made of."""
+        report = self.report_of(audits, inputs=inputs, note=note, limit=limit)
+        document = audits.to_json(replicates=True, limit=limit)
         return self.store.write(
             "INSERT INTO audits (project, labels, collection, name, at, version, document, report) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -437,7 +439,13 @@ class Workspace:
         )
 
     @staticmethod
-    def report_of(audits: Audits, *, inputs: Sequence[tuple[str, str]] = (), note: str = "") -> str:
+    def report_of(
+        audits: Audits,
+        *,
+        inputs: Sequence[tuple[str, str]] = (),
+        note: str = "",
+        limit: float | None = None,
+    ) -> str:
         """The HTML report of an audit."""
         from divscore.report.page import render_html
         from divscore.report.summary import Context, Input
@@ -445,7 +453,9 @@ class Workspace:
         # A page may be shown to others: it names files, and not where they are.
         named = [(role, public(path) if is_url(path) else os.path.basename(path)) for role, path in inputs]
         read = [Input(role, name) for role, name in named]
-        return render_html(audits.audits, Context(inputs=read, missing=audits.missing, note=note))
+        return render_html(
+            audits.audits, Context(inputs=read, missing=audits.missing, note=note, limit=limit)
+        )
 
 
 def _inside_any(path: str, folders: Sequence[str]) -> bool:
@@ -454,11 +464,6 @@ def _inside_any(path: str, folders: Sequence[str]) -> bool:
 
 def _no_work(progress: Progress, warn: Warn) -> dict[str, Any]:
     return {}  # of a job that an earlier server did not finish, which only a new request starts again
-
-
-def started(task: Task) -> Started:
-    """Where a task can be followed."""
-    return Started(job=task.id, url=f"/api/v1/jobs/{task.id}")
 
 
 def clean(text: str) -> str:
@@ -484,10 +489,6 @@ def read_target(stored: str | None) -> tuple[dict[str, float] | None, str]:
 def etag(*parts: object) -> str:
     """A mark of a version of something."""
     return f'"{hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:24]}"'
-
-
-def void(_: object) -> None:
-    """Ignore a result."""
 
 
 def workspace_of(request: Request) -> Workspace:

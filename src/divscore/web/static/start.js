@@ -220,7 +220,8 @@ class Form {
 
   /** A table or folder may have parts to compare, which are then collections of their own. */
   showParts() {
-    const names = this.source?.columns ?? [];
+    const { columns = [], text_columns: texts = [] } = this.source ?? {};
+    const names = columns.filter((name) => texts.length !== 1 || name !== texts[0]); // what people read has no parts
     fill(this.partsBox);
     this.parts = null;
     if (!names.length) return;

@@ -221,7 +221,8 @@ class Form {
   /** A table or folder may have parts to compare, which are then collections of their own. */
   showParts() {
     const { columns = [], text_columns: texts = [] } = this.source ?? {};
-    const names = columns.filter((name) => texts.length !== 1 || name !== texts[0]); // what people read has no parts
+    // What people read has no parts, and neither has a file.
+    const names = columns.filter((name) => name !== "file" && (texts.length !== 1 || name !== texts[0]));
     fill(this.partsBox);
     this.parts = null;
     if (!names.length) return;

@@ -301,6 +301,11 @@ def test_two_people_label_blind_and_settle_where_they_differ(
         page.evaluate("location.hash = '#/audits/1'")
         page.wait_for_selector("h1:text-is('Not yet')")
         assert page.locator("iframe.report").count() == 0
+        page.click("text=I do not label them: show")
+        page.wait_for_selector("iframe.report")  # on purpose, in this tab
+        page.click("#nav a[href='#/audits']")
+        page.wait_for_selector("a[href='#/audits/1']")
+        page.evaluate("sessionStorage.clear()")
         page.click("#nav a[href='#/label']")
         page.wait_for_selector("text=0 of 30 items labelled by you")
         page.click(".projects a")

@@ -1,7 +1,7 @@
 // Audits: what was audited and when, the report in the page, and how a collection changed.
 
 import { get, post, remove } from "./api.js";
-import { asking, blindProjects, hiddenNotice, keptBlind } from "./blind.js";
+import { blindProjects, hiddenNotice, keptBlind, visible } from "./blind.js";
 import { figure, historyChart, legend, sharesOf, trustBadge } from "./charts.js";
 import { controlLine } from "./controls.js";
 import { action, back, complain, empty, fill, h, sure, toast } from "./element.js";
@@ -37,11 +37,11 @@ const auditLine = (audit) =>
 
 async function showList(main, { signal, title }) {
   title("Audits");
-  const blind = await blindProjects(signal);
-  const [audits, collections, controls, jobs] = await Promise.all([
-    get("/audits", blind.length ? asking() : {}, { signal }),
-    ...["/collections", "/control-sets", "/jobs"].map((path) => get(path, {}, { signal })),
+  const [blind, every, collections, controls, jobs] = await Promise.all([
+    blindProjects(signal),
+    ...["/audits", "/collections", "/control-sets", "/jobs"].map((path) => get(path, {}, { signal })),
   ]);
+  const audits = visible(every, { blind, collections, controls });
   const running = h("section", { hidden: true }, h("h2", "Running"));
   const stopped = jobs.filter((job) => job.state === "interrupted");
   const heading = h(
@@ -116,7 +116,7 @@ const collectionLine = (each, control, audit) =>
                 .map((share) => `${share.name} ${figure(share)}`)
                 .join(", ")} · ${when(audit.at)}`
             : each.audit
-              ? "shown when you have labelled all items"
+              ? "audited"
               : "not audited yet",
         ),
       ),

@@ -20,6 +20,18 @@ export const asking = () => (annotator() ? { annotator: annotator() } : {});
 export const blindProjects = async (signal) =>
   (await get("/projects", asking(), { signal })).filter((project) => project.blind && !seen().has(project.id));
 
+/**
+ * Audits without those that come from labels of these projects: their answers, and what was audited with them.
+ * @param {any[]} audits
+ * @param {{blind: any[], collections: any[], controls: any[]}} known
+ */
+export function visible(audits, { blind, collections, controls }) {
+  const hidden = new Set(blind.map((project) => project.id));
+  const made = new Map(controls.map((control) => [control.id, control.project]));
+  const labels = new Map(collections.map((collection) => [collection.id, made.get(collection.control)]));
+  return audits.filter((audit) => !hidden.has(audit.project) && !hidden.has(labels.get(audit.collection)));
+}
+
 /** What stands in the place of results. @param {any[]} projects @param {() => void} show called on purpose */
 export function hiddenNotice(projects, show) {
   const open = () => {

@@ -2,7 +2,7 @@
 
 import { get, patch, pause, post, remove } from "./api.js";
 import { historyTable } from "./audits.js";
-import { asking, keptBlind } from "./blind.js";
+import { blindProjects, keptBlind, visible } from "./blind.js";
 import { figure, historyChart, intervalBars, legend, sharesOf, trustBadge } from "./charts.js";
 import { action, announce, complain, copy, dialog, empty, field, fill, h, sure, toast } from "./element.js";
 import { showJob } from "./jobs.js";
@@ -23,7 +23,7 @@ const changing = (collection) => collection.live || collection.source === null;
 
 async function showList(main, { signal, title }) {
   title("Watch");
-  const controls = await get("/control-sets", {}, { signal });
+  const [controls, blind] = await Promise.all([get("/control-sets", {}, { signal }), blindProjects(signal)]);
   const list = h("ul.list");
   const body = h("div");
   const buttons = [
@@ -40,10 +40,11 @@ async function showList(main, { signal, title }) {
   );
   let before = "";
   const look = async () => {
-    const [collections, audits] = await Promise.all([
+    const [collections, every] = await Promise.all([
       get("/collections", {}, { signal }),
-      get("/audits", asking(), { signal }),
+      get("/audits", {}, { signal }),
     ]);
+    const audits = visible(every, { blind, collections, controls });
     const shown = collections.filter(changing);
     const now = JSON.stringify(shown);
     if (now === before) return;
@@ -98,7 +99,7 @@ const line = (each, audit) =>
                 .map((share) => `${share.name} ${figure(share)}`)
                 .join(", ")
             : each.audit
-              ? "shown when you have labelled all items"
+              ? "audited"
               : "not audited yet",
         ),
       ),

@@ -157,7 +157,7 @@ async function nextSteps(project, body, { signal, annotator, more, other, back }
     step(
       "Make the interval narrower",
       "More random items of the same collection; the labels so far stay. The interval keeps its 95% only for a number of labels that was fixed before: if you add labels because of this result, it is somewhat too narrow, and the report says that labels were added.",
-      action("button", `Label ${number} more`, () => more(number)),
+      action("button", `Label ${number} more${project.by ? ` of each ${project.by}` : ""}`, () => more(number)),
     ),
     annotators.length > 1
       ? step(

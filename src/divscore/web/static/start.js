@@ -223,6 +223,7 @@ class Form {
     const { columns = [], text_columns: texts = [] } = this.source ?? {};
     // What people read has no parts, and neither has a file.
     const names = columns.filter((name) => name !== "file" && (texts.length !== 1 || name !== texts[0]));
+    const wanted = this.parts?.value ?? this.start.by; // the list of sources may be shown again while they are read
     fill(this.partsBox);
     this.parts = null;
     if (!names.length) return;
@@ -230,12 +231,12 @@ class Form {
       "select",
       { onchange: () => this.showSizes() },
       h("option", { value: "" }, "All items together"),
-      names.map((name) => h("option", { value: name, selected: name === this.start.by }, `Each ${name}`)),
+      names.map((name) => h("option", { value: name, selected: name === wanted }, `Each ${name}`)),
     );
     this.partsBox.append(
       h(
         "details.more",
-        { open: Boolean(this.start.by) },
+        { open: Boolean(wanted) },
         h("summary", "Compare parts of it"),
         field("One answer for", this.parts, "Each part has a sample of its own."),
       ),

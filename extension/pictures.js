@@ -5,7 +5,22 @@
   const MOST_PIXELS = 60e6;
   const AS_IS = { bytes: 1 << 20, types: ["image/jpeg", "image/png", "image/webp"] };
 
-  /** Width and height as the header of a JPEG, PNG, GIF or WebP file says, or null.
+  /** Whether EXIF data lays a JPEG on its side: 5 to 8 in its tag for that.
+   * @param {DataView} view @param {number} at where the TIFF header is */
+  function lying(view, at) {
+    try {
+      const little = view.getUint16(at) === 0x4949;
+      const first = at + view.getUint32(at + 4, little) + 2;
+      for (let left = view.getUint16(first - 2, little), entry = first; left; left--, entry += 12) {
+        if (view.getUint16(entry, little) === 0x0112) return view.getUint16(entry + 8, little) > 4;
+      }
+    } catch {
+      // The data ends before its tags do.
+    }
+    return false;
+  }
+
+  /** Width and height, as shown, that the header of a JPEG, PNG, GIF or WebP file says, or null.
    * @param {Uint8Array} data */
   function dimensions(data) {
     const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
@@ -28,11 +43,14 @@
       return { type, width: view.getUint16(26, true) & 0x3fff, height: view.getUint16(28, true) & 0x3fff };
     }
     if (view.getUint16(0) !== 0xffd8) return null;
+    let side = false;
     for (let at = 2; at + 9 < data.length; at += 2 + view.getUint16(at + 2)) {
       const mark = view.getUint16(at);
       if (mark < 0xff00) return null;
+      if (mark === 0xffe1 && word(at + 4, 4) === "Exif") side = lying(view, at + 10);
       if (mark >= 0xffc0 && mark <= 0xffcf && ![0xffc4, 0xffc8, 0xffcc].includes(mark)) {
-        return { type: "image/jpeg", width: view.getUint16(at + 7), height: view.getUint16(at + 5) };
+        const [height, width] = [view.getUint16(at + 5), view.getUint16(at + 7)];
+        return { type: "image/jpeg", width: side ? height : width, height: side ? width : height };
       }
     }
     return null;
@@ -68,10 +86,8 @@
     let bitmap;
     try {
       // Decoded and scaled on another thread.
-      const scale = head ? SIDE / Math.max(head.width, head.height) : 1;
-      // A JPEG may be turned by its EXIF data, so that its width is the height of the header.
-      const width = head && (head.type === "image/jpeg" ? Math.min(head.width, head.height) : head.width);
-      const size = width && scale < 1 ? { resizeWidth: Math.max(1, Math.round(width * scale)) } : {};
+      const longer = head && head.height > head.width ? "resizeHeight" : "resizeWidth";
+      const size = head && !small ? { [longer]: SIDE } : {};
       bitmap = await createImageBitmap(blob, { ...size, resizeQuality: "high" });
     } catch {
       throw new Error("not readable");

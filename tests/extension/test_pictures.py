@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import re
@@ -16,6 +17,7 @@ import pytest
 import tiny
 from browsing import Browsing, Site, api, gallery, latest, until
 from click.testing import CliRunner
+from PIL import Image
 from webapp import Process
 
 from divscore.cli import main
@@ -126,6 +128,32 @@ def test_a_page_of_pictures_from_the_click_to_the_evidence(
     assert "changed" in done.stderr
     with pytest.raises(FileError):
         verify_evidence(file)
+
+
+SCALED = """async (data) => {
+  const { bytes, prepared } = globalThis.divscorePictures;
+  const { width, height } = await createImageBitmap(new Blob([bytes(await prepared(new Blob([bytes(data)])))]));
+  return [width, height];
+}"""
+
+
+def test_large_pictures_are_scaled_to_640_pixels_whichever_way_they_are_turned(browsing: Browsing) -> None:
+    page = browsing.open(browsing.url("options.html"))
+    page.add_script_tag(url=browsing.url("pictures.js"))
+    for size, turn, expected in [
+        ((1920, 1080), None, [640, 360]),
+        ((4000, 500), None, [640, 80]),
+        ((900, 1200), 1, [480, 640]),
+        ((1200, 900), 6, [480, 640]),
+        ((900, 1200), 8, [640, 480]),
+        ((640, 200), 6, [200, 640]),  # as it is
+    ]:
+        stream, exif = io.BytesIO(), Image.Exif()
+        if turn:
+            exif[0x0112] = turn
+        Image.new("RGB", size, "red").save(stream, "JPEG", exif=exif)
+        data = base64.b64encode(stream.getvalue()).decode()
+        assert page.evaluate(SCALED, data) == pytest.approx(expected, abs=1), (size, turn)
 
 
 def test_a_page_without_faces_has_too_few_items(browsing: Browsing, site: Site, people: Any) -> None:

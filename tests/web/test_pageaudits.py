@@ -6,9 +6,11 @@ import io
 import json
 import math
 import sqlite3
+import threading
 import time
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +22,7 @@ from PIL import Image
 from starlette.testclient import TestClient
 from webapp import BASE, PORT, WORDS, Desk, offline, opened_desk, own_cache, text_control, write_texts  # noqa: F401  fixtures
 
+from divscore.jobs.evidence import verify_evidence
 from divscore.web.app import create_app
 from divscore.web.pairing import MOST_A_MINUTE, MOST_PENDING
 
@@ -235,6 +238,29 @@ def test_runs_of_one_group_show_how_much_they_vary(desk: Desk, tmp_path: Path) -
     assert len(desk.get("/page-audits", saved=True)) == 2
     report = desk.client.get(f"/api/v1/page-audits/{page}/report")
     assert "sandbox" in report.headers["content-security-policy"]
+
+
+def test_saving_waits_for_changes_and_takes_the_names_of_now(desk: Desk, tmp_path: Path) -> None:
+    page, items = desk.post("/page-audits", PAGE, 201)["id"], page_items(tmp_path, 30, 30)
+    desk.post(f"/page-audits/{page}/items", {"items": items}, 202)
+    ready(desk, page)
+    gate = threading.Event()
+    desk.space.encoder.submit(gate.wait)  # items of some request are being changed
+    with ThreadPoolExecutor(1) as pool:
+        names = {"run": "Berlin", "study": "CEO"}  # given after the audit began
+        saving = pool.submit(desk.post, f"/page-audits/{page}/save", names)
+        try:
+            with pytest.raises(TimeoutError):
+                saving.result(0.3)
+        finally:
+            gate.set()
+        saved = saving.result(20)
+    file = tmp_path / "evidence.zip"
+    file.write_bytes(desk.client.get(saved["evidence"]).content)
+    checked = verify_evidence(file)
+    assert (checked.items, checked.pictures, checked.run) == (saved["items"], saved["pictures"], "CEO, Berlin")
+    (entry,) = desk.get("/page-audits", saved=True)
+    assert (entry["run"], entry["study"]) == ("Berlin", "CEO")
 
 
 def test_titles_may_have_control_characters(desk: Desk, tmp_path: Path) -> None:

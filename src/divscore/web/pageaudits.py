@@ -318,7 +318,8 @@ def _arrange(space: Workspace, collection: int, order: Sequence[str]) -> None:
 def remove_page_items(page: Id, wanted: ItemIds, space: Space) -> Taken:
     """Remove items that are no longer on the page."""
     _, row = page_rows(space, page)
-    return Taken(received=take_items(space, row["id"], wanted.ids).removed, waiting=0)
+    taken = space.encoder.submit(take_items, space, row["id"], wanted.ids).result()
+    return Taken(received=taken.removed, waiting=0)
 
 
 @router.get("/page-audits/{page}")

@@ -18,7 +18,7 @@ from divscore import __version__
 from divscore.errors import FileError, InputError
 from divscore.web.collecting import REPORT_POLICY, ItemId, audit_entry
 from divscore.web.pageaudits import audit_page, desk_of, page_rows
-from divscore.web.workspace import Id, Space, clean
+from divscore.web.workspace import Id, Space, Workspace, clean
 
 MOST_PICTURE = 16 << 20  # bytes of a screenshot
 router = APIRouter()
@@ -30,13 +30,17 @@ class Saving(BaseModel):
     screenshot: str | None = None
     pictures: Annotated[dict[ItemId, str], Field(max_length=2000)] = {}
     note: Annotated[str, StringConstraints(max_length=5000)] = ""
+    run: Annotated[str, StringConstraints(max_length=200)] | None = None
+    study: Annotated[str, StringConstraints(max_length=200)] | None = None
 
 
 class PageSaved(BaseModel):
-    """Where the audit and the evidence are."""
+    """Where the audit and the evidence are, and how many of the items are in it as pictures."""
 
     audit: int
     evidence: str
+    items: int
+    pictures: int
 
 
 @router.get("/page-audits/{page}/report", response_class=Response)
@@ -54,12 +58,17 @@ def show_page_report(page: Id, space: Space) -> Response:
 @router.post("/page-audits/{page}/save")
 def save_page(page: Id, saving: Saving, space: Space, request: Request) -> PageSaved:
     """Keep the audit, and a record of what it is based on."""
-    from divscore.jobs.evidence import write_evidence
-
-    kept, row = page_rows(space, page)
     if desk_of(request).waiting.get(page, 0):
         raise HTTPException(409, "some items are not encoded yet; wait a moment")
     screenshot = _picture(saving.screenshot)
+    # Items come and go on the thread of the encoder: there the record and the audit are about the same ones.
+    return space.encoder.submit(_save, space, page, saving, screenshot).result()
+
+
+def _save(space: Workspace, page: int, saving: Saving, screenshot: bytes) -> PageSaved:
+    from divscore.jobs.evidence import write_evidence
+
+    kept, row = page_rows(space, page)
     order = space.store.rows(
         "SELECT rank, id, sha256, skip FROM members WHERE collection = ? ORDER BY rank, id", row["id"]
     )
@@ -69,6 +78,8 @@ def save_page(page: Id, saving: Saving, space: Space, request: Request) -> PageS
     except InputError as error:
         raise HTTPException(409, str(error)) from error
     about = json.loads(kept["about"])
+    names = {"run": saving.run, "study": saving.study}  # they may have been given after the audit began
+    about |= {name: value for name, value in names.items() if value is not None}
     number = space.keep_audit(audits, inputs=[("Page", about["url"])], note=saving.note, collection=row["id"])
     stored = space.one("audits", number)
     record = {
@@ -85,8 +96,12 @@ def save_page(page: Id, saving: Saving, space: Space, request: Request) -> PageS
     evidence = write_evidence(
         record, stored["document"], stored["report"], screenshot=screenshot, pictures=pictures
     )
-    space.store.write("UPDATE pages SET audit = ?, evidence = ? WHERE id = ?", number, evidence, page)
-    return PageSaved(audit=number, evidence=f"/api/v1/page-audits/{page}/evidence.zip")
+    space.store.write(
+        "UPDATE pages SET audit = ?, evidence = ?, about = ? WHERE id = ?",
+        *(number, evidence, json.dumps(about), page),
+    )
+    where = f"/api/v1/page-audits/{page}/evidence.zip"
+    return PageSaved(audit=number, evidence=where, items=len(order), pictures=len(pictures))
 
 
 def _pictures(order: Sequence[Any], given: dict[str, str]) -> list[tuple[int, bytes]]:

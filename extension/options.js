@@ -13,7 +13,7 @@ function pressed(id, work) {
 
 async function showState() {
   const { address, paired, problem } = await tell("status");
-  at("address").value ||= address; // not over what was typed meanwhile
+  at("address").value = address;
   at("unpair").hidden = !paired;
   if (problem) say(explained(problem, address));
   else say(element("p", {}, text("paired", address)));
@@ -67,8 +67,9 @@ async function main() {
     await waitForAnswer();
   });
   pressed("unpair", async () => {
-    await tell("unpair");
+    const { told } = await tell("unpair");
     await showState();
+    if (!told) say(element("p", { role: "alert" }, text("revokedHere")));
   });
   pressed("paste", async () => {
     if (!await saveAddress()) return;
@@ -78,7 +79,8 @@ async function main() {
     else await showState();
   });
   await showState();
-  at("pair").disabled = false;
+  // Whatever is typed before this would be mixed with the address that is shown.
+  for (const id of ["address", "pair"]) at(id).disabled = false;
   await showOrigins();
 }
 

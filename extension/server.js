@@ -140,17 +140,17 @@ export async function pollPairing() {
   return { state: "paired" };
 }
 
-/** Forget the token, here and, if it answers, on the server. */
+/** Forget the token, here and on the server; `told` is false if the server may still know it. */
 export async function unpair() {
-  let problem = null;
+  let told = true;
   try {
     await load("DELETE", "/pair");
   } catch (error) {
-    problem = error instanceof Refusal ? error.key : "failed";
+    told = error instanceof Refusal && ["revoked", "refused", "unpaired"].includes(error.key);
   }
   await chrome.storage.local.remove("token");
   proved = { address: "", token: "", until: 0 };
-  return { problem };
+  return { told };
 }
 
 export function browserName() {

@@ -136,8 +136,13 @@ class Browsing:
         return until(find, what="panel")
 
     def text(self, page: Any) -> str:
-        """What the panel says."""
-        return str(self.panel(page).locator("#result").inner_text())
+        """What the panel says; nothing while a new panel takes its place."""
+        try:
+            return str(self.panel(page).locator("#result").inner_text())
+        except Exception as error:
+            if "detached" in str(error):
+                return ""
+            raise
 
     def says(self, page: Any, *words: str, seconds: float = 20) -> str:
         """Wait until the panel says something."""

@@ -112,10 +112,23 @@ def test_nothing_is_sent_by_a_stranger(
         assert audits(own_server) == before
     # The owner can leave, here and on the server.
     assert [each["id"] for each in api(own_server, "GET", "/pairings")] == [number]
-    options = stranger.open(stranger.url("options.html"))
+    options = stranger.context.new_page()
+    # Nothing can be typed before the address is shown: both would be one.
+    options.add_init_script(
+        "addEventListener('DOMContentLoaded', () => { window.early = !document.getElementById('address').disabled; });"
+    )
+    options.goto(stranger.url("options.html"))
+    options.locator("#address:enabled").wait_for()
+    assert options.evaluate("() => window.early") is False
     options.get_by_role("button", name="Revoke").click()
     options.get_by_text("not paired with divscore").wait_for()
     assert api(own_server, "GET", "/pairings") == []
+    # While nothing answers, it says that the server was not told.
+    keep(stranger, address=nobody, token="x" * 43)
+    first = stranger.context.pages[0]
+    first.reload()
+    first.get_by_role("button", name="Revoke").click()
+    first.get_by_text("could not be told").wait_for()
 
 
 def test_pages_that_are_closed_to_extensions_say_so(browsing: Browsing) -> None:

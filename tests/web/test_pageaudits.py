@@ -258,7 +258,11 @@ def test_saving_waits_for_changes_and_takes_the_names_of_now(desk: Desk, tmp_pat
     file = tmp_path / "evidence.zip"
     file.write_bytes(desk.client.get(saved["evidence"]).content)
     checked = verify_evidence(file)
-    assert (checked.items, checked.pictures, checked.run) == (saved["items"], saved["pictures"], "CEO, Berlin")
+    assert (checked.items, checked.pictures, checked.run) == (
+        saved["items"],
+        saved["pictures"],
+        "CEO, Berlin",
+    )
     (entry,) = desk.get("/page-audits", saved=True)
     assert (entry["run"], entry["study"]) == ("Berlin", "CEO")
 

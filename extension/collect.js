@@ -13,6 +13,9 @@
   const MOST_KEPT = 40e6; // characters of pictures kept for evidence
   const PAUSE_MS = 400;
   const SHOT_MS = 1500;
+  const MOST_MISSED = 3; // pictures of the tab that failed, one after the other
+  const PART = 4e6; // characters of pictures in one message
+  const POINTS = [[0.5, 0.5], [0.2, 0.2], [0.8, 0.2], [0.2, 0.8], [0.8, 0.8]]; // of a picture, inside a circle too
   const SLICE_MS = 8; // of work between two pauses, so that the page stays usable
   const POSTS = "article, [role=article]";
   const PARAGRAPHS = "p, blockquote, li, dd, td";
@@ -21,7 +24,7 @@
   /**
    * @typedef {{key: string, element: Element, state: "new"|"done"|"skipped", reason: string, id: string|null,
    *   content: string|null}} Item
-   * @typedef {{mode: "image"|"text", depth: number, area: boolean, layout: any, panel: string}} Plan
+   * @typedef {{nonce: string, mode: "image"|"text", depth: number, area: boolean, layout: any, panel: string}} Plan
    */
 
   /** @param {number} ms */
@@ -47,13 +50,11 @@
       try {
         const answer = await chrome.runtime.sendMessage(message);
         if (answer === undefined) throw new Error("no answer");
-        if (answer.problem?.key === "busy" && left) {
-          await wait(2000);
-          continue;
-        }
-        return answer;
+        if (answer.problem?.key !== "busy") return answer;
+        if (!left) throw new Error("busy");
+        await wait(2000);
       } catch (error) {
-        if (!left || !chrome.runtime?.id) throw error;
+        if (left <= 0 || !chrome.runtime?.id) throw error;
         await wait(200);
       }
     }
@@ -106,6 +107,13 @@
     return text.replace(/\s+/g, " ").trim().slice(0, TEXT.most).toWellFormed();
   }
 
+  /** @param {{left: number, top: number, right: number, bottom: number}|undefined} place */
+  const inView = (place) => place !== undefined && place.top >= 0 && place.left >= 0 && place.right <= innerWidth
+    && place.bottom <= innerHeight;
+
+  /** The address without its fragment. */
+  const address = () => location.href.split("#")[0];
+
   /** The first elements of a list that may be huge.
    * @param {ArrayLike<Element>} list */
   function some(list) {
@@ -129,13 +137,23 @@
       /** @type {Item[]} */
       this.order = [];
       this.repeats = 0;
+      this.short = 0;
       this.kept = 0;
       this.shot = 0;
+      this.missed = 0;
+      this.address = address();
+      /** Items at the address where the audit began. @type {Item[]} */
+      this.first = [];
       this.sent = "";
       this.stopped = false;
       this.changed = () => {};
       this.observer = new MutationObserver(() => this.changed());
       this.onload = () => this.changed();
+    }
+
+    /** @param {Record<string, unknown>} message */
+    tell(message) {
+      return tell({ nonce: this.plan.nonce, ...message });
     }
 
     /** Until stopped: scan, send, wait until the page has changed. */
@@ -145,17 +163,20 @@
         attributes: true, attributeFilter: ["src", "srcset", "style", "class", "hidden", ...LAZY],
       });
       document.addEventListener("load", this.onload, true);
+      document.addEventListener("visibilitychange", this.onload);
       addEventListener("scroll", this.onload, { passive: true, capture: true });
       while (!this.stopped) {
         const began = performance.now();
         const change = new Promise((done) => (this.changed = () => done(undefined)));
         try {
           await this.scan();
+          if (address() !== this.address) await this.report(); // before anything of another search is read
           await this.read();
           await this.report();
           await this.shoot();
         } catch (error) {
           if (!chrome.runtime?.id) this.stop(); // the extension was updated or removed
+          this.sent = "";
           this.changed(); // try again
         }
         // A page that never rests gets most of the time.
@@ -168,6 +189,7 @@
       this.stopped = true;
       this.observer.disconnect();
       document.removeEventListener("load", this.onload, true);
+      document.removeEventListener("visibilitychange", this.onload);
       removeEventListener("scroll", this.onload, { capture: true });
       this.changed();
     }
@@ -189,7 +211,7 @@
       const { mode } = this.plan;
       const candidates = this.candidates();
       const posts = mode === "text" && !candidates[0]?.matches(PARAGRAPHS);
-      const order = [], keys = new Set();
+      const order = [], keys = new Set(), short = new Set();
       let repeats = 0;
       for (let start = 0; start < candidates.length && order.length < this.depth; start += 250) {
         const some = candidates.slice(start, start + 250);
@@ -211,9 +233,11 @@
         }
         for (const [element, key] of sources) {
           await slice.rest();
-          const long = mode === "image" || key.length >= TEXT.least;
-          if (!key || !long || !this.seen.get(element)?.fits || !element.isConnected) continue;
-          if (keys.has(key)) {
+          // What the page hides has left it, too.
+          if (!key || !this.seen.get(element)?.fits || !element.checkVisibility({ visibilityProperty: true })) continue;
+          if (mode === "text" && key.length < TEXT.least) {
+            if (posts) short.add(key);
+          } else if (keys.has(key)) {
             repeats++;
           } else if (order.length < this.depth) {
             keys.add(key);
@@ -232,13 +256,21 @@
       }
       this.order = order;
       this.repeats = repeats;
+      this.short = short.size;
+      if (address() === this.address) this.first = order;
+    }
+
+    /** Whether the page shows something else under another address: of the first items, most are gone. */
+    moved() {
+      const left = this.first.filter((item) => this.items.has(item.key)).length;
+      return address() !== this.address && 2 * left < this.first.length;
     }
 
     /** @param {DOMRectReadOnly|undefined} place */
     fits(place) {
       const least = this.plan.mode === "image" ? SMALLEST : 1;
-      if (!place || place.width < least || place.height < least || place.bottom + scrollY <= this.top) return false;
-      if (!this.area) return true;
+      if (!place || place.width < least || place.height < least) return false;
+      if (!this.area) return place.bottom + scrollY > this.top;
       const x = place.left + place.width / 2 + scrollX, y = place.top + place.height / 2 + scrollY;
       return x >= this.area.left && x <= this.area.right && y >= this.area.top && y <= this.area.bottom;
     }
@@ -275,7 +307,8 @@
       const elsewhere = fresh.filter((item) => item.reason === "other site");
       for (let at = 0; at < elsewhere.length && !this.stopped; at += 6) {
         const some = elsewhere.slice(at, at + 6);
-        this.settle(some, await tell({ type: "fetch", urls: some.map((item) => item.key), ranks: this.ranks(some) }));
+        const urls = some.map((item) => item.key);
+        this.settle(some, await this.tell({ type: "fetch", urls, ranks: this.ranks(some) }));
       }
     }
 
@@ -306,13 +339,17 @@
           const answer = await fetch(item.key, { cache: "force-cache", signal: AbortSignal.timeout(10_000) });
           return await pictures.prepared(await pictures.body(answer));
         }
-        if (image.crossOrigin !== null && image.complete && image.naturalWidth) {
-          return await pictures.base64(await pictures.drawn(image)); // throws if the canvas is not clean
-        }
       } catch (error) {
-        const reason = error instanceof Error ? error.message : "";
-        if (near) return skip(["too large", "not readable"].includes(reason) ? reason : "not readable");
+        if (error instanceof Error && error.message === "too large") return skip("too large");
       }
+      const shown = image.complete && image.naturalWidth > 0 && source(image) === item.key;
+      try {
+        // Throws if the canvas is not clean.
+        if (shown && (near || image.crossOrigin !== null)) return await pictures.base64(await pictures.drawn(image));
+      } catch {
+        // Its address leads to another site.
+      }
+      if (near) return skip(shown ? "screen only" : "not readable");
       return skip("other site"); // the worker may be allowed to read it
     }
 
@@ -321,19 +358,15 @@
       const ranks = this.ranks(some);
       const name = this.plan.mode;
       const items = some.map((item, at) => ({ rank: ranks[at], [name]: item.content }));
-      this.settle(some, await tell({ type: "items", items }));
-      for (const item of some) {
-        this.kept += item.content?.length ?? 0;
-        if (this.kept > MOST_KEPT || name === "text") {
-          this.kept -= item.content?.length ?? 0;
-          item.content = null;
-        }
-      }
+      const contents = some.map((item) => item.content);
+      for (const item of some) item.content = null;
+      this.settle(some, await this.tell({ type: "items", items }), name === "text" ? [] : contents);
     }
 
-    /** Keep what became of items: a digest, or a reason.
-     * @param {Item[]} some @param {{results?: {id?: string, reason?: string}[], problem?: unknown}} answer */
-    settle(some, answer) {
+    /** Keep what became of items: a digest, or a reason; and pictures for evidence, up to a limit.
+     * @param {Item[]} some @param {{results?: {id?: string, reason?: string, image?: string}[], problem?: unknown}} answer
+     * @param {(string|null)[]} [contents] */
+    settle(some, answer, contents = []) {
       if (answer.problem || !answer.results) {
         this.stop(); // the panel says why
         return;
@@ -342,6 +375,10 @@
         some[at].state = result.id ? "done" : "skipped";
         some[at].id = result.id ?? null;
         some[at].reason = result.reason ?? "";
+        const content = result.image ?? contents[at] ?? null;
+        if (!content || this.kept + content.length > MOST_KEPT || this.items.get(some[at].key) !== some[at]) return;
+        some[at].content = content;
+        this.kept += content.length;
       });
     }
 
@@ -358,41 +395,53 @@
           origins[origin] = (origins[origin] ?? 0) + 1;
         }
       }
-      const order = [...new Set(this.order.map((item) => item.id).filter((id) => id))];
-      const body = { order, skipped, origins, repeats: this.repeats };
+      if (this.short) skipped["too short"] = this.short;
+      const ids = this.order.map((item) => item.id).filter((id) => id);
+      const order = [...new Set(ids)]; // the same picture may have two addresses
+      const repeats = this.repeats + ids.length - order.length;
+      const body = { order, skipped, origins, repeats, url: location.href.slice(0, 8000), moved: this.moved() };
       const text = JSON.stringify(body);
       if (text === this.sent || this.stopped) return;
-      const answer = await tell({ type: "state", ...body });
+      const answer = await this.tell({ type: "state", ...body });
       if (answer.problem) this.stop();
       else this.sent = text;
     }
 
     /** Cut pictures that cannot be read from a picture of the tab: those in view, one capture at a time. */
     async shoot() {
-      const waiting = this.order.filter((item) => item.reason === "no permission");
+      const waiting = this.order.filter((item) => ["no permission", "screen only"].includes(item.reason));
       if (!waiting.length || document.visibilityState !== "visible" || this.stopped) return;
       const view = await measure(waiting.map((item) => item.element));
-      const visible = waiting.filter((item) => {
-        const place = view.get(item.element);
-        return place && place.top >= 0 && place.left >= 0 && place.right <= innerWidth && place.bottom <= innerHeight;
-      });
+      const visible = waiting.filter((item) => inView(view.get(item.element)));
       if (!visible.length) return;
       await wait(Math.max(0, this.shot + SHOT_MS - performance.now()));
       await hidden(async () => {
-        // Another element may be on top of it.
-        const rects = [], some = [];
+        const some = [];
+        /** @type {DOMRect[]} */
+        const places = [];
         for (const item of visible.slice(0, 60)) {
-          const { left, top, width, height } = item.element.getBoundingClientRect();
-          if (document.elementFromPoint(left + width / 2, top + height / 2) !== item.element) continue;
-          rects.push([left, top, width, height]);
+          const place = item.element.getBoundingClientRect();
+          const free = POINTS.every(([x, y]) => item.element
+            === document.elementFromPoint(place.left + x * place.width, place.top + y * place.height));
+          if (!free || !inView(place)) continue; // another element is on top of it
           some.push(item);
+          places.push(place);
         }
         this.shot = performance.now();
         if (!some.length) return;
-        const answer = await tell({
-          type: "shots", rects, ranks: this.ranks(some), width: innerWidth,
+        const rects = places.map(({ left, top, width, height }) => [left, top, width, height]);
+        const answer = await this.tell({ type: "shots", rects, ranks: this.ranks(some), width: innerWidth });
+        const still = some.every((item, at) => {
+          const { left, top } = item.element.getBoundingClientRect();
+          return Math.abs(left - places[at].left) < 1 && Math.abs(top - places[at].top) < 1;
         });
-        if (answer.results) this.settle(some, answer);
+        if (answer.problem || (still && answer.results?.length)) {
+          this.missed = 0;
+          this.settle(some, answer);
+        } else if (++this.missed <= MOST_MISSED || !still) {
+          this.changed(); // the page moved meanwhile, or there was no picture: once more
+        }
+        if (!still) this.sent = ""; // what was cut elsewhere is taken out again
       });
       await this.report();
     }
@@ -408,7 +457,7 @@
 
   const STYLE = `
     :host { all: initial !important; position: fixed !important; inset: auto 12px 12px auto !important;
-      width: 360px !important; height: min(480px, calc(100vh - 24px)) !important; margin: 0 !important;
+      width: min(360px, calc(100vw - 24px)) !important; height: min(480px, calc(100vh - 24px)) !important; margin: 0 !important;
       padding: 0 !important; border: 0 !important; display: block !important; z-index: 2147483647 !important;
       visibility: visible !important; opacity: 1 !important; pointer-events: auto !important;
       background: transparent !important; overflow: visible !important; transform: none !important;
@@ -416,6 +465,8 @@
     iframe { all: initial; display: block; width: 100%; height: 100%; border: 1px solid #555; border-radius: 10px;
       box-shadow: 0 6px 24px #0006; background: #fff; }
     .area { position: fixed; inset: 0; cursor: crosshair; background: #0003; outline: none; }
+    .area p { position: absolute; inset: 12px 12px auto; margin: 0 auto; width: fit-content; padding: 6px 12px;
+      border-radius: 6px; background: #1c2233; color: #fff; font: 14px/1.45 system-ui, sans-serif; pointer-events: none; }
     .area div { position: absolute; border: 2px solid #fff; outline: 2px solid #2b3f8c; box-sizing: border-box; }`;
   const HIDDEN = ":host { all: initial !important; display: none !important; }";
   const home = chrome.runtime.getURL("");
@@ -483,11 +534,13 @@
       if (!panel) return done(null);
       const cover = document.createElement("div");
       const box = document.createElement("div");
+      const hint = document.createElement("p");
+      hint.textContent = collector?.plan.panel ?? "";
       cover.className = "area";
       cover.tabIndex = 0;
       cover.setAttribute("role", "application");
-      cover.setAttribute("aria-label", collector?.plan.panel ?? "");
-      cover.append(box);
+      cover.setAttribute("aria-label", hint.textContent);
+      cover.append(box, hint);
       panel.root.append(cover);
       const at = { x: innerWidth / 4, y: innerHeight / 4, w: innerWidth / 2, h: innerHeight / 2 };
       const draw = () => {
@@ -495,6 +548,7 @@
       };
       /** @type {{x: number, y: number}|null} */
       let from = null;
+      let drawn = false;
       /** @param {boolean} accepted */
       const finish = (accepted) => {
         cover.remove();
@@ -509,6 +563,7 @@
       });
       cover.addEventListener("pointermove", (event) => {
         if (!from || !event.isTrusted) return;
+        drawn = true;
         Object.assign(at, {
           x: Math.min(from.x, event.clientX), y: Math.min(from.y, event.clientY),
           w: Math.abs(event.clientX - from.x), h: Math.abs(event.clientY - from.y),
@@ -516,7 +571,8 @@
         draw();
       });
       cover.addEventListener("pointerup", (event) => {
-        if (from && event.isTrusted) finish(true);
+        if (from && drawn && event.isTrusted) finish(true);
+        from = null; // a click alone draws nothing
       });
       cover.addEventListener("keydown", (event) => {
         if (!event.isTrusted) return;
@@ -549,12 +605,12 @@
       collector?.stop();
       const mine = new Collector(plan);
       collector = mine;
-      if (plan.area) {
-        mine.area = await drawArea();
-        if (!mine.area) return { cancelled: true };
-      }
-      mine.run();
-      return {};
+      // Drawing may take longer than the worker lives.
+      (plan.area ? drawArea() : Promise.resolve(null)).then((area) => {
+        mine.area = area;
+        if (plan.area && !area) mine.tell({ type: "cancelled" });
+        else mine.run();
+      });
     },
     again: () => collector?.again(),
     here: () => ({}),
@@ -563,10 +619,20 @@
       collector = null;
       close();
     },
-    /** Pictures by their digests, for evidence; only those that are still kept. */
-    contents: () => Object.fromEntries(
-      (collector?.order ?? []).filter((item) => item.id && item.content).map((item) => [item.id, item.content]),
-    ),
+    /** Pictures by their digests, for evidence; only those that are kept, and as many as a message should have. */
+    contents({ from }) {
+      const order = collector?.order ?? [];
+      /** @type {Record<string, string>} */
+      const some = {};
+      let at = from, size = 0;
+      for (; at < order.length && size < PART; at++) {
+        const { id, content } = order[at];
+        if (!id || !content) continue;
+        some[id] = content;
+        size += content.length;
+      }
+      return { pictures: some, next: at < order.length ? at : null };
+    },
   };
 
   chrome.runtime.onMessage.addListener((message, sender, answer) => {

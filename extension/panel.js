@@ -14,13 +14,17 @@ function draw({ run, result, problem }) {
   if (now === before) return; // a screen reader should not hear it again
   before = now;
   const trouble = problem ?? run?.problem;
-  const parts = trouble
-    ? [explained(trouble, run?.address ?? ""), element("div", { className: "row" },
-      element("button", { onclick: () => say("again") }, text("tryAgain")),
-      element("button", { onclick: () => say("options") }, text("options")))]
-    : !result || result.state === "empty" ? [element("p", {}, text(run.state === "cancelled" ? "cancelled" : "reading"))]
+  /** @param {string} name @param {string} type @param {object} [more] */
+  const way = (name, type, more = {}) => element("button", { onclick: () => say(type, { ...more }) }, text(name));
+  // Without an audit, only a click on the icon helps.
+  const ways = trouble?.key === "noAudit" ? [] : [way("tryAgain", "again"), way("options", "options")];
+  const parts = trouble ? [explained(trouble, run?.address ?? ""), element("div", { className: "row" }, ...ways)]
+    : run.state === "cancelled" ? [element("p", {}, text("cancelled")),
+      element("div", { className: "row" }, way("auditPage", "again"), way("area", "again", { area: true }))]
+    : !result || result.state === "empty" ? [element("p", {}, text("reading"))]
     : [result.state === "working" ? element("p", { className: "small" }, text("working", result.used)) : null,
       ...shown(result, run)].filter((each) => each !== null);
+  at("result").ariaBusy = String(result?.state === "working"); // read aloud when it is complete
   at("result").replaceChildren(...parts);
   at("actions").hidden = !result || !result.used;
   at("evidence").hidden = !run?.saved;
@@ -69,7 +73,10 @@ button("area", () => say("again", { area: true }));
 button("save", async () => {
   const { pictures } = await say("settings");
   const answer = await say("save", { withPictures: pictures, note: "" });
-  if (!answer.problem) at("saved").textContent = text("savedAs", answer.audit);
+  if (!answer.problem) {
+    const inside = pictures && answer.items ? ` ${text("savedPictures", answer.pictures, answer.items)}` : "";
+    at("saved").textContent = text("savedAs", answer.audit) + inside;
+  }
   return answer;
 });
 addEventListener("keydown", (event) => {

@@ -75,7 +75,7 @@ async function main() {
     at("target").replaceChildren(...(control?.groups ?? []).map((/** @type {string} */ name) => element("label", {},
       text("targetOf", name), element("input", {
         type: "number", min: "0", max: "100", step: "any", name,
-        value: target.shares[name] === undefined ? "" : String(100 * target.shares[name]), onchange: keep,
+        value: target.shares[name] === undefined ? "" : String(Number((100 * target.shares[name]).toPrecision(12))), onchange: keep,
       }))));
     at("source").value = target.source;
   }

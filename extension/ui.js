@@ -92,13 +92,13 @@ export function shown(result, run) {
       )))));
     parts.push(bars(names, result));
   }
-  if (!few && result.message) parts.push(element("p", { className: "headline" }, result.message));
+  if (!few && result.message) parts.push(element("p", { className: "headline", lang: "en" }, result.message));
   if (result.trust && !few) {
     parts.push(element("p", { className: `trust ${result.trust}` }, text(`trust_${result.trust}`)));
   }
   if (target?.source) parts.push(element("p", { className: "small" }, text("targetSource", target.source)));
   for (const warning of few ? [] : result.warnings.slice(0, 4)) {
-    parts.push(element("p", { className: "small" }, warning));
+    parts.push(element("p", { className: "small", lang: "en" }, warning));
   }
   parts.push(element("p", { className: "small" }, counts.join(" · ")));
   if (skipped.length) parts.push(element("p", { className: "small" }, text("skipped", skipped.join(", "))));

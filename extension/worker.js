@@ -13,8 +13,8 @@ const MOST_FETCHED = 12;
 
 /**
  * @typedef {{nonce: string, state: "starting"|"running"|"cancelled"|"problem", problem: {key: string, detail: string}|null,
- *   page: number, control: string, mode: string, depth: number, url: string, title: string, saved: number,
- *   origins: Record<string, number>, repeats: number, window: number}} Run
+ *   page: number, control: string, mode: string, depth: number, area: boolean, url: string, title: string,
+ *   saved: number, origins: Record<string, number>, repeats: number}} Run
  * @typedef {{control: number, mode: string, depth: number, run: string, study: string, language: string,
  *   targets: Record<string, {shares: Record<string, number>, source: string}>, pictures: boolean}} Settings
  */
@@ -34,9 +34,27 @@ async function runOf(tab) {
   return /** @type {any} */ ((await chrome.storage.session.get(name))[name] ?? null);
 }
 
-/** @param {number} tab @param {Partial<Run>} change */
-async function change(tab, change) {
-  await chrome.storage.session.set({ [`run:${tab}`]: { ...(await runOf(tab)), ...change } });
+/** @type {Promise<unknown>} */
+let changes = Promise.resolve();
+
+/** Replace the audit of a tab, one change after the other; returns the one before.
+ * @param {number} tab @param {(run: Run|null) => Run|null} next @returns {Promise<Run|null>} */
+function replace(tab, next) {
+  const done = changes.then(async () => {
+    const before = await runOf(tab), after = next(before), name = `run:${tab}`;
+    if (after) await chrome.storage.session.set({ [name]: after });
+    else await chrome.storage.session.remove(name);
+    return before;
+  });
+  changes = done.catch(() => {});
+  return done;
+}
+
+/** Change what is known of an audit, unless the tab has another one by now; returns whether it is still there.
+ * @param {number} tab @param {Run} run @param {Partial<Run>} values */
+async function change(tab, run, values) {
+  const before = await replace(tab, (now) => (now?.nonce === run.nonce ? { ...now, ...values } : now));
+  return before?.nonce === run.nonce;
 }
 
 /** @param {number} tab @param {Record<string, unknown>} message @returns {Promise<any>} */
@@ -72,29 +90,38 @@ async function openPopup() {
   }
 }
 
+/** Audits that this worker is starting; one that is not in here was started by a worker that was stopped.
+ * @type {Set<string>} */
+const starting = new Set();
+
 /** Audit what a tab shows.
  * @param {chrome.tabs.Tab|undefined} tab @param {boolean} [area] */
 async function start(tab, area = false) {
   if (!tab?.id) return;
-  const id = tab.id;
-  await forget(id);
   /** @type {Run} */
   const run = {
-    nonce: crypto.randomUUID(), state: "starting", problem: null, page: 0, control: "", mode: "", depth: 0,
-    url: tab.url ?? "", title: tab.title ?? "", saved: 0, origins: {}, repeats: 0, window: tab.windowId,
+    nonce: crypto.randomUUID(), state: "starting", problem: null, page: 0, control: "", mode: "", depth: 0, area,
+    url: tab.url ?? "", title: tab.title ?? "", saved: 0, origins: {}, repeats: 0,
   };
-  await chrome.storage.session.set({ [`run:${id}`]: run });
+  starting.add(run.nonce);
+  await begin(tab.id, run).finally(() => starting.delete(run.nonce));
+}
+
+/** @param {number} id @param {Run} run */
+async function begin(id, run) {
+  await forget(id, null, run);
   try {
     await chrome.scripting.executeScript({ target: { tabId: id }, files: ["pictures.js", "collect.js"] });
   } catch (error) {
     // Pages of the browser, of its store, and files are closed to extensions.
-    await change(id, { state: "problem", problem: { key: "closedPage", detail: String(error) } });
+    await change(id, run, { state: "problem", problem: { key: "closedPage", detail: String(error) } });
     await badge(id, "!");
     await openPopup();
     return;
   }
   try {
     const text = await messages();
+    if (!await change(id, run, {})) return; // a second click was faster
     const seen = await tell(id, { type: "open", nonce: run.nonce, title: text("panelTitle") });
     await prove();
     const chosen = await settings();
@@ -108,23 +135,25 @@ async function start(tab, area = false) {
       language: seen.language, viewport: seen.viewport, run: chosen.run, study: chosen.study, client: browserName(),
       depth: chosen.depth || null, ...(target ? { target: target.shares, target_source: target.source } : {}),
     });
-    await change(id, { state: "running", page, control: control.name, mode, depth: chosen.depth });
+    const running = { state: /** @type {const} */ ("running"), page, control: control.name, mode, depth: chosen.depth };
+    if (!await change(id, run, running)) {
+      await ask("DELETE", `/page-audits/${page}`); // a second click, or the tab is closed
+      return;
+    }
     await badge(id, "…");
-    const plan = { mode, depth: chosen.depth, area, layout, panel: text("drawArea") };
-    const answer = await tell(id, { type: "collect", plan });
-    if (answer.cancelled) await change(id, { state: "cancelled" });
+    const plan = { nonce: run.nonce, mode, depth: chosen.depth, area: run.area, layout, panel: text("drawArea") };
+    await tell(id, { type: "collect", plan });
   } catch (error) {
-    await change(id, { state: "problem", problem: problem(error) });
-    await badge(id, "!");
+    if (await change(id, run, { state: "problem", problem: problem(error) })) await badge(id, "!");
   }
 }
 
-/** Remove an audit that was not saved, here and on the server.
- * @param {number} tab */
-async function forget(tab) {
-  const run = await runOf(tab);
-  await chrome.storage.session.remove(`run:${tab}`);
-  if (run?.page && !run.saved) await ask("DELETE", `/page-audits/${run.page}`).catch(() => {});
+/** Remove the audit of a tab, here and on the server unless it was saved.
+ * @param {number} tab @param {Run|null} [only] not another one @param {Run|null} [next] takes its place */
+async function forget(tab, only = null, next = null) {
+  const run = await replace(tab, (now) => (only && now?.nonce !== only.nonce ? now : next));
+  if (!run?.page || run.saved || (only && run.nonce !== only.nonce)) return;
+  await ask("DELETE", `/page-audits/${run.page}`).catch(() => {});
 }
 
 /** @param {string} url */
@@ -183,21 +212,28 @@ async function fetchPicture(url) {
   let answer;
   try {
     answer = await fetch(at, {
-      cache: "force-cache", credentials: "omit", redirect: "error", referrerPolicy: "no-referrer",
+      cache: "force-cache", credentials: "omit", redirect: "manual", referrerPolicy: "no-referrer",
       signal: AbortSignal.timeout(10_000),
     });
   } catch {
     throw new Error("not readable");
   }
+  if (answer.type === "opaqueredirect") throw new Error("screen only"); // to a site that was not allowed
   return pictures.prepared(await pictures.body(answer));
 }
 
-/** @param {number} tab @param {Run} run @param {string} [format] */
-async function capture(tab, run, format = "png") {
-  const shown = await chrome.tabs.get(tab);
-  if (!shown.active) throw new Refusal("failed", "the tab is not shown");
-  const url = await chrome.tabs.captureVisibleTab(run.window, /** @type {any} */ ({ format, quality: 80 }));
-  return url.slice(url.indexOf(",") + 1);
+/** A picture of a tab, or null: if it is not shown, or the browser has made enough pictures in this second.
+ * @param {number} tab @param {string} [format] @returns {Promise<string|null>} */
+async function capture(tab, format = "png") {
+  try {
+    const { active, windowId } = await chrome.tabs.get(tab);
+    if (!active) return null;
+    const url = await chrome.tabs.captureVisibleTab(windowId, /** @type {any} */ ({ format, quality: 80 }));
+    // Another tab may have come to the front meanwhile.
+    return (await chrome.tabs.get(tab)).active ? url.slice(url.indexOf(",") + 1) : null;
+  } catch {
+    return null;
+  }
 }
 
 /** What content scripts may ask, for the audit of their own tab. */
@@ -218,12 +254,15 @@ const FROM_PAGE = {
     }));
     const read = results.flatMap((each, at) => (each.image ? [{ rank: ranks[at], image: each.image }] : []));
     const ids = await sendItems(run, read);
-    return { results: results.map((each) => (each.image ? { id: ids.shift() } : { reason: each.reason })) };
+    return { results: results.map((each) => (each.image ? { id: ids.shift(), image: each.image } : each)) };
   },
   /** @param {Run} run @param {any} message @param {number} tab */
   async shots(run, { rects, ranks, width }, tab) {
-    const whole = await createImageBitmap(new Blob([pictures.bytes(await capture(tab, run))]));
+    const taken = await capture(tab);
+    if (!taken) return { results: [] };
+    const whole = await createImageBitmap(new Blob([pictures.bytes(taken)]));
     const scale = whole.width / width;
+    /** @type {{rank: number, image: string}[]} */
     const items = [];
     for (const [at, rect] of rects.entries()) {
       const [x, y, w, h] = rect.map((/** @type {number} */ each) => Math.round(each * scale));
@@ -232,12 +271,19 @@ const FROM_PAGE = {
     }
     whole.close();
     const ids = await sendItems(run, items);
-    return { results: ids.map((id) => ({ id })) };
+    return { results: ids.map((id, at) => ({ id, image: items[at].image })) };
   },
   /** @param {Run} run @param {any} message @param {number} tab */
-  async state(run, { order, skipped, origins, repeats }, tab) {
+  async state(run, { order, skipped, origins, repeats, url, moved }, tab) {
+    const layout = await layoutOf(run.url);
+    if (moved || queryOf(url, layout) !== queryOf(run.url, layout)) throw new Refusal("moved");
     await ask("POST", `/page-audits/${run.page}/items`, { items: [], order, skipped });
-    await change(tab, { origins, repeats });
+    await change(tab, run, { origins, repeats });
+    return {};
+  },
+  /** @param {Run} run @param {any} message @param {number} tab */
+  async cancelled(run, message, tab) {
+    await change(tab, run, { state: "cancelled" });
     return {};
   },
 };
@@ -248,6 +294,8 @@ const FROM_PANEL = {
   async result(run, message, tab) {
     const own = { state: run.state, control: run.control, depth: run.depth, origins: run.origins, saved: run.saved,
       repeats: run.repeats, mode: run.mode, problem: run.problem, address: (await pairing()).address };
+    // A worker was stopped while it started this audit.
+    if (run.state === "starting" && !starting.has(run.nonce)) start(await chrome.tabs.get(tab), run.area);
     if (run.state !== "running") return { run: own, result: null };
     const result = await ask("GET", `/page-audits/${run.page}`);
     await badge(tab, result.state === "ready" ? "✓" : "…");
@@ -256,10 +304,17 @@ const FROM_PANEL = {
   /** @param {Run} run @param {any} message @param {number} tab */
   async save(run, { withPictures, note }, tab) {
     await tell(tab, { type: "hide" });
-    const screenshot = await capture(tab, run, "jpeg").catch(() => null);
-    const contents = withPictures ? await tell(tab, { type: "contents" }) : {};
-    const saved = await ask("POST", `/page-audits/${run.page}/save`, { screenshot, note, pictures: contents });
-    await change(tab, { saved: saved.audit });
+    const screenshot = await capture(tab, "jpeg");
+    const { run: name, study } = await settings();
+    const contents = {};
+    for (let from = withPictures ? 0 : null; from !== null;) {
+      const part = await tell(tab, { type: "contents", from });
+      Object.assign(contents, part.pictures);
+      from = part.next;
+    }
+    const body = { screenshot, note, pictures: contents, run: name, study };
+    const saved = await ask("POST", `/page-audits/${run.page}/save`, body);
+    await change(tab, run, { saved: saved.audit });
     return saved;
   },
   /** @param {Run} run @param {any} message @param {number} tab */
@@ -272,7 +327,7 @@ const FROM_PANEL = {
   /** @param {Run} run @param {any} message @param {number} tab */
   async close(run, message, tab) {
     await tell(tab, { type: "close" }).catch(() => {});
-    await forget(tab);
+    await forget(tab, run);
     await badge(tab, "");
     return {};
   },
@@ -390,12 +445,13 @@ async function handled(message, sender) {
     if (type === "settings") return settings();
     return Object.hasOwn(FROM_PANEL, type) ? /** @type {any} */ (FROM_PANEL)[type](run, message, tab) : null;
   }
-  if (sender.frameId !== 0 || run.state !== "running" || !Object.hasOwn(FROM_PAGE, type)) throw new Refusal("noAudit");
+  const current = sender.frameId === 0 && run.state === "running" && message.nonce === run.nonce;
+  if (!current || !Object.hasOwn(FROM_PAGE, type)) throw new Refusal("noAudit");
   try {
     return await /** @type {any} */ (FROM_PAGE)[type](run, message, tab);
   } catch (error) {
     const what = problem(error);
-    if (what.key !== "busy") await change(tab, { state: "problem", problem: what });
+    if (what.key !== "busy") await change(tab, run, { state: "problem", problem: what });
     throw error;
   }
 }
@@ -419,7 +475,7 @@ async function forgetAfterLeaving(tab) {
   if (!run || run.state === "starting") return;
   // The content script answers as long as the page is the same, such as when only its address changes.
   const there = await tell(tab, { type: "here" }).catch(() => null);
-  if (!there) await forget(tab);
+  if (!there) await forget(tab, run);
 }
 
 chrome.contextMenus.onClicked.addListener(({ menuItemId }, tab) => {

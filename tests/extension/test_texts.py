@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browsing import EXTENSION, Browsing, Site, api, latest, until
@@ -109,6 +110,55 @@ def test_paragraphs_runs_and_a_target(browsing: Browsing, site: Site, text_serve
     opened.value.get_by_text("these 80 texts").first.wait_for()
 
 
+def test_hidden_posts_short_ones_and_another_search(
+    browsing: Browsing, site: Site, text_server: Process
+) -> None:
+    browsing.tell("keep", values={"control": 2})
+    body = f"<main>{articles(posts(14, 14, 21))}</main>{articles(['so true', 'me too', 'so true'])}"
+    page = browsing.open(site.page(body, "/single") + "?q=coast")
+    browsing.click(page)
+    browsing.says(page, "28 texts used", "under 20 characters: 2", "Trust")
+    # What the page hides has left it.
+    page.evaluate("() => [...document.querySelectorAll('main > *')].slice(24).forEach((e) => { e.hidden = true; })")
+    browsing.says(page, "24 texts used")
+    page.evaluate("() => { history.replaceState({}, '', '?q=coast&page=2#end'); document.title = 'Page 2'; }")
+    page.evaluate("() => document.querySelectorAll('main > *').forEach((e) => { e.hidden = false; })")
+    browsing.says(page, "28 texts used")
+    # The same document shows the results of another search: they are not mixed.
+    used = latest(text_server)["used"]
+    page.evaluate(
+        "h => { history.pushState({}, '', '?q=forest'); document.querySelector('main').innerHTML = h; }",
+        articles(posts(10, 18, 22)),
+    )
+    browsing.says(page, "another search")
+    assert latest(text_server)["used"] <= used
+    # The same where the search is in the path, and the page needs a moment to load it.
+    page.evaluate("() => { history.replaceState({}, '', '/search/coast'); }")
+    browsing.click(page)
+    browsing.says(page, "28 texts used")
+    page.evaluate("() => { history.pushState({}, '', '/search/forest'); }")
+    page.wait_for_timeout(600)
+    page.evaluate("h => { document.querySelector('main').innerHTML = h; }", articles(posts(20, 8, 23)))
+    browsing.says(page, "another search")
+
+
+def test_two_clicks_at_once_make_one_audit(browsing: Browsing, site: Site, text_server: Process) -> None:
+    browsing.tell("keep", values={"control": 2})
+    before = len(api(text_server, "GET", "/page-audits"))
+    page = browsing.open(site.page(articles(posts(15, 15, 24)), "/twice"))
+    browsing.click(page)
+    browsing.says(page, "30 texts used")
+    browsing.worker.evaluate(
+        "async () => { const [tab] = await chrome.tabs.query({ active: true, lastFocusedWindow: true });"
+        " for (let n = 0; n < 3; n++) chrome.action.onClicked.dispatch(tab); }"
+    )
+    browsing.says(page, "30 texts used")
+    page.wait_for_timeout(300)
+    assert browsing.text(page)
+    page.close()
+    until(lambda: len(api(text_server, "GET", "/page-audits")) == before)
+
+
 def test_the_audit_goes_on_when_the_service_worker_is_stopped(
     browsing: Browsing, site: Site, text_server: Process
 ) -> None:
@@ -124,8 +174,23 @@ def test_the_audit_goes_on_when_the_service_worker_is_stopped(
         stopped.append(browsing.stop_worker())
         page.wait_for_timeout(120)
     browsing.says(page, "80 texts used", "Trust")
+    # Also if it was stopped before the page was read: this is what it leaves behind then.
+    before = latest(text_server)["id"]
+    stopped.append(browsing.stop_worker())
+    popup = browsing.open(browsing.url("popup.html"))
+    popup.evaluate(
+        """async () => { for (const [name, run] of Object.entries(await chrome.storage.session.get(null)))
+        if (run.page) await chrome.storage.session.set({ [name]: { ...run, state: 'starting' } }); }"""
+    )
+    popup.close()
+
+    def finished() -> Any:
+        page.wait_for_timeout(50)
+        result = latest(text_server)
+        return result["used"] == 80 and result["id"] != before and result["state"] == "ready" and result
+
+    result = until(finished)
     assert any(stopped)  # the next message starts it again, sometimes at once
-    result = latest(text_server)
     low, high = result["share_intervals"]["sea"]
     assert low <= 0.5 <= high
 

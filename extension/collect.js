@@ -22,8 +22,8 @@
   const LAZY = ["data-src", "data-original", "data-lazy-src"];
 
   /**
-   * @typedef {{key: string, element: Element, state: "new"|"done"|"skipped", reason: string, id: string|null,
-   *   content: string|null}} Item
+   * @typedef {{key: string, element: Element, state: "new"|"done"|"skipped"|"waiting", reason: string,
+   *   id: string|null, content: string|null}} Item
    * @typedef {{nonce: string, mode: "image"|"text", depth: number, area: boolean, layout: any, panel: string}} Plan
    */
 
@@ -277,7 +277,8 @@
 
     /** Read new items and send them, a few at a time. */
     async read() {
-      const fresh = this.order.filter((item) => item.state === "new");
+      const fresh = this.order.filter((item) => item.state === "new"
+        || (item.state === "waiting" && /** @type {HTMLImageElement} */ (item.element).complete));
       /** @type {Item[]} */
       let batch = [];
       let size = 0, last = performance.now();
@@ -334,9 +335,13 @@
       if (scheme === "data" && !/^data:image\//i.test(item.key.slice(0, 16))) return skip("unsupported");
       if (image.complete && image.naturalWidth * image.naturalHeight > 60e6) return skip("too large");
       const near = scheme === "data" || scheme === "blob" || new URL(item.key).origin === location.origin;
+      let leads = false; // to another address, which may be on another site
       try {
         if (near) {
-          const answer = await fetch(item.key, { cache: "force-cache", signal: AbortSignal.timeout(10_000) });
+          const answer = await fetch(item.key, {
+            cache: "force-cache", redirect: "manual", signal: AbortSignal.timeout(10_000),
+          });
+          leads = answer.type === "opaqueredirect";
           return await pictures.prepared(await pictures.body(answer));
         }
       } catch (error) {
@@ -347,9 +352,13 @@
         // Throws if the canvas is not clean.
         if (shown && (near || image.crossOrigin !== null)) return await pictures.base64(await pictures.drawn(image));
       } catch {
-        // Its address leads to another site.
+        // It is on another site.
       }
-      if (near) return skip(shown ? "screen only" : "not readable");
+      if (near) {
+        skip(shown || leads ? "screen only" : "not readable");
+        if (leads && !image.complete) item.state = "waiting"; // once it is loaded, a canvas may have it
+        return null;
+      }
       return skip("other site"); // the worker may be allowed to read it
     }
 
@@ -389,7 +398,7 @@
       /** @type {Record<string, number>} */
       const origins = {};
       for (const item of this.order) {
-        if (item.state === "skipped") skipped[item.reason] = (skipped[item.reason] ?? 0) + 1;
+        if (item.reason && item.state !== "new") skipped[item.reason] = (skipped[item.reason] ?? 0) + 1;
         if (item.reason === "no permission") {
           const { origin } = new URL(item.key);
           origins[origin] = (origins[origin] ?? 0) + 1;

@@ -19,10 +19,11 @@ EXTENSION = Path(__file__).parents[1] / "extension"
 
 @dataclass
 class Site:
-    """A web site on loopback: files by path, and a list of what was asked for."""
+    """A web site on loopback: files by path, where others have moved to, and a list of what was asked for."""
 
     files: dict[str, tuple[str, bytes]] = field(default_factory=dict)
     headers: dict[str, str] = field(default_factory=dict)
+    moved: dict[str, str] = field(default_factory=dict)
     asked: list[tuple[str, str, str]] = field(default_factory=list)
     port: int = 0
 
@@ -48,7 +49,10 @@ def served(headers: dict[str, str] | None = None) -> Iterator[Site]:
             body = self.rfile.read(length).decode("utf-8", "replace")
             site.asked.append((self.command, self.path, f"{self.headers}{body}"))
             kind, data = site.files.get(self.path.partition("?")[0], ("", b""))
-            self.send_response(200 if kind else 404)
+            moved = site.moved.get(self.path)
+            self.send_response(302 if moved else 200 if kind else 404)
+            if moved:
+                self.send_header("Location", moved)
             self.send_header("Content-Type", kind or "text/plain")
             self.send_header("Content-Length", str(len(data)))
             for name, value in site.headers.items():

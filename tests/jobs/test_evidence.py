@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import struct
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,20 @@ def test_other_pictures_other_orders_and_other_zips_are_refused(
         archive.writestr("../evil", bytes(10_000_000))
     with pytest.raises(FileError, match="not as divscore writes it"):
         check(tmp_path, stream.getvalue())
+    # Many entries that are one and the same part of the file.
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("evidence.json", bytes(100_000))
+    data = stream.getvalue()
+    start = data.rindex(b"PK\1\2")
+    entry, end = data[start:-22], bytearray(data[-22:])
+    end[8:12], end[12:16] = struct.pack("<2H", 50, 50), struct.pack("<L", 50 * len(entry))
+    with pytest.raises(FileError, match="not as divscore writes it"):
+        check(tmp_path, data[:start] + 50 * entry + bytes(end))
+    with open(tmp_path / "huge.zip", "wb") as hole:
+        hole.truncate(3 << 30)
+    with pytest.raises(FileError, match="larger than 512 MB"):
+        verify_evidence(tmp_path / "huge.zip")
     with pytest.raises(FileError, match="no such file"):
         verify_evidence(tmp_path / "nothing.zip")
     with pytest.raises(FileError, match="not a readable zip"):

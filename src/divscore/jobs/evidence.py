@@ -11,11 +11,11 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -118,9 +118,13 @@ def verify_evidence(path: PathLike, *, control: str | None = None) -> Verified:
     """Check evidence in every detail, or raise `FileError`; `control` is the digest that its control set must have."""
     where = printable(str(path))
     try:
-        data = Path(path).read_bytes()
+        with open(path, "rb") as stream:
+            huge = os.fstat(stream.fileno()).st_size > MOST_BYTES
+            data = b"" if huge else stream.read(MOST_BYTES + 1)
     except OSError as error:
         raise unreadable(where, error) from error
+    if huge or len(data) > MOST_BYTES:
+        raise FileError(f"{where} is larger than {MOST_BYTES >> 20} MB; this is not evidence of divscore")
     files = _unpacked(data, where)
     _check_digests(files, where)
     if _pack(files) != data:
@@ -155,9 +159,10 @@ def _unpacked(data: bytes, where: str) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = archive.infolist()
-            # Without compression no content is larger than the zip itself.
+            # Without compression all contents together are smaller than the zip itself.
             plain = all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)
-            if not plain or len(entries) > MOST_FILES or len(data) > MOST_BYTES:
+            size = sum(max(entry.file_size, entry.compress_size) for entry in entries)
+            if not plain or len(entries) > MOST_FILES or size > len(data):
                 raise FileError(f"{where}: the zip is not as divscore writes it; {CHANGED}")
             for entry in entries:
                 files[entry.filename] = archive.read(entry)

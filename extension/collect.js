@@ -408,7 +408,8 @@
       const ids = this.order.map((item) => item.id).filter((id) => id);
       const order = [...new Set(ids)]; // the same picture may have two addresses
       const repeats = this.repeats + ids.length - order.length;
-      const body = { order, skipped, origins, repeats, url: location.href.slice(0, 8000), moved: this.moved() };
+      const full = this.order.length >= MOST_ITEMS;
+      const body = { order, skipped, origins, repeats, full, url: location.href.slice(0, 8000), moved: this.moved() };
       const text = JSON.stringify(body);
       if (text === this.sent || this.stopped) return;
       const answer = await this.tell({ type: "state", ...body });

@@ -35,6 +35,16 @@ async function waitForAnswer() {
   }
 }
 
+/** Which keys the browser has given to the extension. */
+async function showKeys() {
+  const all = await chrome.commands.getAll();
+  const rows = [["auditPage", "_execute_action", "audit"], ["auditArea", "area"]].map(([name, ...commands]) => {
+    const keys = all.filter((each) => each.shortcut && commands.includes(each.name ?? "")).map((each) => each.shortcut);
+    return element("li", {}, `${text(name)}: ${keys.join(", ") || "–"}`);
+  });
+  at("keys").replaceChildren(...rows);
+}
+
 async function showOrigins() {
   const origins = await tell("origins");
   at("origins").replaceChildren(...(origins.length ? origins : [""]).map((/** @type {string} */ origin) => (origin
@@ -78,6 +88,8 @@ async function main() {
     if (answer.problem) say(explained(answer.problem, at("address").value));
     else await showState();
   });
+  pressed("shortcuts", () => chrome.tabs.create({ url: "chrome://extensions/shortcuts" }));
+  await showKeys();
   await showState();
   // Whatever is typed before this would be mixed with the address that is shown.
   for (const id of ["address", "pair"]) at(id).disabled = false;

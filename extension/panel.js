@@ -74,8 +74,10 @@ button("save", async () => {
   const { pictures } = await say("settings");
   const answer = await say("save", { withPictures: pictures, note: "" });
   if (!answer.problem) {
-    const inside = pictures && answer.items ? ` ${text("savedPictures", answer.pictures, answer.items)}` : "";
-    at("saved").textContent = text("savedAs", answer.audit) + inside;
+    const words = [text("savedAs", answer.audit)];
+    if (pictures && answer.mode === "image") words.push(text("savedPictures", answer.pictures, answer.items));
+    if (!answer.screenshot) words.push(text("noScreenshot"));
+    at("saved").textContent = words.join(" ");
   }
   return answer;
 });

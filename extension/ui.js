@@ -67,7 +67,7 @@ export function shown(result, run) {
   const skipped = Object.entries(result.skipped).map(([reason, number]) => `${text(`skip_${reason.replace(/\W/g, "_")}`)
     .replace(/^skip_/, "")}: ${number}`);
   const counts = [text(result.mode === "text" ? "usedTexts" : "usedPictures", result.used)];
-  if (run.depth) counts.push(text("firstItems", run.depth));
+  if (run.depth || run.full) counts.push(text("firstItems", run.depth || (1000).toLocaleString(language)));
   if (run.repeats) counts.push(text("repeats", run.repeats));
   const few = result.few && result.state !== "working";
   const known = result.shares && Object.values(result.shares).every((share) => share !== null);

@@ -14,7 +14,7 @@ const MOST_FETCHED = 12;
 /**
  * @typedef {{nonce: string, state: "starting"|"running"|"cancelled"|"problem", problem: {key: string, detail: string}|null,
  *   page: number, control: string, mode: string, depth: number, area: boolean, url: string, title: string,
- *   saved: number, origins: Record<string, number>, repeats: number}} Run
+ *   saved: number, origins: Record<string, number>, repeats: number, full: boolean}} Run
  * @typedef {{control: number, mode: string, depth: number, run: string, study: string, language: string,
  *   targets: Record<string, {shares: Record<string, number>, source: string}>, pictures: boolean}} Settings
  */
@@ -60,6 +60,9 @@ async function change(tab, run, values) {
 /** @param {number} tab @param {Record<string, unknown>} message @returns {Promise<any>} */
 const tell = (tab, message) => chrome.tabs.sendMessage(tab, message, { frameId: 0 });
 
+/** @param {number} ms */
+const wait = (ms) => new Promise((done) => setTimeout(done, ms));
+
 /** @param {unknown} error */
 function problem(error) {
   if (error instanceof Refusal) return { key: error.key, detail: error.detail };
@@ -101,7 +104,7 @@ async function start(tab, area = false) {
   /** @type {Run} */
   const run = {
     nonce: crypto.randomUUID(), state: "starting", problem: null, page: 0, control: "", mode: "", depth: 0, area,
-    url: tab.url ?? "", title: tab.title ?? "", saved: 0, origins: {}, repeats: 0,
+    url: tab.url ?? "", title: tab.title ?? "", saved: 0, origins: {}, repeats: 0, full: false,
   };
   starting.add(run.nonce);
   await begin(tab.id, run).finally(() => starting.delete(run.nonce));
@@ -274,11 +277,11 @@ const FROM_PAGE = {
     return { results: ids.map((id, at) => ({ id, image: items[at].image })) };
   },
   /** @param {Run} run @param {any} message @param {number} tab */
-  async state(run, { order, skipped, origins, repeats, url, moved }, tab) {
+  async state(run, { order, skipped, origins, repeats, full, url, moved }, tab) {
     const layout = await layoutOf(run.url);
     if (moved || queryOf(url, layout) !== queryOf(run.url, layout)) throw new Refusal("moved");
     await ask("POST", `/page-audits/${run.page}/items`, { items: [], order, skipped });
-    await change(tab, run, { origins, repeats });
+    await change(tab, run, { origins, repeats, full });
     return {};
   },
   /** @param {Run} run @param {any} message @param {number} tab */
@@ -293,7 +296,7 @@ const FROM_PANEL = {
   /** @param {Run} run @param {any} message @param {number} tab */
   async result(run, message, tab) {
     const own = { state: run.state, control: run.control, depth: run.depth, origins: run.origins, saved: run.saved,
-      repeats: run.repeats, mode: run.mode, problem: run.problem, address: (await pairing()).address };
+      repeats: run.repeats, full: run.full, mode: run.mode, problem: run.problem, address: (await pairing()).address };
     // A worker was stopped while it started this audit.
     if (run.state === "starting" && !starting.has(run.nonce)) start(await chrome.tabs.get(tab), run.area);
     if (run.state !== "running") return { run: own, result: null };
@@ -303,8 +306,13 @@ const FROM_PANEL = {
   },
   /** @param {Run} run @param {any} message @param {number} tab */
   async save(run, { withPictures, note }, tab) {
-    await tell(tab, { type: "hide" });
-    const screenshot = await capture(tab, "jpeg");
+    let screenshot = null;
+    for (let left = 3; left && !screenshot; left--) {
+      await tell(tab, { type: "hide" });
+      screenshot = await capture(tab, "jpeg");
+      if (!screenshot) await wait(700); // the browser makes two in a second
+    }
+    for (let left = 20; left && (await ask("GET", `/page-audits/${run.page}`)).waiting; left--) await wait(500);
     const { run: name, study } = await settings();
     const contents = {};
     for (let from = withPictures ? 0 : null; from !== null;) {
@@ -315,7 +323,7 @@ const FROM_PANEL = {
     const body = { screenshot, note, pictures: contents, run: name, study };
     const saved = await ask("POST", `/page-audits/${run.page}/save`, body);
     await change(tab, run, { saved: saved.audit });
-    return saved;
+    return { ...saved, mode: run.mode, screenshot: Boolean(screenshot) };
   },
   /** @param {Run} run @param {any} message @param {number} tab */
   async allowed(run, { origin }, tab) {

@@ -208,10 +208,15 @@ class Browsing:
         return int(pairing["id"])
 
 
+def asked(server: Process, method: str, path: str, body: Any = None) -> httpx.Response:
+    """What the server answers to its owner."""
+    headers = {"Authorization": f"Bearer {server.secret}"}
+    return httpx.request(method, f"{server.base}/api/v1{path}", headers=headers, json=body, timeout=60)
+
+
 def api(server: Process, method: str, path: str, body: Any = None) -> Any:
     """Call the server as its owner."""
-    headers = {"Authorization": f"Bearer {server.secret}"}
-    answer = httpx.request(method, f"{server.base}/api/v1{path}", headers=headers, json=body, timeout=60)
+    answer = asked(server, method, path, body)
     assert answer.status_code < 300, answer.text
     return answer.json() if "json" in answer.headers.get("content-type", "") else answer.content
 
@@ -219,10 +224,12 @@ def api(server: Process, method: str, path: str, body: Any = None) -> Any:
 def latest(server: Process, path: str = "") -> dict[str, Any]:
     """The newest page audit, if its address has this path."""
     made = api(server, "GET", "/page-audits")
-    if not made or path not in made[0]["url"]:
-        return {"used": -1, "state": "none"}
-    result: dict[str, Any] = api(server, "GET", f"/page-audits/{made[0]['id']}")
-    return result
+    if made and path in made[0]["url"]:
+        answer = asked(server, "GET", f"/page-audits/{made[0]['id']}")
+        if answer.status_code != 404:  # removed a moment ago
+            result: dict[str, Any] = answer.raise_for_status().json()
+            return result
+    return {"used": -1, "state": "none"}
 
 
 @contextmanager

@@ -85,8 +85,8 @@ async function main() {
     if (!await saveAddress()) return;
     const answer = await tell("paste", { token: at("token").value });
     at("token").value = "";
-    if (answer.problem) say(explained(answer.problem, at("address").value));
-    else await showState();
+    if (answer.problem) return say(explained(answer.problem, at("address").value));
+    await showState();
   });
   pressed("shortcuts", () => chrome.tabs.create({ url: "chrome://extensions/shortcuts" }));
   await showKeys();

@@ -77,20 +77,26 @@ async function opened(answer) {
 
 let proved = { address: "", token: "", until: 0 };
 
-/** Let the server show that it knows our token, without sending it: another program may listen on its port. */
-export async function prove() {
-  const { address, token } = await pairing();
-  if (!token) throw new Refusal("unpaired");
-  if (proved.address === address && proved.token === token && proved.until > Date.now()) return { address, token };
+/** Let a server show that it knows a token, without sending it: another program may listen on its port.
+ * @param {string} address @param {string} token @param {string} unknown what is wrong if it does not know it */
+async function challenge(address, token, unknown) {
   const nonce = hex(crypto.getRandomValues(new Uint8Array(24)).buffer);
   const answer = await send(address, "POST", "/pair/proof", { nonce });
-  if (answer.status === 403) throw new Refusal("revoked", address);
+  if (answer.status === 403) throw new Refusal(unknown, address);
   const { proofs } = await (await opened(answer)).json();
   const encoder = new TextEncoder();
   const secret = encoder.encode(await sha256(encoder.encode(token)));
   const key = await crypto.subtle.importKey("raw", secret, { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
   const wanted = hex(await crypto.subtle.sign("HMAC", key, encoder.encode(nonce)));
-  if (!Array.isArray(proofs) || !proofs.includes(wanted)) throw new Refusal("revoked", address);
+  if (!Array.isArray(proofs) || !proofs.includes(wanted)) throw new Refusal(unknown, address);
+}
+
+/** The server, once it has shown that it knows our token. */
+export async function prove() {
+  const { address, token } = await pairing();
+  if (!token) throw new Refusal("unpaired");
+  if (proved.address === address && proved.token === token && proved.until > Date.now()) return { address, token };
+  await challenge(address, token, "revoked");
   proved = { address, token, until: Date.now() + PROOF_MS };
   return { address, token };
 }
@@ -115,10 +121,12 @@ export async function load(method, path, body) {
   }
 }
 
-/** Ask to be paired; a person compares the code in the app. */
-export async function askToPair() {
+/** Ask to be paired; a person compares the code in the app, or has a token for programs.
+ * @param {string} [token] */
+export async function askToPair(token) {
   const { address } = await pairing();
-  const wish = { name: browserName(), extension: location.origin };
+  if (token) await challenge(address, token, "wrongToken");
+  const wish = { name: browserName(), extension: location.origin, ...(token ? { token } : {}) };
   const asked = await (await opened(await send(address, "POST", "/pair", wish))).json();
   await chrome.storage.session.set({ asking: { request: asked.request, code: asked.code, address } });
   return { state: "pending", code: asked.code };

@@ -399,10 +399,8 @@ const FROM_PAGES = {
   },
   /** @param {any} message */
   async paste({ token }) {
-    await chrome.storage.local.set({ token: String(token).trim() });
-    await prove();
-    await choosePopup();
-    return {};
+    await askToPair(String(token).trim() || "-");
+    return FROM_PAGES.pairing();
   },
   async unpair() {
     const answer = await unpair();

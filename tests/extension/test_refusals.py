@@ -123,6 +123,13 @@ def test_nothing_is_sent_by_a_stranger(
     options.get_by_role("button", name="Revoke").click()
     options.get_by_text("not paired with divscore").wait_for()
     assert api(own_server, "GET", "/pairings") == []
+    # Without the app, a token for programs does; a wrong one is not sent.
+    options.get_by_text("Paste a token").click()
+    for given, said in (("x" * 43, "does not know this token"), (own_server.secret, "Paired with divscore")):
+        options.fill("#token", given)
+        options.click("#paste")
+        options.get_by_text(said).wait_for()
+    assert len(api(own_server, "GET", "/pairings")) == 1
     # While nothing answers, it says that the server was not told.
     keep(stranger, address=nobody, token="x" * 43)
     first = stranger.context.pages[0]

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from PIL import Image
 from starlette.testclient import TestClient
-from webapp import BASE, PORT, WORDS, Desk, offline, opened_desk, own_cache, text_control, write_texts  # noqa: F401  fixtures
+from webapp import BASE, PORT, SECRET, WORDS, Desk, offline, opened_desk, own_cache, text_control, write_texts  # noqa: F401  fixtures
 
 from divscore.jobs.evidence import verify_evidence
 from divscore.web.app import create_app
@@ -161,13 +161,18 @@ def test_a_server_proves_that_it_knows_a_token_and_extensions_can_leave(desk: De
         desk.client.app, base_url=BASE, headers={"Origin": EXTENSION, "Sec-Fetch-Site": "none"}
     )
     api, nonce = f"{BASE}/api/v1", "0123456789abcdef"
-    assert outside.post(f"{api}/pair/proof", json={"nonce": nonce}).json() == {"proofs": []}
+
+    def proved(secret: str) -> str:
+        key = sha256(secret.encode()).hexdigest().encode()
+        return hmac.new(key, nonce.encode(), "sha256").hexdigest()
+
+    program = proved(SECRET)
+    assert outside.post(f"{api}/pair/proof", json={"nonce": nonce}).json() == {"proofs": [program]}
     asked = desk.post("/pair", {"name": "x", "extension": EXTENSION})
     desk.post(f"/pairings/{asked['request']}/accept")
     secret = desk.get(f"/pair/{asked['request']}")["token"]
-    key = sha256(secret.encode()).hexdigest().encode()
-    expected = hmac.new(key, nonce.encode(), "sha256").hexdigest()
-    assert outside.post(f"{api}/pair/proof", json={"nonce": nonce}).json() == {"proofs": [expected]}
+    proofs = outside.post(f"{api}/pair/proof", json={"nonce": nonce}).json()
+    assert proofs == {"proofs": [proved(secret), program]}
     assert outside.post(f"{api}/pair/proof", json={"nonce": "short"}).status_code == 422
     page = TestClient(desk.client.app, base_url=BASE, headers={"Origin": "https://evil.example"})
     assert page.post(f"{api}/pair/proof", json={"nonce": nonce}).status_code == 403
@@ -176,6 +181,16 @@ def test_a_server_proves_that_it_knows_a_token_and_extensions_can_leave(desk: De
     assert len(desk.get("/pairings")) == 1
     assert outside.delete(f"{api}/pair", headers={"Authorization": f"Bearer {secret}"}).status_code == 204
     assert desk.get("/pairings") == []
+    # Who has a token for programs needs no app; any other token lets nobody in.
+    wish = {"name": "x", "extension": EXTENSION}
+    for wrong in (secret, "x" * 43):
+        assert outside.post(f"{api}/pair", json=wish | {"token": wrong}).status_code == 403
+    assert desk.get("/pairings") == []
+    asked = outside.post(f"{api}/pair", json=wish | {"token": SECRET}).json()
+    secret = outside.get(f"{api}/pair/{asked['request']}").json()["token"]
+    mine = {"Authorization": f"Bearer {secret}"}
+    assert outside.get(f"{api}/page-audits", headers=mine).status_code == 200
+    assert outside.get(f"{api}/projects", headers=mine).status_code == 403
 
 
 def test_items_follow_the_order_of_the_page_and_leave_nothing_behind(desk: Desk, tmp_path: Path) -> None:

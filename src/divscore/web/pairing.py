@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from divscore.web.guard import digest, token
 from divscore.web.store import now
-from divscore.web.workspace import Id, Name, Space
+from divscore.web.workspace import Id, Name, Space, Workspace
 
 MOST_PENDING, PENDING_SECONDS = 5, 300.0
 MOST_A_MINUTE = 10
@@ -27,10 +27,11 @@ Secret = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{8,64}$")]
 
 
 class PairWish(BaseModel):
-    """An extension that asks to be let in."""
+    """An extension that asks to be let in; whoever has a token for programs has decided that already."""
 
     name: Name
     extension: Annotated[str, StringConstraints(pattern=r"^(chrome|moz)-extension://[A-Za-z0-9-]{1,64}$")]
+    token: Secret | None = None
 
 
 class PairRequest(BaseModel):
@@ -54,7 +55,7 @@ class Challenge(BaseModel):
 
 
 class Proofs(BaseModel):
-    """An HMAC of the nonce for each pairing: only who knows a token can tell which is its own."""
+    """An HMAC of the nonce for each token: only who knows a token can tell which is its own."""
 
     proofs: list[str]
 
@@ -128,21 +129,39 @@ def lobby_of(request: Request) -> Lobby:
 
 
 @router.post("/pair")
-def ask_to_pair(wish: PairWish, request: Request) -> PairRequest:
+def ask_to_pair(wish: PairWish, request: Request, space: Space) -> PairRequest:
     """Ask to be paired; a person decides. Needs no token."""
     origin = request.headers.get("origin")
     if origin is not None and origin != wish.extension:
         raise HTTPException(403, "an extension can ask for itself only")
-    name, asking = lobby_of(request).ask(wish)
+    if wish.token is not None:
+        mark = digest(wish.token)
+        if not any(hmac.compare_digest(mark, each) for each in space.keys.clients):
+            raise HTTPException(403, "this token is not known here")
+    lobby = lobby_of(request)
+    name, asking = lobby.ask(wish)
+    if wish.token is not None:
+        with lobby.lock:
+            _accept(space, asking)
     return PairRequest(request=name, code=asking.code)
+
+
+def _accept(space: Workspace, asking: Asking) -> int:
+    """Make the token of an extension; return the number of its pairing."""
+    asking.state, asking.secret = "accepted", token()
+    return space.store.write(
+        "INSERT INTO pairings (name, extension, token, made) VALUES (?, ?, ?, ?)",
+        *(asking.name, asking.extension, digest(asking.secret), now()),
+    )
 
 
 @router.post("/pair/proof")
 def prove_pairings(challenge: Challenge, space: Space) -> Proofs:
     """Show an extension that this server knows its token, before it sends it: any program can listen on a port."""
     rows = space.store.rows("SELECT token FROM pairings ORDER BY id LIMIT 1000")
+    marks = [*(row["token"] for row in rows), *space.keys.clients]
     nonce = challenge.nonce.encode()
-    return Proofs(proofs=[hmac.new(row["token"].encode(), nonce, hashlib.sha256).hexdigest() for row in rows])
+    return Proofs(proofs=[hmac.new(mark.encode(), nonce, hashlib.sha256).hexdigest() for mark in marks])
 
 
 @router.delete("/pair", status_code=204, response_model=None, response_class=Response)
@@ -195,11 +214,7 @@ def accept_pairing(wanted: Secret, space: Space, request: Request) -> Pairing:
         asking = lobby.get(wanted)
         if asking.state != "pending":
             raise HTTPException(409, "this request is decided already")
-        asking.state, asking.secret = "accepted", token()
-        number = space.store.write(
-            "INSERT INTO pairings (name, extension, token, made) VALUES (?, ?, ?, ?)",
-            *(asking.name, asking.extension, digest(asking.secret), now()),
-        )
+        number = _accept(space, asking)
     row = space.one("pairings", number)
     own = {name: row[name] for name in ("id", "name", "extension", "made")}
     return Pairing(**own, request=None, code=None, state="paired")

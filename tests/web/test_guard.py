@@ -168,6 +168,9 @@ def test_a_link_works_once(desk: Desk, stranger: TestClient) -> None:
     # Another port is another server, and takes none of these cookies.
     other = TestClient(create_app(desk.space, port=PORT + 1), base_url=BASE, cookies=dict(stranger.cookies))
     assert other.get("/api/v1/status").status_code == 401
+    # A person who opens a report in another browser can read why not.
+    opened = other.get("/api/v1/page-audits/1/report", headers={"Accept": "text/html,*/*"})
+    assert (opened.status_code, "needs its link" in opened.text) == (401, True)
 
 
 def test_only_a_link_lets_a_visit_from_elsewhere_in(desk: Desk, stranger: TestClient) -> None:

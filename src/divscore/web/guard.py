@@ -185,7 +185,7 @@ class Guard:
         if entering:
             return self.enter(entering, role, foreign=foreign)
         if role is None and (not pairing or method == "DELETE"):
-            if not path.startswith("/api/") and "text/html" in headers.get("accept", ""):
+            if "text/html" in headers.get("accept", ""):  # such as a report that the extension opens
                 return Response(CLOSED, 401, media_type="text/html")
             return problem(401, "Not signed in", "a token is missing or no longer valid")
         if role == "extension" and not pairing and not FOR_EXTENSIONS.fullmatch(f"{method} {path}"):

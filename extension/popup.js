@@ -33,7 +33,7 @@ function drawHistory(pages) {
       Object.entries(some[0].variation.spread).map(([name, value]) => `${name} ±${Math.round(100 * Number(value))}`)
         .join(", "))) : null,
     ...some.map((page) => element("div", { className: "small row" },
-      element("span", {}, [page.run || page.title || page.url, page.saved.slice(0, 16).replace("T", " "),
+      element("span", {}, [page.run || page.title || page.url, `${page.saved.slice(0, 16).replace("T", " ")} UTC`,
         ...Object.entries(page.shares ?? {}).slice(0, 2).filter(([, share]) => share !== null)
           .map(([name, share]) => `${name} ${percent(Number(share))} (${range(page.share_intervals[name])})`),
       ].join(" · ")),

@@ -223,6 +223,8 @@ def test_an_extension_is_paired_and_its_saved_runs_are_compared(
                 "url": "https://example.org/?q=trip",
                 "run": run,
                 "study": "Trips",
+                "target": {"sea": 0.4},
+                "target_source": "Register of trips",
             }
             number = asking.post("/page-audits", json=wish).raise_for_status().json()["id"]
             for at in range(0, len(some), 50):
@@ -239,6 +241,9 @@ def test_an_extension_is_paired_and_its_saved_runs_are_compared(
         page.wait_for_selector("h3:text-is('Trips')")
         assert "2 runs; standard deviation between them: sea " in page.inner_text("section.card")
         assert page.locator("section.card svg.plot").count() == 2
+        assert page.locator("section.card path.wanted").count() == 4
+        assert "Target: sea 40%, wood 60% (Register of trips)" in page.inner_text("section.card")
+        assert "even split" not in page.inner_text("section.card")
         assert violations(page) == []
         page.set_viewport_size({"width": 390, "height": 800})
         assert overflow(page) <= 0

@@ -92,6 +92,7 @@ class PageEntry(BaseModel):
     shares: dict[str, float | None] | None
     share_intervals: dict[str, list[float]] | None
     trust: str | None
+    target: dict[str, Any] | None
     variation: Variation | None
 
 
@@ -180,7 +181,8 @@ def list_pages(space: Space, saved: bool = False) -> list[PageEntry]:
     entries, variations = [], _variations(rows)
     for row in rows:
         about = json.loads(row["about"])
-        first = json.loads(row["document"])["collections"][0] if row["document"] else {}
+        document = json.loads(row["document"]) if row["document"] else {"collections": [{}]}
+        (first,) = document["collections"]
         texts = {name: about.get(name, "") for name in ("url", "title", "run", "study")}
         figures: dict[str, Any] = {name: first.get(name) for name in ("shares", "share_intervals", "trust")}
         entry = PageEntry(
@@ -190,6 +192,7 @@ def list_pages(space: Space, saved: bool = False) -> list[PageEntry]:
             saved=row["at"],
             audit=row["audit"],
             **figures,
+            target=document.get("target"),
             variation=variations.get(texts["study"]),
         )
         entries.append(entry)

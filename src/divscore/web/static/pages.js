@@ -3,7 +3,7 @@
 import { get, pause, post, remove } from "./api.js";
 import { intervalBars, trustBadge } from "./charts.js";
 import { action, announce, complain, empty, fill, h, sure } from "./element.js";
-import { when } from "./words.js";
+import { percent, when } from "./words.js";
 
 const EVERY = 2000; // milliseconds between two looks for extensions that ask
 
@@ -139,13 +139,20 @@ function spread(runs) {
   );
 }
 
+const wanted = (shares) =>
+  Object.entries(shares)
+    .map(([name, share]) => `${name} ${percent(share)}`)
+    .join(", ");
+
 function oneRun(run) {
+  const target = run.target;
   const rows = Object.entries(run.shares ?? {}).map(([name, value]) => ({
     name,
     value,
     ends: run.share_intervals?.[name] ?? null,
-    wanted: 1 / Object.keys(run.shares).length,
+    wanted: target?.shares[name] ?? 1 / Object.keys(run.shares).length,
   }));
+  const options = { label: run.run || run.title || "Shares", target: Boolean(target) };
   return h(
     "article.run.stack",
     h(
@@ -157,7 +164,8 @@ function oneRun(run) {
       ),
       run.trust && trustBadge(run.trust),
     ),
-    rows.length > 0 && intervalBars(rows, { label: run.run || run.title || "Shares" }),
+    rows.length > 0 && intervalBars(rows, options),
+    target && h("p.hint", { dir: "auto" }, `Target: ${wanted(target.shares)}${target.source && ` (${target.source})`}`),
     h(
       "p.row",
       h("a.button", { href: `#/audits/${run.audit}` }, "Report"),

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from browsing import EXTENSION, Browsing, Site, api, latest, until
 from webapp import WORDS, Process, started_server
+from webpages import violations
 
 from .conftest import Dialects, People
 
@@ -251,7 +252,15 @@ def test_the_panel_speaks_the_chosen_language_and_keys_work(
     rows = options.locator("#keys li").all_inner_texts()
     assert rows[0].startswith(f"Diese Seite prüfen: {shortcuts['_execute_action']}")
     assert rows[1] == f"Einen Teil der Seite prüfen: {shortcuts['area']}"
+    popup = browsing.open(browsing.url("popup.html"))
+    popup.locator("#history").wait_for()
+    for colours in ("light", "dark"):
+        for place in (page, options, popup):
+            place.emulate_media(color_scheme=colours)
+        for place in (panel, options, popup):
+            assert violations(place) == [], (place.url, colours)
     options.close()
+    popup.close()
     page.bring_to_front()
     panel.locator("#close").focus()
     page.keyboard.press("Escape")

@@ -409,7 +409,7 @@
       const order = [...new Set(ids)]; // the same picture may have two addresses
       const repeats = this.repeats + ids.length - order.length;
       const full = this.order.length >= MOST_ITEMS;
-      const body = { order, skipped, origins, repeats, full, url: location.href.slice(0, 8000), moved: this.moved() };
+      const body = { order, skipped, origins, repeats, full, url: location.href, moved: this.moved() };
       const text = JSON.stringify(body);
       if (text === this.sent || this.stopped) return;
       const answer = await this.tell({ type: "state", ...body });
@@ -609,7 +609,7 @@
       collector = null;
       open(nonce, title);
       const language = document.documentElement.lang || navigator.language;
-      return { viewport: [innerWidth, innerHeight], language: language.slice(0, 100) };
+      return { viewport: [innerWidth, innerHeight], language: language.slice(0, 100).toWellFormed() };
     },
     async collect({ plan }) {
       collector?.stop();

@@ -9,7 +9,7 @@ let before = "";
 const say = (type, more = {}) => tell(type, { nonce, ...more });
 
 /** @param {any} answer */
-function draw({ run, result, problem }) {
+function draw({ run, result, problem, address = "" }) {
   const now = JSON.stringify([run, result, problem]);
   if (now === before) return; // a screen reader should not hear it again
   before = now;
@@ -18,7 +18,7 @@ function draw({ run, result, problem }) {
   const way = (name, type, more = {}) => element("button", { onclick: () => say(type, { ...more }) }, text(name));
   // Without an audit, only a click on the icon helps.
   const ways = trouble?.key === "noAudit" ? [] : [way("tryAgain", "again"), way("options", "options")];
-  const parts = trouble ? [explained(trouble, run?.address ?? ""), element("div", { className: "row" }, ...ways)]
+  const parts = trouble ? [explained(trouble, run?.address ?? address), element("div", { className: "row" }, ...ways)]
     : run.state === "cancelled" ? [element("p", {}, text("cancelled")),
       element("div", { className: "row" }, way("auditPage", "again"), way("area", "again", { area: true }))]
     : !result || result.state === "empty" ? [element("p", {}, text("reading"))]

@@ -134,7 +134,8 @@ async function begin(id, run) {
     const layout = await layoutOf(run.url);
     const target = chosen.targets[control.id];
     const { id: page, mode } = await ask("POST", "/page-audits", {
-      control: control.id, mode: chosen.mode === "auto" ? null : chosen.mode, url: run.url, title: run.title.slice(0, 2000), query: queryOf(run.url, layout),
+      control: control.id, mode: chosen.mode === "auto" ? null : chosen.mode, url: run.url,
+      title: run.title.slice(0, 2000), query: queryOf(run.url, layout),
       language: seen.language, viewport: seen.viewport, run: chosen.run, study: chosen.study, client: browserName(),
       depth: chosen.depth || null, ...(target ? { target: target.shares, target_source: target.source } : {}),
     });
@@ -464,7 +465,8 @@ async function handled(message, sender) {
 
 chrome.runtime.onMessage.addListener((message, sender, answer) => {
   if (sender.id !== chrome.runtime.id) return false;
-  handled(message, sender).then((value) => answer(value ?? {}), (error) => answer({ problem: problem(error) }));
+  handled(message, sender).then((value) => answer(value ?? {}),
+    async (error) => answer({ problem: problem(error), address: (await pairing()).address }));
   return true;
 });
 chrome.action.onClicked.addListener((tab) => start(tab));

@@ -85,6 +85,11 @@ def test_nothing_is_sent_by_a_stranger(
     keep(stranger, token=secret)
     stranger.click(page)
     stranger.says(page, "40 texts used")
+    # The server stops while the panel is open, and answers again.
+    keep(stranger, address=nobody)
+    stranger.says(page, f"does not answer at {nobody}")
+    keep(stranger, address=own_server.base)
+    stranger.says(page, "40 texts used")
     before = audits(own_server)
     (mine,) = api(own_server, "GET", "/pairings")
     api(own_server, "DELETE", f"/pairings/{mine['id']}")

@@ -283,5 +283,6 @@ def test_saving_waits_for_changes_and_takes_the_names_of_now(desk: Desk, tmp_pat
 
 
 def test_titles_may_have_control_characters(desk: Desk, tmp_path: Path) -> None:
-    for title, url in (("CEO\n\x8f\x00", "https://example.org"), ("", "\x8f7u\ud9a0"[:2])):
+    long = "https://example.org/?q=" + "x" * 100_000
+    for title, url in (("CEO\n\x8f\x00", "https://example.org"), ("", "\x8f7u\ud9a0"[:2]), ("", long)):
         desk.post("/page-audits", {"control": 1, "mode": "text", "url": url, "title": title}, 201)

@@ -51,7 +51,7 @@ class NewPage(BaseModel):
 
     control: Id
     mode: Mode | None = None
-    url: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=8000)]
+    url: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1_000_000)]
     title: Line = ""
     query: Line = ""
     language: Annotated[str, StringConstraints(max_length=100)] = ""

@@ -409,7 +409,8 @@
       const order = [...new Set(ids)]; // the same picture may have two addresses
       const repeats = this.repeats + ids.length - order.length;
       const full = this.order.length >= MOST_ITEMS;
-      const body = { order, skipped, origins, repeats, full, url: location.href, moved: this.moved() };
+      const part = this.area && Object.values(this.area).map(Math.round);
+      const body = { order, skipped, origins, repeats, full, part, url: location.href, moved: this.moved() };
       const text = JSON.stringify(body);
       if (text === this.sent || this.stopped) return;
       const answer = await this.tell({ type: "state", ...body });

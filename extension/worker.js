@@ -14,7 +14,7 @@ const MOST_FETCHED = 12;
 /**
  * @typedef {{nonce: string, state: "starting"|"running"|"cancelled"|"problem", problem: {key: string, detail: string}|null,
  *   page: number, control: string, mode: string, depth: number, area: boolean, url: string, title: string,
- *   saved: number, origins: Record<string, number>, repeats: number, full: boolean}} Run
+ *   saved: number, origins: Record<string, number>, repeats: number, full: boolean, part: number[]|null}} Run
  * @typedef {{control: number, mode: string, depth: number, run: string, study: string, language: string,
  *   targets: Record<string, {shares: Record<string, number>, source: string}>, pictures: boolean}} Settings
  */
@@ -104,7 +104,7 @@ async function start(tab, area = false) {
   /** @type {Run} */
   const run = {
     nonce: crypto.randomUUID(), state: "starting", problem: null, page: 0, control: "", mode: "", depth: 0, area,
-    url: tab.url ?? "", title: tab.title ?? "", saved: 0, origins: {}, repeats: 0, full: false,
+    url: tab.url ?? "", title: tab.title ?? "", saved: 0, origins: {}, repeats: 0, full: false, part: null,
   };
   starting.add(run.nonce);
   await begin(tab.id, run).finally(() => starting.delete(run.nonce));
@@ -278,11 +278,11 @@ const FROM_PAGE = {
     return { results: ids.map((id, at) => ({ id, image: items[at].image })) };
   },
   /** @param {Run} run @param {any} message @param {number} tab */
-  async state(run, { order, skipped, origins, repeats, full, url, moved }, tab) {
+  async state(run, { order, skipped, origins, repeats, full, part, url, moved }, tab) {
     const layout = await layoutOf(run.url);
     if (moved || queryOf(url, layout) !== queryOf(run.url, layout)) throw new Refusal("moved");
     await ask("POST", `/page-audits/${run.page}/items`, { items: [], order, skipped });
-    await change(tab, run, { origins, repeats, full });
+    await change(tab, run, { origins, repeats, full, part });
     return {};
   },
   /** @param {Run} run @param {any} message @param {number} tab */
@@ -321,7 +321,7 @@ const FROM_PANEL = {
       Object.assign(contents, part.pictures);
       from = part.next;
     }
-    const body = { screenshot, note, pictures: contents, run: name, study };
+    const body = { screenshot, note, pictures: contents, run: name, study, part: run.part };
     const saved = await ask("POST", `/page-audits/${run.page}/save`, body);
     await change(tab, run, { saved: saved.audit });
     return { ...saved, mode: run.mode, screenshot: Boolean(screenshot) };

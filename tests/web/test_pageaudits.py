@@ -262,7 +262,7 @@ def test_saving_waits_for_changes_and_takes_the_names_of_now(desk: Desk, tmp_pat
     gate = threading.Event()
     desk.space.encoder.submit(gate.wait)  # items of some request are being changed
     with ThreadPoolExecutor(1) as pool:
-        names = {"run": "Berlin", "study": "CEO"}  # given after the audit began
+        names = {"run": "Berlin", "study": "CEO", "part": [0, 10, 600, 400]}  # given after the audit began
         saving = pool.submit(desk.post, f"/page-audits/{page}/save", names)
         try:
             with pytest.raises(TimeoutError):
@@ -273,6 +273,8 @@ def test_saving_waits_for_changes_and_takes_the_names_of_now(desk: Desk, tmp_pat
     file = tmp_path / "evidence.zip"
     file.write_bytes(desk.client.get(saved["evidence"]).content)
     checked = verify_evidence(file)
+    with zipfile.ZipFile(file) as archive:
+        assert json.loads(archive.read("evidence.json"))["part"] == [0, 10, 600, 400]
     assert (checked.items, checked.pictures, checked.run) == (
         saved["items"],
         saved["pictures"],

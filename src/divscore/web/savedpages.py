@@ -32,6 +32,7 @@ class Saving(BaseModel):
     note: Annotated[str, StringConstraints(max_length=5000)] = ""
     run: Annotated[str, StringConstraints(max_length=200)] | None = None
     study: Annotated[str, StringConstraints(max_length=200)] | None = None
+    part: Annotated[list[Annotated[int, Field(ge=-(2**31), le=2**31)]], Field(max_length=4)] | None = None
 
 
 class PageSaved(BaseModel):
@@ -91,6 +92,7 @@ def _save(space: Workspace, page: int, saving: Saving, screenshot: bytes) -> Pag
         "control_digest": space.control(row["control"]).digest,
         "skipped": json.loads(kept["skipped"]),
         "note": saving.note,
+        "part": saving.part,  # of the page, if a person drew a rectangle: left, top, right, bottom
         "items": [dict(each) for each in order],
     }
     evidence = write_evidence(

@@ -479,7 +479,8 @@
     .area p { position: absolute; inset: 12px 12px auto; margin: 0 auto; width: fit-content; padding: 6px 12px;
       border-radius: 6px; background: #1c2233; color: #fff; font: 14px/1.45 system-ui, sans-serif; pointer-events: none; }
     .area div { position: absolute; border: 2px solid #fff; outline: 2px solid #2b3f8c; box-sizing: border-box; }`;
-  const HIDDEN = ":host { all: initial !important; display: none !important; }";
+  // Out of sight, but with the focus where it is.
+  const HIDDEN = `${STYLE} :host { opacity: 0 !important; pointer-events: none !important; }`;
   const home = chrome.runtime.getURL("");
   /** @type {{host: HTMLElement, root: ShadowRoot, sheet: CSSStyleSheet, watch: MutationObserver}|null} */
   let panel = null;
@@ -526,15 +527,18 @@
     panel = null;
   }
 
+  let hiding = 0;
+
   /** Do something while the panel is not shown.
    * @template T @param {() => Promise<T>} work */
   async function hidden(work) {
+    hiding++;
     panel?.sheet.replaceSync(HIDDEN);
     try {
       await frames();
       return await work();
     } finally {
-      panel?.sheet.replaceSync(STYLE);
+      if (!--hiding) panel?.sheet.replaceSync(STYLE);
     }
   }
 

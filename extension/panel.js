@@ -57,10 +57,10 @@ async function poll() {
 /** @param {string} id @param {() => Promise<any>} work */
 function button(id, work) {
   at(id).addEventListener("click", async (/** @type {Event} */ event) => {
-    if (!event.isTrusted) return;
-    at(id).disabled = true;
+    if (!event.isTrusted || at(id).ariaDisabled === "true") return;
+    at(id).ariaDisabled = "true"; // a button that is disabled loses the focus
     const answer = await work().catch((error) => ({ problem: { key: "failed", detail: String(error) } }));
-    at(id).disabled = false;
+    at(id).ariaDisabled = "false";
     if (answer?.problem) at("saved").textContent = text(`problem_${answer.problem.key}`, "", answer.problem.detail);
   });
 }

@@ -205,11 +205,31 @@
       return some(posts.length >= 5 ? posts : document.querySelectorAll(PARAGRAPHS));
     }
 
+    /** The order of results where it is not that of the page's source: by a number in an attribute, or by place.
+     * @param {Element[]} candidates */
+    async ranked(candidates) {
+      const rank = this.plan.layout?.rank;
+      if (!rank) return candidates;
+      const places = rank === "place" ? await measure(candidates) : new Map();
+      const numbers = new Map(candidates.map((element) => {
+        const { top = Infinity, left = 0 } = places.get(element) ?? {};
+        const number = rank === "place" ? top : Number.parseFloat(element.closest(`[${rank}]`)?.getAttribute(rank) ?? "");
+        return [element, [Number.isNaN(number) ? Infinity : number, left]];
+      }));
+      return candidates.sort((a, b) => {
+        const [one, two] = [numbers.get(a) ?? [], numbers.get(b) ?? []];
+        const at = one[0] === two[0] ? 1 : 0;
+        return one[at] < two[at] ? -1 : one[at] > two[at] ? 1 : 0;
+      });
+    }
+
     /** Find the first items, and those that have left the page. */
     async scan() {
       const slice = new Slice();
-      const { mode } = this.plan;
-      const candidates = this.candidates();
+      const { mode, layout } = this.plan;
+      // Places are known of what is shown only.
+      if (layout?.rank === "place" && document.visibilityState !== "visible") return;
+      const candidates = await this.ranked(this.candidates());
       const posts = mode === "text" && !candidates[0]?.matches(PARAGRAPHS);
       const order = [], keys = new Set(), short = new Set();
       let repeats = 0;

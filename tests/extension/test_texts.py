@@ -223,6 +223,32 @@ def test_layouts_find_the_items_of_pages_of_their_structure(browsing: Browsing, 
         assert found == [True] * 3, layout["name"]
 
 
+def test_the_first_results_are_those_of_the_layout(
+    browsing: Browsing, site: Site, text_server: Process
+) -> None:
+    """In columns, or in any order: the source has the wood first, the page shows the sea first."""
+    browsing.tell("keep", values={"control": 2})
+    texts = [*posts(0, 30, 25), *posts(30, 0, 25)]
+    rows = "".join(f"<li data-idx={59 - at}><div class=it>{text}</div></li>" for at, text in enumerate(texts))
+    style = "<style>ul { display: flex; flex-direction: column-reverse; }</style>"
+    page = browsing.open(site.page(f"<ul>{rows}</ul>", "/ranks", style))
+    browsing.click(page)
+    browsing.says(page, "60 texts used")
+    for rank, depth in (("data-idx", 30), ("place", 25)):
+        browsing.worker.evaluate(
+            """async ([rank, depth]) => {
+              const [tab] = await chrome.tabs.query({ active: true, lastFocusedWindow: true });
+              const { nonce } = (await chrome.storage.session.get())[`run:${tab.id}`];
+              const layout = { text: '.it', rank };
+              const plan = { nonce, mode: 'text', depth, area: false, layout, panel: '' };
+              await chrome.tabs.sendMessage(tab.id, { type: 'collect', plan }, { frameId: 0 });
+            }""",
+            [rank, depth],
+        )
+        browsing.says(page, f"{depth} texts used", "Trust")
+        assert latest(text_server, "/ranks")["shares"]["sea"] > 0.9, rank
+
+
 def test_the_panel_speaks_the_chosen_language_and_keys_work(
     browsing: Browsing, site: Site, text_server: Process
 ) -> None:

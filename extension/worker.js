@@ -178,6 +178,7 @@ async function layoutOf(url) {
 function queryOf(url, layout) {
   try {
     const words = new URL(url).searchParams;
+    if (/^\d+$/.test(words.get("p") ?? "")) words.delete("p"); // the number of a page of results
     const name = [layout?.query, ...QUERIES].find((each) => each && words.has(each));
     return (name ? words.get(name) ?? "" : "").slice(0, 2000);
   } catch {

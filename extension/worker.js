@@ -132,7 +132,9 @@ async function begin(id, run) {
     const control = controls.find((/** @type {any} */ each) => each.id === chosen.control) ?? controls[0];
     if (!control) throw new Refusal("noControl");
     const layout = await layoutOf(run.url);
-    const target = chosen.targets[control.id];
+    const wanted = chosen.targets[control.id];
+    // Another project may have another control set with this number.
+    const target = wanted && Object.keys(wanted.shares).every((name) => control.groups.includes(name)) ? wanted : null;
     const { id: page, mode } = await ask("POST", "/page-audits", {
       control: control.id, mode: chosen.mode === "auto" ? null : chosen.mode, url: run.url,
       title: run.title.slice(0, 2000), query: queryOf(run.url, layout),
@@ -241,6 +243,13 @@ async function capture(tab, format = "png") {
   }
 }
 
+/** Pictures that the page itself cannot read go back to its content script only if evidence is to have them.
+ * @returns {Promise<(image: string) => string|undefined>} */
+async function returned() {
+  const { pictures: wanted } = await settings();
+  return (image) => (wanted ? image : undefined);
+}
+
 /** What content scripts may ask, for the audit of their own tab. */
 const FROM_PAGE = {
   /** @param {Run} run @param {any} message */
@@ -259,7 +268,8 @@ const FROM_PAGE = {
     }));
     const read = results.flatMap((each, at) => (each.image ? [{ rank: ranks[at], image: each.image }] : []));
     const ids = await sendItems(run, read);
-    return { results: results.map((each) => (each.image ? { id: ids.shift(), image: each.image } : each)) };
+    const kept = await returned();
+    return { results: results.map((each) => (each.image ? { id: ids.shift(), image: kept(each.image) } : each)) };
   },
   /** @param {Run} run @param {any} message @param {number} tab */
   async shots(run, { rects, ranks, width }, tab) {
@@ -276,7 +286,8 @@ const FROM_PAGE = {
     }
     whole.close();
     const ids = await sendItems(run, items);
-    return { results: ids.map((id, at) => ({ id, image: items[at].image })) };
+    const kept = await returned();
+    return { results: ids.map((id, at) => ({ id, image: kept(items[at].image) })) };
   },
   /** @param {Run} run @param {any} message @param {number} tab */
   async state(run, { order, skipped, origins, repeats, full, part, url, moved }, tab) {

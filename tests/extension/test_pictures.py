@@ -175,6 +175,7 @@ def test_pictures_of_another_site_are_cut_from_the_screen_or_read_once_allowed(
 ) -> None:
     pictures = people.drawn(30, 30)
     names = put(elsewhere, pictures)
+    browsing.tell("keep", values={"pictures": True})
     # The first ones seem to be of the page's own site.
     site.moved = {f"/moved/{name}": f"{elsewhere.address}/{name}" for name in names[:6]}
     sources = [*site.moved, *(f"{elsewhere.address}/{name}" for name in names[6:])]
@@ -209,7 +210,6 @@ def test_pictures_of_another_site_are_cut_from_the_screen_or_read_once_allowed(
     assert asked
     assert not [each for each in asked if "cookie:" in each[2].lower()]
     # All of them can be kept as evidence, however they were read.
-    browsing.tell("keep", values={"pictures": True})
     page.bring_to_front()
     panel = browsing.panel(page)
     panel.locator("#save").click()

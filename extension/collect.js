@@ -111,8 +111,8 @@
   const inView = (place) => place !== undefined && place.top >= 0 && place.left >= 0 && place.right <= innerWidth
     && place.bottom <= innerHeight;
 
-  /** The address without its fragment. */
-  const address = () => location.href.split("#")[0];
+  /** The address without its fragment, unless that is where the page keeps what it shows: #/search. */
+  const address = () => location.href.replace(/#(?![/!]).*$/s, "");
 
   /** The first elements of a list that may be huge.
    * @param {ArrayLike<Element>} list */

@@ -145,10 +145,10 @@ def test_clicks_at_once_hidden_posts_short_ones_and_another_search(
     browsing.says(page, "another search")
     assert latest(text_server)["used"] <= used
     # The same where the search is in the path, and the page needs a moment to load it.
-    page.evaluate("() => { history.replaceState({}, '', '/search/coast'); }")
+    page.evaluate("() => { history.replaceState({}, '', '/search#/coast'); }")
     browsing.click(page)
     browsing.says(page, "28 texts used")
-    page.evaluate("() => { history.pushState({}, '', '/search/forest'); }")
+    page.evaluate("() => { history.pushState({}, '', '/search#/forest'); }")
     page.wait_for_timeout(600)
     page.evaluate("h => { document.querySelector('main').innerHTML = h; }", articles(posts(20, 8, 23)))
     browsing.says(page, "another search")

@@ -23,6 +23,7 @@ from starlette.testclient import TestClient
 from webapp import BASE, PORT, SECRET, WORDS, Desk, offline, opened_desk, own_cache, text_control, write_texts  # noqa: F401  fixtures
 
 from divscore.jobs.evidence import verify_evidence
+from divscore.web import savedpages
 from divscore.web.app import create_app
 from divscore.web.pairing import MOST_A_MINUTE, MOST_PENDING
 
@@ -255,7 +256,9 @@ def test_runs_of_one_group_show_how_much_they_vary(desk: Desk, tmp_path: Path) -
     assert "sandbox" in report.headers["content-security-policy"]
 
 
-def test_saving_waits_for_changes_and_takes_the_names_of_now(desk: Desk, tmp_path: Path) -> None:
+def test_saving_waits_for_changes_and_takes_the_names_of_now(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page, items = desk.post("/page-audits", PAGE, 201)["id"], page_items(tmp_path, 30, 30)
     desk.post(f"/page-audits/{page}/items", {"items": items}, 202)
     ready(desk, page)
@@ -267,6 +270,9 @@ def test_saving_waits_for_changes_and_takes_the_names_of_now(desk: Desk, tmp_pat
         try:
             with pytest.raises(TimeoutError):
                 saving.result(0.3)
+            # Nobody waits for long.
+            monkeypatch.setattr(savedpages, "MOST_SECONDS", 0.1)
+            desk.call("POST", f"/page-audits/{page}/save", 409, json=names)
         finally:
             gate.set()
         saved = saving.result(20)

@@ -7,6 +7,7 @@ import binascii
 import hashlib
 import json
 from collections.abc import Sequence
+from concurrent.futures import wait
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
@@ -21,6 +22,7 @@ from divscore.web.pageaudits import audit_page, desk_of, page_rows
 from divscore.web.workspace import Id, Space, Workspace, clean
 
 MOST_PICTURE = 16 << 20  # bytes of a screenshot
+MOST_SECONDS = 10.0  # that saving waits for items of other pages
 router = APIRouter()
 
 
@@ -63,7 +65,10 @@ def save_page(page: Id, saving: Saving, space: Space, request: Request) -> PageS
         raise HTTPException(409, "some items are not encoded yet; wait a moment")
     screenshot = _picture(saving.screenshot)
     # Items come and go on the thread of the encoder: there the record and the audit are about the same ones.
-    return space.encoder.submit(_save, space, page, saving, screenshot).result()
+    saved = space.encoder.submit(_save, space, page, saving, screenshot)
+    if wait([saved], MOST_SECONDS).not_done and saved.cancel():
+        raise HTTPException(409, "items of other pages are being encoded; try again in a moment")
+    return saved.result()
 
 
 def _save(space: Workspace, page: int, saving: Saving, screenshot: bytes) -> PageSaved:

@@ -173,7 +173,10 @@ class Browsing:
         return answer
 
     def stop_worker(self) -> bool:
-        """Stop the service worker, as the browser does with idle ones; whether it was seen to be gone."""
+        """Stop the service worker, as the browser does with idle ones; whether it was seen to be gone.
+
+        Tests that need `worker` come before those that stop it: Playwright waits for a stopped one for ever.
+        """
         page = self.context.pages[0]
         session = self.context.new_cdp_session(page)
         session.send("ServiceWorker.enable")

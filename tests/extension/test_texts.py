@@ -157,6 +157,32 @@ def test_clicks_at_once_hidden_posts_short_ones_and_another_search(
     until(lambda: len(api(text_server, "GET", "/page-audits")) == before)
 
 
+def test_the_first_results_are_those_of_the_layout(
+    browsing: Browsing, site: Site, text_server: Process
+) -> None:
+    """In columns, or in any order: the source has the wood first, the page shows the sea first."""
+    browsing.tell("keep", values={"control": 2})
+    texts = [*posts(0, 30, 25), *posts(30, 0, 25)]
+    rows = "".join(f"<li data-idx={59 - at}><div class=it>{text}</div></li>" for at, text in enumerate(texts))
+    style = "<style>ul { display: flex; flex-direction: column-reverse; }</style>"
+    page = browsing.open(site.page(f"<ul>{rows}</ul>", "/ranks", style))
+    browsing.click(page)
+    browsing.says(page, "60 texts used")
+    for rank, depth in (("data-idx", 30), ("place", 25)):
+        browsing.worker.evaluate(
+            """async ([rank, depth]) => {
+              const [tab] = await chrome.tabs.query({ active: true, lastFocusedWindow: true });
+              const { nonce } = (await chrome.storage.session.get())[`run:${tab.id}`];
+              const layout = { text: '.it', rank };
+              const plan = { nonce, mode: 'text', depth, area: false, layout, panel: '' };
+              await chrome.tabs.sendMessage(tab.id, { type: 'collect', plan }, { frameId: 0 });
+            }""",
+            [rank, depth],
+        )
+        browsing.says(page, f"{depth} texts used", "Trust")
+        assert latest(text_server, "/ranks")["shares"]["sea"] > 0.9, rank
+
+
 def test_the_audit_goes_on_when_the_service_worker_is_stopped(
     browsing: Browsing, site: Site, text_server: Process
 ) -> None:
@@ -223,32 +249,6 @@ def test_layouts_find_the_items_of_pages_of_their_structure(browsing: Browsing, 
         assert found == [True] * 3, layout["name"]
 
 
-def test_the_first_results_are_those_of_the_layout(
-    browsing: Browsing, site: Site, text_server: Process
-) -> None:
-    """In columns, or in any order: the source has the wood first, the page shows the sea first."""
-    browsing.tell("keep", values={"control": 2})
-    texts = [*posts(0, 30, 25), *posts(30, 0, 25)]
-    rows = "".join(f"<li data-idx={59 - at}><div class=it>{text}</div></li>" for at, text in enumerate(texts))
-    style = "<style>ul { display: flex; flex-direction: column-reverse; }</style>"
-    page = browsing.open(site.page(f"<ul>{rows}</ul>", "/ranks", style))
-    browsing.click(page)
-    browsing.says(page, "60 texts used")
-    for rank, depth in (("data-idx", 30), ("place", 25)):
-        browsing.worker.evaluate(
-            """async ([rank, depth]) => {
-              const [tab] = await chrome.tabs.query({ active: true, lastFocusedWindow: true });
-              const { nonce } = (await chrome.storage.session.get())[`run:${tab.id}`];
-              const layout = { text: '.it', rank };
-              const plan = { nonce, mode: 'text', depth, area: false, layout, panel: '' };
-              await chrome.tabs.sendMessage(tab.id, { type: 'collect', plan }, { frameId: 0 });
-            }""",
-            [rank, depth],
-        )
-        browsing.says(page, f"{depth} texts used", "Trust")
-        assert latest(text_server, "/ranks")["shares"]["sea"] > 0.9, rank
-
-
 def test_the_panel_speaks_the_chosen_language_and_keys_work(
     browsing: Browsing, site: Site, text_server: Process
 ) -> None:
@@ -266,11 +266,11 @@ def test_the_panel_speaks_the_chosen_language_and_keys_work(
     assert names == ["Einstellungen", "Schließen", "Beleg speichern", "Ganzer Bericht"]
     assert panel.locator("[role=status]").count() == 2
     # The browser does not give every key: Alt+D is that of its address bar on some systems.
-    given = browsing.worker.evaluate("() => chrome.commands.getAll()")
+    options = browsing.open(browsing.url("options.html"))
+    given = options.evaluate("() => chrome.commands.getAll()")
     shortcuts = {each["name"]: each["shortcut"] for each in given}
     assert shortcuts["_execute_action"]
     assert shortcuts["area"]
-    options = browsing.open(browsing.url("options.html"))
     options.locator("#address:enabled").wait_for()
     rows = options.locator("#keys li").all_inner_texts()
     assert rows[0].startswith(f"Diese Seite prüfen: {shortcuts['_execute_action']}")

@@ -41,6 +41,8 @@ MakeControl = Callable[..., ControlSet]
 def pytest_configure(config: pytest.Config) -> None:
     """A run without slow tests draws fewer examples of each property."""
     settings.load_profile("quick" if "not slow" in config.option.markexpr else "full")
+    # Tests start the command line hundreds of times, and without compiled modules each start compiles them again.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # A shell ignores Ctrl-C for what it runs in the background, and so would every command that a test starts.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

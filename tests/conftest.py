@@ -27,11 +27,10 @@ NAMES = ("a", "b", "c", "d")
 # Features of Chromium that no test needs. Every new profile loads the two pages of its address bar, which takes
 # half a second, more than most tests; the others are those that Playwright turns off, whose list this one replaces.
 UNUSED = (
-    *("WebUIOmniboxPopup", "WebUIOmniboxAimPopup"),
-    *("AvoidUnnecessaryBeforeUnloadCheckSync", "DestroyProfileOnBrowserClose", "HttpsUpgrades", "LensOverlay"),
-    *("HttpsFirstBalancedModeAutoEnable", "MediaRouter", "PaintHolding", "ThirdPartyStoragePartitioning"),
-    *("AvoidCorsURLLoaderRestartOnRedirect", "OptimizationHints", "NetworkTimeServiceQuerying", "AimEnabled"),
-    "PreconnectToSearch",
+    "WebUIOmniboxPopup,WebUIOmniboxAimPopup,"
+    "AimEnabled,AvoidCorsURLLoaderRestartOnRedirect,AvoidUnnecessaryBeforeUnloadCheckSync,"
+    "DestroyProfileOnBrowserClose,HttpsFirstBalancedModeAutoEnable,HttpsUpgrades,LensOverlay,MediaRouter,"
+    "NetworkTimeServiceQuerying,OptimizationHints,PaintHolding,PreconnectToSearch,ThirdPartyStoragePartitioning"
 )
 
 Draw = Callable[..., tuple[FloatArray, np.ndarray]]
@@ -145,7 +144,7 @@ def _absent(reason: str) -> None:
 def browser(driver: Any, chromium: str) -> Iterator[Any]:
     """Return one Chromium for all tests."""
     # Pages on disk may read their own files, as the search of the documentation does.
-    flags = ["--no-sandbox", "--allow-file-access-from-files", f"--disable-features={','.join(UNUSED)}"]
+    flags = ["--no-sandbox", "--allow-file-access-from-files", f"--disable-features={UNUSED}"]
     opened = driver.chromium.launch(executable_path=chromium, args=flags)
     yield opened
     opened.close()

@@ -262,6 +262,17 @@ def fit_directions(units: FloatArray, labels: NDArray[np.intp], groups: int) -> 
     return best[1]
 
 
+def inverse_root(matrix: FloatArray) -> FloatArray:
+    """``L⁻¹`` of a positive definite matrix ``L Lᵀ``: its inverse is ``L⁻ᵀ L⁻¹``, at a quarter of the time of `inv`."""
+    from scipy.linalg import lapack
+
+    with one_thread:  # of scipy's BLAS too, which may be loaded only now
+        root, failed = lapack.dpotrf(matrix.T, lower=1, overwrite_a=1)
+        if failed:
+            raise np.linalg.LinAlgError("the matrix is not positive definite")
+        return np.asarray(lapack.dtrtri(root, lower=1, overwrite_c=1)[0])
+
+
 def refit_directions(
     units: FloatArray, labels: NDArray[np.intp], groups: int, weights: FloatArray, penalty: float
 ) -> tuple[FloatArray, FloatArray]:
@@ -277,16 +288,18 @@ def refit_directions(
     for v in balanced_weights(labels, groups, weights):
         if dual:
             # (K + λ V⁻¹) α = y; the leave-one-out residual is α_i over the inverse's diagonal.
-            inverse = np.linalg.inv(kernel + np.diag(penalty / v))
-            alpha = inverse @ y
+            half = inverse_root(kernel + np.diag(penalty / v))
+            alpha = half.T @ (half @ y)
             directions.append(alpha)
-            scores.append(y - alpha / np.diag(inverse)[:, None])
+            scores.append(y - alpha / np.vecdot(half.T, half.T)[:, None])
         else:
             # (Φᵀ V Φ + λ I) w = Φᵀ V y; leverage from the inverse.
-            weighted = v[:, None] * phi
-            inverse = np.linalg.inv(phi.T @ weighted + penalty * identity)
-            w = inverse @ (weighted.T @ y)
-            leverage = np.vecdot(phi @ inverse, weighted)[:, None]
+            root = np.sqrt(v)[:, None]
+            weighted = root * phi
+            half = inverse_root(weighted.T @ weighted + penalty * identity)
+            w = half.T @ (half @ (weighted.T @ (root * y)))
+            turned = weighted @ half.T
+            leverage = np.vecdot(turned, turned)[:, None]
             directions.append(w)
             scores.append(y - (y - phi @ w) / np.maximum(1.0 - leverage, 1e-9))
     return phi.T @ np.stack(directions) if dual else np.stack(directions), np.stack(scores)
@@ -325,7 +338,7 @@ def refit_from(
         s = (1.0 / (1.0 + v * g)).mean(axis=0)
         average = (1.0 / s - 1.0) / g
         root = np.sqrt(average)[:, None] * phi
-        inverse = np.linalg.inv(np.linalg.cholesky(root.T @ root + fit.penalty * np.eye(phi.shape[1])))
+        inverse = inverse_root(root.T @ root + fit.penalty * np.eye(phi.shape[1]))
         X = phi @ inverse.T
         before, g = g, np.vecdot(X, X) / s
         earlier, change = change, float(np.abs(g - before).sum() / g.sum())

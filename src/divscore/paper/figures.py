@@ -77,6 +77,7 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
         paths.append(stem.with_name(f"{stem.name}.{suffix}"))
         with atomic_file(paths[-1]) as temporary:
             figure.savefig(temporary, format=suffix, facecolor="white", **options)
+        figure.set_layout_engine(None)  # found once, which takes longer than drawing
     return paths
 
 

@@ -88,28 +88,45 @@ def demo(tmp_path_factory):
     return folder / "demo", done.stdout
 
 
+# Commands that this process can run, with what follows if they fail; and lines that mean something only with others.
+PLAIN = re.compile(r"(divscore [^|<>&;`\\]*?)( \|\| .*)?")
+PART = re.compile(r"(\s|for |while |if |trap |export |\w+=).*|.*(<<.*|[\\&])")
+
+
 def run_shell(code, folder, demo):
     """Run a block; its plain commands in this process, which saves starting one for each."""
     lines = [line for line in code.splitlines() if line.strip()]
-    if not all(re.fullmatch(r"divscore [^|<>&;$`\\]*", line) for line in lines):
-        env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-        done = subprocess.run(
-            ["sh", "-c", f"set -e\n{code}"], cwd=folder, env=env, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{code}\n{done.stderr}"
-        return done.stderr + done.stdout
+    if any(PART.fullmatch(line) for line in lines):
+        return run_lines(code, folder)
     printed = ""
     for line in lines:
-        words = shlex.split(line, comments=True)
+        plain = PLAIN.fullmatch(line)
+        if not plain:
+            printed += run_lines(line, folder)
+            continue
+        words = [os.path.expandvars(word) for word in shlex.split(plain[1], comments=True)]
         if shlex.join(words) in (DEMO, "divscore demo"):
             if shlex.join(words) == DEMO:
                 shutil.copytree(demo[0], folder / "demo", dirs_exist_ok=True)
             printed += demo[1]
             continue
         done = CliRunner().invoke(main, words[1:])
-        assert done.exit_code == 0, f"{line}\n{done.output}"
         printed += done.stderr + done.stdout
+        if plain[2]:
+            printed += run_lines(f"(exit {done.exit_code}){plain[2]}", folder)
+        else:
+            assert done.exit_code == 0, f"{line}\n{done.output}"
     return printed
+
+
+def run_lines(code, folder):
+    """Run lines in a shell."""
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["sh", "-c", f"set -e\n{code}"], cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{code}\n{done.stderr}"
+    return done.stderr + done.stdout
 
 
 @pytest.mark.slow

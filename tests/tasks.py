@@ -55,5 +55,5 @@ def threads_of_linear_algebra(_: int) -> tuple[set[int], int]:
 def last_for_ever(folder: str, task: int) -> int:
     if task:
         Path(folder, str(os.getpid())).touch()
-        time.sleep(30)
+        time.sleep(300)
     return task

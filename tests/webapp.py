@@ -155,12 +155,12 @@ class Process:
     def kill(self) -> None:
         """End it without a chance to finish anything."""
         self.popen.kill()
-        self.popen.wait(timeout=10)
+        self.popen.wait(timeout=60)
 
     def interrupt(self) -> int:
         """Press Ctrl-C; return the exit code."""
         self.popen.send_signal(signal.SIGINT)
-        return self.popen.wait(timeout=10)
+        return self.popen.wait(timeout=60)
 
 
 @contextmanager
@@ -185,7 +185,7 @@ def started_server(folder: Path, *words: str, cwd: Path | None = None) -> Iterat
     finally:
         if popen.poll() is None:
             popen.kill()
-        popen.communicate(timeout=10)
+        popen.communicate(timeout=60)
 
 
 # Fixtures, which the modules of tests/web import

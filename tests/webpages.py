@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,7 +21,7 @@ def opened_page(browser: Any, server: Process, *, quiet: bool = True, **options:
     With `quiet` false, requests may fail, as they do where a test ends the server.
     """
     context = browser.new_context(**{"viewport": {"width": 1200, "height": 800}} | options)
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(60_000)
     page = context.new_page()
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))
@@ -45,7 +46,7 @@ def _local(url: str) -> bool:
 def client(server: Process) -> httpx.Client:
     """A program that reads what the page saved."""
     headers = {"Authorization": f"Bearer {server.secret}"}
-    return httpx.Client(base_url=f"{server.base}/api/v1", headers=headers, timeout=20, trust_env=False)
+    return httpx.Client(base_url=f"{server.base}/api/v1", headers=headers, timeout=60, trust_env=False)
 
 
 def drawn(server: Process, project: int = 1, annotator: str = "-") -> list[dict[str, Any]]:
@@ -64,7 +65,7 @@ def make_project(server: Process, groups: list[str], size: int, source: int = 1,
         number = int(api.post("/projects", json=body | more).raise_for_status().json()["id"])
         job = api.post(f"/projects/{number}/sample", json={"size": size}).json()["job"]
         while (state := api.get(f"/jobs/{job}").json()["state"]) in ("queued", "running"):
-            pass
+            time.sleep(0.02)
         assert state == "done"
         return number
 

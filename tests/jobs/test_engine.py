@@ -131,7 +131,7 @@ def test_after_an_exception_processes_end_at_once(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert time.monotonic() - asked < 15  # seconds; the tasks take 30
+    assert time.monotonic() - asked < 150  # seconds; the tasks take 300
     for path in tmp_path.iterdir():
         with pytest.raises(ProcessLookupError):
             os.kill(int(path.name), 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -219,7 +220,7 @@ def test_names_and_texts_are_never_markup(browser: Any, tmp_path: Path) -> None:
             body = {"source": 1, "attribute": "group", "name": "<u>set</u>"}
             job = api.post("/control-sets", json=body).json()["job"]
             while api.get(f"/jobs/{job}").json()["state"] in ("queued", "running"):
-                pass
+                time.sleep(0.02)
             body = {
                 "name": "<s>choice</s>",
                 "size": 20,

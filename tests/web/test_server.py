@@ -39,7 +39,7 @@ def test_every_acknowledged_label_survives_a_kill(tmp_path: Path) -> None:
         with started_server(tmp_path / "project", *words) as server:
             port = port or [server.base.rpartition(":")[2]]
             headers = {"Authorization": f"Bearer {server.secret}"}
-            with httpx.Client(base_url=server.base, headers=headers, timeout=10) as client:
+            with httpx.Client(base_url=server.base, headers=headers, timeout=60) as client:
                 if not attempt:
                     body = {
                         "source": 1,
@@ -62,10 +62,12 @@ def test_every_acknowledged_label_survives_a_kill(tmp_path: Path) -> None:
                     rows = list(csv.DictReader(io.StringIO(table)))
                     assert len({row["item"] for row in rows}) == len(rows) == shown["saved"]
                     break
-                killer = threading.Timer(0.5, server.popen.kill)
-                killer.start()
+                killer = threading.Timer(0.05, server.popen.kill)
+                first, most = sent, len(items) * (attempt + 1) // 2
                 try:
-                    while sent < len(items):
+                    while sent < most:
+                        if sent == first + 40:  # counted: how many a machine manages in a time differs
+                            killer.start()
                         label = ("sea", "wood")[sent % 2]
                         changes = [change(items[sent], label, key=f"key-{sent}")]
                         answer = client.post(
@@ -77,7 +79,7 @@ def test_every_acknowledged_label_survives_a_kill(tmp_path: Path) -> None:
                 except httpx.TransportError:
                     pass
                 killer.join()
-                server.popen.wait(timeout=10)
+                server.popen.wait(timeout=60)
     assert len(acknowledged) > 20
 
 
@@ -134,7 +136,7 @@ def test_a_cookie_is_good_after_a_restart_and_a_link_is_not(
             ],
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=120,
             check=False,
         )
         assert second.returncode == 2
@@ -143,7 +145,7 @@ def test_a_cookie_is_good_after_a_restart_and_a_link_is_not(
             [sys.executable, "-m", "divscore", "serve", str(tmp_path / "project"), "--headless"],
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=120,
             check=False,
         )
         assert shared.returncode == 2
@@ -207,7 +209,7 @@ def test_label_prints_one_line_and_says_what_the_page_asks_for(tmp_path: Path) -
         }
         assert status["project"] == "divscore-project"
         popen.terminate()
-        rest, talk = popen.communicate(timeout=10)
+        rest, talk = popen.communicate(timeout=60)
     finally:
         popen.kill()
     assert popen.returncode == 0
@@ -221,7 +223,7 @@ def test_a_source_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         [sys.executable, "-m", "divscore", "label", "nothing", "--no-browser", "--port", "0"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         cwd=tmp_path,
         check=False,
         env=os.environ,
@@ -243,7 +245,7 @@ def test_a_websocket_is_refused_without_a_word(tmp_path: Path) -> None:
             "Sec-WebSocket-Version: 13",
             "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
         )
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as raw:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as raw:
             raw.sendall("\r\n".join((*lines, "", "")).encode())
             assert raw.recv(100).startswith(b"HTTP/1.1 401")
         assert server.interrupt() == 0

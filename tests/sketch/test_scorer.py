@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import optimize
 
+from divscore.blas import one_thread
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray, unit_rows
 from divscore.estimators.checks import separable
@@ -35,6 +36,14 @@ from divscore.sketch.scorer import (
 )
 
 Labels = NDArray[np.intp]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def single_thread() -> Iterator[None]:
+    """Compute as the callers of these functions do; several threads take up to ten times the CPU."""
+    with one_thread:
+        yield
+
 
 # Both systems: more dimensions than examples (dual) and fewer (primal), for two and three groups.
 CASES = [(2, 9, 30), (2, 40, 5), (3, 6, 40), (3, 25, 6)]

@@ -10,8 +10,8 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import CancelledError, Executor, Future, InvalidStateError, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -77,7 +77,7 @@ class ClusterEngine(Engine):
         except BaseException:
             self.close()
             raise
-        super().__init__(threads, executor=self._client.get_executor(pure=False))
+        super().__init__(threads, executor=_Tasks(self._client))
         self.workers = threads
 
     def close(self) -> None:
@@ -149,6 +149,39 @@ class ClusterEngine(Engine):
             return sum(self._client.nthreads().values())
         except Exception:  # the client raises a dozen different errors while it is being disconnected
             return 0
+
+
+class _Tasks(Executor):
+    """Runs functions on a cluster.
+
+    Dask's own executor asks for the state of a task after it has fetched the result. If the worker dies between the
+    two, it fails with a TypeError, although the result is here.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def submit(self, function: Callable[..., R], /, *arguments: Any, **options: Any) -> Future[R]:
+        """Submit a task; to cancel the future is to cancel the task."""
+        remote = self._client.submit(function, *arguments, **options, pure=False)
+        local: Future[R] = Future()
+
+        async def pass_on() -> None:
+            with suppress(InvalidStateError):  # nobody wants it any more
+                try:
+                    local.set_result(await remote._result())
+                except (CancelledError, asyncio.CancelledError):
+                    local.cancel()
+                except BaseException as error:
+                    local.set_exception(error)
+
+        def cancel(_: Future[R]) -> None:
+            if local.cancelled() and not remote.cancelled():
+                remote.cancel()
+
+        local.add_done_callback(cancel)
+        self._client.loop.add_callback(pass_on)
+        return local
 
 
 @dataclass(frozen=True)

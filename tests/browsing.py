@@ -252,7 +252,7 @@ def opened_browser(
             "--headless=new",
             f"--disable-extensions-except={folder}",
             f"--load-extension={folder}",
-            "--disable-features=DisableLoadExtensionCommandLineSwitch",
+            "--disable-features=DisableLoadExtensionCommandLineSwitch,WebUIOmniboxPopup,WebUIOmniboxAimPopup",
             "--enable-unsafe-extension-debugging",
             f"--ip-address-space-overrides={spaces}",
         ],

@@ -230,13 +230,14 @@ def test_texts_can_be_looked_at_and_stay_text(people: Path, tmp_path: Path) -> N
     lines = (people / "pool.csv").read_text(encoding="utf-8").splitlines()
     hostile = [lines[0], *(f"<script>{line.replace(',', '</script>,')}" for line in lines[1:])]
     (tmp_path / "pool.csv").write_text("\n".join(hostile), encoding="utf-8")
-    run("control", "select", tmp_path / "pool.csv", "-o", tmp_path / "C", "--size", "20")
+    select = ("control", "select", tmp_path / "pool.csv", "--size", "20", "--alpha", "1", "-o")
+    run(*select, tmp_path / "C")
     run("control", "show", tmp_path / "C", "--html", tmp_path / "r.html")
     outline = Outline((tmp_path / "r.html").read_text(encoding="utf-8"))
     assert not outline.all("script")
     assert len(outline.all("blockquote")) == 20
     assert "<script>" in outline.words
-    run("control", "select", tmp_path / "pool.csv", "-o", tmp_path / "D", "--size", "20", "--no-origins")
+    run(*select, tmp_path / "D", "--no-origins")
     assert load_control(tmp_path / "D").origins is None
     run("control", "show", tmp_path / "D", "--html", tmp_path / "r.html")
     outline = Outline((tmp_path / "r.html").read_text(encoding="utf-8"))

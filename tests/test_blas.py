@@ -15,6 +15,8 @@ from conftest import draw_groups
 
 from divscore import ControlSet, audit
 from divscore.blas import one_thread
+from divscore.estimators.checks import separation
+from divscore.sketch.scorer import scorer_for
 
 SETTINGS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -72,6 +74,19 @@ def test_an_audit_works_in_one_thread_and_leaves_the_users_setting(
     assert seen
     assert all(each == {1} for each in seen)
     assert threads() == {2}
+
+
+def test_groups_are_tested_in_one_thread_whoever_asks(two: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    original = np.linalg.svd
+    vectors, names = draw_groups(4, [30, 30])
+    scorer = scorer_for(ControlSet(vectors, names, attribute="letter"))
+    monkeypatch.setattr(
+        np.linalg, "svd", lambda *args, **options: (seen.append(threads()), original(*args, **options))[1]
+    )
+    separation(scorer)
+    assert seen
+    assert all(each == {1} for each in seen)
 
 
 def test_results_do_not_depend_on_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

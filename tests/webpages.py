@@ -21,7 +21,7 @@ def opened_page(browser: Any, server: Process, *, quiet: bool = True, **options:
     With `quiet` false, requests may fail, as they do where a test ends the server.
     """
     context = browser.new_context(**{"viewport": {"width": 1200, "height": 800}} | options)
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(240_000)  # an audit waits for its turn on a busy machine
     page = context.new_page()
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))

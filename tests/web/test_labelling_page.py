@@ -69,7 +69,7 @@ def assert_answer(page: Any, server: Process, share: float, group: str) -> None:
 
 def assert_published(page: Any, server: Process, labelled: int) -> None:
     """The page says so, and others can read what was published."""
-    page.wait_for_selector("text=Edition 1 is published", timeout=60_000)
+    page.wait_for_selector("text=Edition 1 is published")
     with client(server) as api:
         control = api.get("/control-sets/1").json()
         assert (control["labelled"], control["published"]) == (labelled, True)
@@ -176,7 +176,7 @@ def test_portraits_of_parliamentarians_come_to_an_answer(browser: Any, tmp_path:
         page.click("text=Draw 60 items and start")
         page.wait_for_selector(".stage img")
         press_all(page, ["1" if item["name"] in female else "2" for item in drawn(server)])
-        page.wait_for_selector(".shares svg", timeout=120_000)
+        page.wait_for_selector(".shares svg")
         assert_answer(page, server, len(female) / len(paths), "women")
 
 

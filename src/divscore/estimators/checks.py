@@ -284,6 +284,7 @@ def _pairs(scorer: Scorer) -> dict[tuple[Groups, Groups], tuple[float, float]]:
     return {((g,), (h,)): _tested(scorer, (g,), (h,)) for g, h in combinations(range(scorer.groups), 2)}
 
 
+@one_thread
 def _tested(scorer: Scorer, a: Groups, b: Groups) -> tuple[float, float]:
     """How often shuffled labels separate two sets of groups as well, and how well the scores do.
 

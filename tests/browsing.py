@@ -155,7 +155,12 @@ class Browsing:
         def check() -> bool:
             nonlocal last
             page.wait_for_timeout(50)
-            last = self.text(page)
+            try:
+                last = self.text(page)
+            except Exception as error:
+                if "has been closed" in str(error):  # the panel, as a new one takes its place
+                    return False
+                raise
             return all(word in last for word in words)
 
         try:

@@ -246,7 +246,7 @@ def test_no_division_is_outside_the_bounds_of_a_target(
 @pytest.mark.slow
 @pytest.mark.parametrize("gap", [1.5, 3.0])
 def test_coverage_of_sums(gap: float) -> None:
-    reps, covered, told, disparity = 10, [], 0, 0
+    reps, covered, told, disparity = 24, [], 0, 0
     for rep in range(reps):
         rng = np.random.default_rng(rep)
         counts = rng.multinomial(400, rng.dirichlet(np.ones(4)))

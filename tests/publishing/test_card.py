@@ -207,18 +207,6 @@ def test_faces_are_told_to_be_biometric(tmp_path: Path) -> None:
     assert "face descriptors" in " ".join(described(tmp_path / "set")["rai:personalSensitiveInformation"])
 
 
-def test_faces_are_published_only_on_purpose(tmp_path: Path) -> None:
-    control = make()
-    control.encoder = "faces/2 weights=abc"
-    save_control(control, tmp_path / "C")
-    words = ("control", "publish", tmp_path / "C", "-o", tmp_path / "set", "--no-measure")
-    refused = run(*words, code=2)
-    assert "face descriptors" in refused.stderr
-    assert "If you may publish them, add --faces" in refused.stderr
-    assert not (tmp_path / "set").exists()
-    run(*words, "--faces")
-
-
 def test_publishing_needs_no_extra() -> None:
     for file in Path(publishing.__file__).parent.glob("*.py"):
         assert not re.search(r"import (mlcroissant|yaml)", file.read_text())

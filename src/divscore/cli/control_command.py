@@ -28,14 +28,7 @@ from divscore.publishing.card import card_section
 from divscore.publishing.edition import CHOICES, check_published, is_published, stated, whole_texts
 from divscore.publishing.edition import publish as write_folder
 from divscore.publishing.objections import OBJECTIONS, WHOLE
-from divscore.publishing.publication import (
-    REPETITIONS,
-    Measured,
-    NotMeasured,
-    Publication,
-    check_faces,
-    soundness,
-)
+from divscore.publishing.publication import REPETITIONS, Measured, NotMeasured, Publication, soundness
 from divscore.publishing.publication import measure as measure_control
 from divscore.report.examples import check_page, open_again, write_page
 from divscore.report.listing import columns
@@ -354,7 +347,6 @@ def card(path: str, attribute: str | None, out: str | None, measuring: bool) -> 
 )
 @measure_option
 @opt.flag("--replace", "Overwrite files of the earlier edition that were edited by hand.")
-@opt.flag("--faces", "Confirm that you may publish the face descriptors of these people.")
 def publish(
     path: str,
     out: str | None,
@@ -364,7 +356,6 @@ def publish(
     ids: str,
     measuring: bool,
     replace: bool,
-    faces: bool,
 ) -> None:
     """Write a control set as a folder for the public, who can object to it.
 
@@ -386,7 +377,6 @@ def publish(
     if out is None:
         raise InputError("pass -o FOLDER to publish, or --template FILE.toml to write the questions")
     refuse_url(out, "a control set")
-    check_faces(control, faces, "add --faces")
     projection = Path(path) / PROJECTION
     published = write_folder(
         control,

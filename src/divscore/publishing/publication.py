@@ -203,12 +203,6 @@ def has_faces(control: ControlSet) -> bool:
     return (control.encoder or "").startswith("faces/")
 
 
-def check_faces(control: ControlSet, allowed: bool, how: str) -> None:
-    """Refuse to publish vectors by which people can be recognised, until somebody says that this is allowed."""
-    if has_faces(control) and not allowed:
-        raise InputError(f"{vectors_warning(control)} If you may publish them, {how}.")
-
-
 def vectors_warning(control: ControlSet) -> str:
     """What the vectors of a control set reveal about its items."""
     if has_faces(control):

@@ -221,7 +221,7 @@ def show_publication(control: Id, space: Space) -> PublicationView:
 @router.post("/control-sets/{control}/publish", status_code=202)
 def publish_control(control: Id, publishing: Publishing, space: Space) -> Started:
     """Write the folder of `divscore control publish`, or its next edition."""
-    from divscore.publishing.publication import check_faces
+    from divscore.publishing.publication import has_faces, vectors_warning
 
     unknown = [name for name in publishing.about if name not in QUESTIONS]
     if unknown:
@@ -229,7 +229,8 @@ def publish_control(control: Id, publishing: Publishing, space: Space) -> Starte
     pool = space.control(control)
     if publishing.choice is not None:
         pool = chosen(pool, kept_choice(space, control, publishing.choice))
-    check_faces(pool, publishing.faces, "send faces: true")
+    if has_faces(pool) and not publishing.faces:
+        raise HTTPException(422, f"{vectors_warning(pool)} If you may publish them, send faces: true.")
     folder = space.folder / PUBLISHED / str(control)
     projection = Path(space.control_path(control))
 

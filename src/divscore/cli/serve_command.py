@@ -40,8 +40,13 @@ def _serve(folder: str, *, no_cache: bool, **options: Any) -> None:
         from divscore.web.server import serve as run
     except ImportError as error:
         raise MissingExtraError.of("the web app needs FastAPI and uvicorn", "web") from error
-    warn("Open this address in a browser; Ctrl-C stops the server. All labels are saved at once.")
-    run(folder, say=say, cache=not no_cache, **options)
+    run(folder, say=_said, cache=not no_cache, **options)
+
+
+def _said(line: str) -> None:
+    if line.startswith("http"):
+        warn("Open this address in a browser; Ctrl-C stops the server. All labels are saved at once.")
+    say(line)
 
 
 @click.command(epilog=LABEL_EXAMPLES)

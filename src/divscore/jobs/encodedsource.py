@@ -177,7 +177,7 @@ class EncodedSource(Table):
         skipped = self.skipped_by(None, 0)[0][self.name]
         total = self.tally["items"] + self.items.unreadable
         words = dict(SKIPPED)
-        if self.encoding.name == "faces":
+        if self.encoding.spec(self.items.kind).name == "faces":
             words["empty"] = "showed no face" + (", or only small ones" if self.tally["small"] else "")
         kinds = [f"{number:,} {words[kind]}" for kind, number in skipped.items() if number]
         if kinds:

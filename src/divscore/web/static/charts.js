@@ -108,7 +108,6 @@ export function intervalBars(rows, { target = false, label = "Shares" } = {}) {
               row.ends && s("path.range", { d: `M${x(row.ends[0])} ${y}H${x(row.ends[1])}` }),
               s("circle.mark", { cx: x(row.value), cy: y, r: 5.5 }),
             ],
-        row.target !== undefined && s("path.wanted", { d: `M${x(row.target)} ${y - 12}V${y + 12}` }),
       );
     });
     return frame(width, foot + FOOT, `${label}. ${rows.map(spoken).join("; ")}`, ticks, lines, bars);

@@ -177,11 +177,14 @@ class Browsing:
             own.close()
         return answer
 
-    def stop_worker(self) -> bool:
-        """Stop the service worker, as the browser does with idle ones; whether it was seen to be gone.
+    def in_worker(self, page: Any, script: str, value: Any = None) -> Any:
+        """Run something in the service worker while a page is shown; Playwright waits for a stopped one for ever."""
+        self.tell("settings")  # starts it
+        page.bring_to_front()
+        return self.context.service_workers[-1].evaluate(script, value)
 
-        Tests that need `worker` come before those that stop it: Playwright waits for a stopped one for ever.
-        """
+    def stop_worker(self) -> bool:
+        """Stop the service worker, as the browser does with idle ones; whether it was seen to be gone."""
         page = self.context.pages[0]
         session = self.context.new_cdp_session(page)
         session.send("ServiceWorker.enable")

@@ -180,13 +180,12 @@ def test_pictures_of_another_site_are_cut_from_the_screen_or_read_once_allowed(
     page.wait_for_load_state("networkidle")
     before = len(elsewhere.asked)
     # The browser makes few pictures of a tab in a second: at first, others use them up.
-    browsing.worker.evaluate(
-        "() => { self.busy = setInterval(() => chrome.tabs.captureVisibleTab().catch(() => {}), 50); }"
-    )
+    others = browsing.open(browsing.url("options.html"))
+    others.evaluate("() => { setInterval(() => chrome.tabs.captureVisibleTab().catch(() => {}), 50); }")
     browsing.click(page)
     browsing.says(page, "on another site")
     page.wait_for_timeout(500)
-    browsing.worker.evaluate("() => clearInterval(self.busy)")
+    others.close()
 
     def counted() -> Any:
         result = latest(server)

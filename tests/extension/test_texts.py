@@ -125,9 +125,10 @@ def test_clicks_at_once_hidden_posts_short_ones_and_another_search(
     page.evaluate("() => { document.documentElement.lang = '\\udfff'; }")
     browsing.click(page)
     browsing.panel(page)
-    browsing.worker.evaluate(
+    browsing.in_worker(
+        page,
         "async () => { const [tab] = await chrome.tabs.query({ active: true, lastFocusedWindow: true });"
-        " for (let n = 0; n < 3; n++) chrome.action.onClicked.dispatch(tab); }"
+        " for (let n = 0; n < 3; n++) chrome.action.onClicked.dispatch(tab); }",
     )
     browsing.says(page, "28 texts used", "under 20 characters: 2", "Trust")
     # What the page hides has left it; an address that changes alone is no other search.
@@ -169,7 +170,8 @@ def test_the_first_results_are_those_of_the_layout(
     browsing.click(page)
     browsing.says(page, "60 texts used")
     for rank, depth in (("data-idx", 30), ("place", 25)):
-        browsing.worker.evaluate(
+        browsing.in_worker(
+            page,
             """async ([rank, depth]) => {
               const [tab] = await chrome.tabs.query({ active: true, lastFocusedWindow: true });
               const { nonce } = (await chrome.storage.session.get())[`run:${tab.id}`];

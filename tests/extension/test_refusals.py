@@ -227,7 +227,7 @@ def test_a_hostile_page_stays_usable_and_learns_nothing(
           document.body.append(i); }, 15); }"""
     )
     longest = []
-    for _ in range(2):  # other programs make tasks longer, never shorter
+    for _ in range(6):  # other programs make tasks longer, never shorter
         page.evaluate("() => { found.tasks.length = 0; }")
         browsing.click(page)
         until(lambda: latest(server, "/hostile")["used"] >= 28)
@@ -236,7 +236,6 @@ def test_a_hostile_page_stays_usable_and_learns_nothing(
         if longest[-1] < 100:
             break
     assert min(longest) < 100, longest
-    panel = browsing.panel(page)
     boxes = set()
     for _ in range(6):
         boxes.add(page.evaluate("() => attack()"))
@@ -246,12 +245,11 @@ def test_a_hostile_page_stays_usable_and_learns_nothing(
     assert result["skipped"]["too large"] == 2
     assert result["skipped"]["unsupported"] >= 2
     # The user still sees the panel in its place.
-    assert panel.locator("#result").inner_text()
-    frame = panel.frame_element()
+    browsing.says(page, "Trust")
+    frame = browsing.panel(page).frame_element()
     assert frame.bounding_box()["width"] > 300
     top = page.evaluate("() => document.elementFromPoint(innerWidth - 100, innerHeight - 100).tagName")
     assert top == "DIV"
-    browsing.says(page, "Trust")
     boxes.add(page.evaluate("() => attack()"))
     found = page.evaluate("() => ({ ...found, root: !!found.root })")
     # Playwright, too, works in the page.

@@ -175,7 +175,7 @@ def _solved(replicates: Replicates, scores: FloatArray, copies: FloatArray) -> F
         counts = np.bincount(cells.ravel(), items, minlength=count * side).reshape(count, side)
         return mixture_shares(replicates.grid_likelihoods, counts.astype(np.float64, copy=False))
     likelihoods = replicates.calibration.likelihoods(grid.scores(steps).swapaxes(0, 1))
-    return np.array([mixture_shares(each, copies) for each in likelihoods])
+    return mixture_shares(likelihoods, copies)
 
 
 def _undivided(

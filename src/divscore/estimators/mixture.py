@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,23 +56,33 @@ def mixture_shares(likelihoods: FloatArray, counts: FloatArray) -> FloatArray:
     if k == 2:
         share = mixture_share(likelihoods[..., 0] / likelihoods[..., 1], counts)
         return np.stack([share, 1.0 - share], axis=-1)
-    weights = counts / counts.sum(axis=-1, keepdims=True)
+    shape = np.broadcast_shapes(likelihoods.shape[:-2], counts.shape[:-1])
+    cells = likelihoods.reshape(-1, *likelihoods.shape[-2:])  # one, or one for each mixture
+    weights = (counts / counts.sum(axis=-1, keepdims=True)).reshape(-1, counts.shape[-1])
+    shares = np.empty((math.prod(shape), k))
+    left = np.arange(len(shares))
+
+    def mixed(p: FloatArray) -> FloatArray:
+        return np.asarray((cells @ p[..., None])[..., 0])
 
     def em(p: FloatArray) -> FloatArray:
-        mixed = (likelihoods @ p[..., None])[..., 0]
-        return np.asarray(p * ((weights / mixed)[..., None, :] @ likelihoods)[..., 0, :])
+        return np.asarray(p * ((weights / mixed(p))[..., None, :] @ cells)[..., 0, :])
 
     def height(p: FloatArray) -> FloatArray:
-        return np.asarray(
-            (weights * np.log((likelihoods @ p[..., None])[..., 0])).sum(axis=-1, keepdims=True)
-        )
+        return np.asarray((weights * np.log(mixed(p))).sum(axis=-1, keepdims=True))
 
-    p = np.full((*counts.shape[:-1], k), 1.0 / k)
+    p = np.full(shares.shape, 1.0 / k)
     for _ in range(500):
         first = em(p)
         second = em(first)
-        if (second <= first * (1 + 1e-9)).all():
-            return second
+        going = (second > first * (1 + 1e-9)).any(axis=-1)
+        if not going.all():
+            shares[left[~going]] = second[~going]
+            left, p, first, second = left[going], p[going], first[going], second[going]
+            cells = cells[going] if len(cells) > 1 else cells
+            weights = weights[going] if len(weights) > 1 else weights
+        if not len(left):
+            break
         r, v = first - p, second - 2 * first + p
         length = np.sqrt(
             (r**2).sum(axis=-1, keepdims=True) / np.maximum((v**2).sum(axis=-1, keepdims=True), 1e-300)
@@ -80,7 +91,8 @@ def mixture_shares(likelihoods: FloatArray, counts: FloatArray) -> FloatArray:
         leap = np.maximum(p + 2 * step * r + step**2 * v, 0.1 * second)
         leap = em(leap / leap.sum(axis=-1, keepdims=True))
         p = np.where(height(leap) >= height(second), leap, second)
-    return p
+    shares[left] = p
+    return shares.reshape(*shape, k)
 
 
 def excess_variance(likelihoods: FloatArray, counts: FloatArray, shares: FloatArray) -> FloatArray:

@@ -169,6 +169,18 @@ class Browsing:
             raise AssertionError(f"the panel does not say {words}, but {last!r}") from error
         return last
 
+    def press(self, page: Any, element: str, key: str) -> None:
+        """Press a key on an element of the panel.
+
+        Chromium may never confirm a key that closes or hides the frame it was pressed in, and `keyboard.press` would
+        wait for that for ever.
+        """
+        try:
+            self.panel(page).locator(element).press(key, timeout=5000)
+        except Exception as error:
+            if "Timeout" not in str(error) and "detached" not in str(error) and "closed" not in str(error):
+                raise
+
     def tell(self, name: str, page: Any = None, **message: Any) -> Any:
         """What the popup would get as an answer."""
         own = page or self.open(self.url("popup.html"))

@@ -248,8 +248,7 @@ def test_nothing_is_kept_unless_it_is_saved(
     browsing.click(page)
     browsing.says(page, "pictures used", "Trust")
     assert len(api(server, "GET", "/page-audits")) == len(before) + 1
-    browsing.panel(page).locator("#close").focus()
-    page.keyboard.press("Enter")
+    browsing.press(page, "#close", "Enter")
     until(lambda: len(api(server, "GET", "/page-audits")) == len(before))
     until(lambda: page.wait_for_timeout(20) or len(page.frames) == 1)
     for leave in (lambda: page.goto(site.page("elsewhere", "/left")), page.close):

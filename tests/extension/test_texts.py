@@ -85,8 +85,7 @@ def test_paragraphs_runs_and_a_target(browsing: Browsing, site: Site, text_serve
         low, high = latest(text_server)["share_intervals"]["sea"]
         assert low <= sea / 80 <= high
         panel = browsing.panel(page)
-        panel.locator("#save").focus()
-        page.keyboard.press("Enter")
+        browsing.press(page, "#save", "Enter")
         panel.get_by_text("Saved as audit").wait_for()
         # Who works with the keyboard is still where they were.
         assert panel.evaluate("() => document.hasFocus() && document.activeElement.id") == "save"
@@ -287,6 +286,5 @@ def test_the_panel_speaks_the_chosen_language_and_keys_work(
     options.close()
     popup.close()
     page.bring_to_front()
-    panel.locator("#close").focus()
-    page.keyboard.press("Escape")
+    browsing.press(page, "#close", "Escape")
     until(lambda: page.wait_for_timeout(20) or len(page.frames) == 1)

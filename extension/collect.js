@@ -170,7 +170,7 @@
         const change = new Promise((done) => (this.changed = () => done(undefined)));
         try {
           await this.scan();
-          if (address() !== this.address) await this.report(); // before anything of another search is read
+          if (address() !== this.address) await this.report(true); // before anything of another search is read
           await this.read();
           await this.report();
           await this.shoot();
@@ -299,6 +299,7 @@
     async read() {
       const fresh = this.order.filter((item) => item.state === "new"
         || (item.state === "waiting" && /** @type {HTMLImageElement} */ (item.element).complete));
+      if (fresh.length) this.sent = ""; // the report that follows tells that they are read
       /** @type {Item[]} */
       let batch = [];
       let size = 0, last = performance.now();
@@ -411,8 +412,9 @@
       });
     }
 
-    /** Tell the worker the order, what was skipped and what has left, if anything is new. */
-    async report() {
+    /** Tell the worker the order, what was skipped and what has left, if anything is new.
+     * @param {boolean} [reading] whether more follows at once */
+    async report(reading = false) {
       /** @type {Record<string, number>} */
       const skipped = {};
       /** @type {Record<string, number>} */
@@ -430,7 +432,8 @@
       const repeats = this.repeats + ids.length - order.length;
       const full = this.order.length >= MOST_ITEMS;
       const part = this.area && Object.values(this.area).map(Math.round);
-      const body = { order, skipped, origins, repeats, full, part, url: location.href, moved: this.moved() };
+      const moved = this.moved();
+      const body = { order, skipped, origins, repeats, full, part, reading, url: location.href, moved };
       const text = JSON.stringify(body);
       if (text === this.sent || this.stopped) return;
       const answer = await this.tell({ type: "state", ...body });
@@ -445,6 +448,7 @@
       const view = await measure(waiting.map((item) => item.element));
       const visible = waiting.filter((item) => inView(view.get(item.element)));
       if (!visible.length) return;
+      await this.report(true);
       await wait(Math.max(0, this.shot + SHOT_MS - performance.now()));
       await hidden(async () => {
         const some = [];

@@ -1,5 +1,5 @@
 /** The panel of one tab: asks the service worker for the result, which the page never sees. */
-import { at, element, explained, loadTexts, shown, tell, text } from "./ui.js";
+import { at, element, explained, loadTexts, shown, tell, text, unfinished } from "./ui.js";
 
 const POLL_MS = { working: 600, ready: 1500 };
 let nonce = "";
@@ -21,10 +21,9 @@ function draw({ run, result, problem, address = "" }) {
   const parts = trouble ? [explained(trouble, run?.address ?? address), element("div", { className: "row" }, ...ways)]
     : run.state === "cancelled" ? [element("p", {}, text("cancelled")),
       element("div", { className: "row" }, way("auditPage", "again"), way("area", "again", { area: true }))]
-    : !result || result.state === "empty" ? [element("p", {}, text("reading"))]
-    : [result.state === "working" ? element("p", { className: "small" }, text("working", result.used)) : null,
-      ...shown(result, run)].filter((each) => each !== null);
-  at("result").ariaBusy = String(result?.state === "working"); // read aloud when it is complete
+    : !result || (result.state === "empty" && run.reading) ? [element("p", {}, text("reading"))]
+    : shown(result, run);
+  at("result").ariaBusy = String(!trouble && unfinished(result, run)); // read aloud when it is complete
   at("result").replaceChildren(...parts);
   at("actions").hidden = !result || !result.used;
   at("evidence").hidden = !run?.saved;
@@ -49,7 +48,7 @@ async function poll() {
       answer = { problem: { key: "failed", detail: String(error) } };
     }
     draw(answer);
-    const ready = answer.result?.state === "ready" || answer.problem;
+    const ready = answer.problem || (answer.run && !unfinished(answer.result, answer.run));
     await new Promise((done) => setTimeout(done, ready ? POLL_MS.ready : POLL_MS.working));
   }
 }

@@ -61,6 +61,10 @@ export function explained(problem, address) {
   return element("div", { role: "alert" }, ...parts);
 }
 
+/** Whether items of a page are still to come: from the page itself, or from the encoder.
+ * @param {any} result @param {any} run */
+export const unfinished = (result, run) => run.state !== "cancelled" && (!result || result.state === "working" || run.reading);
+
 /** The result of a page as elements: shares with intervals, or why there are none.
  * @param {any} result @param {any} run */
 export function shown(result, run) {
@@ -69,12 +73,13 @@ export function shown(result, run) {
   const counts = [text(result.mode === "text" ? "usedTexts" : "usedPictures", result.used)];
   if (run.depth || run.full) counts.push(text("firstItems", run.depth || (1000).toLocaleString(language)));
   if (run.repeats) counts.push(text("repeats", run.repeats));
-  const few = result.few && result.state !== "working";
+  const { few } = result;
+  const busy = unfinished(result, run);
   const known = result.shares && Object.values(result.shares).every((share) => share !== null);
   const target = result.target ?? null;
-  const parts = [];
+  const parts = busy ? [element("p", { className: "small" }, text("working", result.used))] : [];
   if (few) {
-    parts.push(element("p", { className: "headline" }, text("tooFew", result.used, result.fewest)));
+    if (!busy) parts.push(element("p", { className: "headline" }, text("tooFew", result.used, result.fewest)));
   } else if (known) {
     const names = Object.keys(result.shares);
     const weighted = result.rank_weighted;

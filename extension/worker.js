@@ -14,7 +14,8 @@ const MOST_FETCHED = 12;
 /**
  * @typedef {{nonce: string, state: "starting"|"running"|"cancelled"|"problem", problem: {key: string, detail: string}|null,
  *   page: number, control: string, mode: string, depth: number, area: boolean, url: string, title: string,
- *   saved: number, origins: Record<string, number>, repeats: number, full: boolean, part: number[]|null}} Run
+ *   saved: number, origins: Record<string, number>, repeats: number, full: boolean, part: number[]|null,
+ *   reading: boolean}} Run `reading`: items of the page are still to come
  * @typedef {{control: number, mode: string, depth: number, run: string, study: string, language: string,
  *   targets: Record<string, {shares: Record<string, number>, source: string}>, pictures: boolean}} Settings
  */
@@ -105,6 +106,7 @@ async function start(tab, area = false) {
   const run = {
     nonce: crypto.randomUUID(), state: "starting", problem: null, page: 0, control: "", mode: "", depth: 0, area,
     url: tab.url ?? "", title: tab.title ?? "", saved: 0, origins: {}, repeats: 0, full: false, part: null,
+    reading: true,
   };
   starting.add(run.nonce);
   await begin(tab.id, run).finally(() => starting.delete(run.nonce));
@@ -252,13 +254,15 @@ async function returned() {
 
 /** What content scripts may ask, for the audit of their own tab. */
 const FROM_PAGE = {
-  /** @param {Run} run @param {any} message */
-  async items(run, { items }) {
+  /** @param {Run} run @param {any} message @param {number} tab */
+  async items(run, { items }, tab) {
+    if (!run.reading) await change(tab, run, { reading: true });
     const ids = await sendItems(run, items.slice(0, 50));
     return { results: ids.map((id) => ({ id })) };
   },
-  /** @param {Run} run @param {any} message */
-  async fetch(run, { urls, ranks }) {
+  /** @param {Run} run @param {any} message @param {number} tab */
+  async fetch(run, { urls, ranks }, tab) {
+    if (!run.reading) await change(tab, run, { reading: true });
     const results = await Promise.all(urls.slice(0, MOST_FETCHED).map(async (/** @type {string} */ url) => {
       try {
         return { image: await fetchPicture(String(url)) };
@@ -290,11 +294,11 @@ const FROM_PAGE = {
     return { results: ids.map((id, at) => ({ id, image: kept(items[at].image) })) };
   },
   /** @param {Run} run @param {any} message @param {number} tab */
-  async state(run, { order, skipped, origins, repeats, full, part, url, moved }, tab) {
+  async state(run, { order, skipped, origins, repeats, full, part, reading, url, moved }, tab) {
     const layout = await layoutOf(run.url);
     if (moved || queryOf(url, layout) !== queryOf(run.url, layout)) throw new Refusal("moved");
     await ask("POST", `/page-audits/${run.page}/items`, { items: [], order, skipped });
-    await change(tab, run, { origins, repeats, full, part });
+    await change(tab, run, { origins, repeats, full, part, reading });
     return {};
   },
   /** @param {Run} run @param {any} message @param {number} tab */
@@ -309,12 +313,13 @@ const FROM_PANEL = {
   /** @param {Run} run @param {any} message @param {number} tab */
   async result(run, message, tab) {
     const own = { state: run.state, control: run.control, depth: run.depth, origins: run.origins, saved: run.saved,
-      repeats: run.repeats, full: run.full, mode: run.mode, problem: run.problem, address: (await pairing()).address };
+      repeats: run.repeats, full: run.full, mode: run.mode, problem: run.problem, reading: run.reading,
+      address: (await pairing()).address };
     // A worker was stopped while it started this audit.
     if (run.state === "starting" && !starting.has(run.nonce)) start(await chrome.tabs.get(tab), run.area);
     if (run.state !== "running") return { run: own, result: null };
     const result = await ask("GET", `/page-audits/${run.page}`);
-    await badge(tab, result.state === "ready" ? "✓" : "…");
+    await badge(tab, result.state === "working" || run.reading ? "…" : "✓");
     return { run: own, result };
   },
   /** @param {Run} run @param {any} message @param {number} tab */
@@ -325,7 +330,8 @@ const FROM_PANEL = {
       screenshot = await capture(tab, "jpeg");
       if (!screenshot) await wait(700); // the browser makes two in a second
     }
-    for (let left = 20; left && (await ask("GET", `/page-audits/${run.page}`)).waiting; left--) await wait(500);
+    const unread = async () => (await runOf(tab))?.reading || (await ask("GET", `/page-audits/${run.page}`)).waiting;
+    for (let left = 20; left && await unread(); left--) await wait(500);
     const { run: name, study } = await settings();
     const contents = {};
     for (let from = withPictures ? 0 : null; from !== null;) {

@@ -19,11 +19,12 @@ EXTENSION = Path(__file__).parents[1] / "extension"
 
 @dataclass
 class Site:
-    """A web site on loopback: files by path, where others have moved to, and a list of what was asked for."""
+    """A web site on loopback: files by path, seconds that some take, where others are, and what was asked for."""
 
     files: dict[str, tuple[str, bytes]] = field(default_factory=dict)
     headers: dict[str, str] = field(default_factory=dict)
     moved: dict[str, str] = field(default_factory=dict)
+    slow: dict[str, float] = field(default_factory=dict)
     asked: list[tuple[str, str, str]] = field(default_factory=list)
     port: int = 0
 
@@ -50,6 +51,7 @@ def served(headers: dict[str, str] | None = None) -> Iterator[Site]:
             site.asked.append((self.command, self.path, f"{self.headers}{body}"))
             kind, data = site.files.get(self.path.partition("?")[0], ("", b""))
             moved = site.moved.get(self.path)
+            time.sleep(site.slow.get(self.path, 0))
             self.send_response(302 if moved else 200 if kind else 404)
             if moved:
                 self.send_header("Location", moved)
@@ -82,7 +84,7 @@ def served(headers: dict[str, str] | None = None) -> Iterator[Site]:
         server.server_close()
 
 
-def until(check: Callable[[], Any], seconds: float = 20, what: str = "") -> Any:
+def until(check: Callable[[], Any], seconds: float = 30, what: str = "") -> Any:
     """Wait for something true, and return it."""
     end = time.monotonic() + seconds
     while True:
@@ -139,35 +141,33 @@ class Browsing:
 
         return until(find, what="panel")
 
-    def text(self, page: Any) -> str:
-        """What the panel says; nothing while a new panel takes its place."""
+    def text(self, page: Any) -> tuple[str, bool]:
+        """What the panel says, and whether more is to come; nothing while a new panel takes its place."""
         try:
-            return str(self.panel(page).locator("#result").inner_text())
+            text, busy = (
+                self.panel(page).locator("#result").evaluate("e => [e.innerText, e.ariaBusy !== 'false']")
+            )
         except Exception as error:
-            if "detached" in str(error):
-                return ""
+            if "detached" in str(error) or "has been closed" in str(error):
+                return "", True
             raise
+        return text, busy
 
-    def says(self, page: Any, *words: str, seconds: float = 20) -> str:
-        """Wait until the panel says something."""
-        last = ""
+    def says(self, page: Any, *words: str, seconds: float = 30, finished: bool = True) -> str:
+        """Wait until the panel says something, and that nothing more is to come; return all it says."""
+        last: tuple[str, bool] = "", True
 
         def check() -> bool:
             nonlocal last
             page.wait_for_timeout(50)
-            try:
-                last = self.text(page)
-            except Exception as error:
-                if "has been closed" in str(error):  # the panel, as a new one takes its place
-                    return False
-                raise
-            return all(word in last for word in words)
+            last = self.text(page)
+            return all(word in last[0] for word in words) and not (finished and last[1])
 
         try:
             until(check, seconds)
         except AssertionError as error:
             raise AssertionError(f"the panel does not say {words}, but {last!r}") from error
-        return last
+        return last[0]
 
     def press(self, page: Any, element: str, key: str) -> None:
         """Press a key on an element of the panel.
@@ -242,6 +242,11 @@ def api(server: Process, method: str, path: str, body: Any = None) -> Any:
     answer = asked(server, method, path, body)
     assert answer.status_code < 300, answer.text
     return answer.json() if "json" in answer.headers.get("content-type", "") else answer.content
+
+
+def page_audits(server: Process) -> set[int]:
+    """The numbers of all page audits; those of tabs that a test before has closed may still go."""
+    return {each["id"] for each in api(server, "GET", "/page-audits")}
 
 
 def latest(server: Process, path: str = "") -> dict[str, Any]:

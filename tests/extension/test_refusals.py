@@ -262,16 +262,21 @@ def test_a_hostile_page_stays_usable_and_learns_nothing(
         f"() => {{ const f = document.createElement('iframe'); f.src = '{browsing.url('panel.html')}'; f.id = 'mine';"
         " document.querySelector('main, body').append(f); }"
     )
+
+    def panels() -> Any:
+        page.wait_for_timeout(20)
+        found = [each for each in page.frames if each.url == browsing.url("panel.html")]
+        return len(found) == 2 and found
+
+    mine = until(panels)
     page.wait_for_timeout(500)
-    mine = [each for each in page.frames if each.url == browsing.url("panel.html")]
-    assert len(mine) == 2
     assert [each.locator("#result").inner_text() for each in mine].count("") == 1
     # Removed, it comes back; removed again and again, it stays away, and the audit goes on.
     remove = "[...document.documentElement.children].filter((e) => !['HEAD', 'BODY'].includes(e.tagName))"
     remove += ".forEach((e) => e.remove())"
     page.evaluate(f"() => {{ document.getElementById('mine').remove(); {remove} }}")
     browsing.says(page, "Trust")
-    page.evaluate(f"() => {{ for (let n = 0; n < 40; n++) setTimeout(() => {remove}, 10 * n); }}")
-    page.wait_for_timeout(700)
+    again = f"const timer = setInterval(() => {{ {remove}; if (++n == 40) {{ clearInterval(timer); done(); }} }}, 10);"
+    page.evaluate(f"() => new Promise((done) => {{ let n = 0; {again} }})")
     assert page.evaluate("() => document.documentElement.children.length") == 2
     assert latest(server)["used"] >= 28

@@ -357,9 +357,7 @@ def show_page(
         with desk.lock:
             known = desk.results
             # While items wait, the latest result is shown: the encoder needs the processor.
-            found = known.get(key) or (
-                waiting and next((known[k] for k in reversed(known) if k[0] == page), None)
-            )
+            found = known.get(key) or (waiting and _latest(known, page))
         if not found and not waiting:
             audits = audit_page(space, kept, row, depth)
             found = audits.to_dict()
@@ -393,6 +391,12 @@ def show_page(
         variation=_variation(space, about.get("study", "")),
         audit=kept["audit"],
     )
+
+
+def _latest(results: dict[tuple[int, int, str, int | None], Any], page: int) -> Any:
+    """The latest result of a page that is not about too few items."""
+    own = (result for key, result in reversed(results.items()) if key[0] == page)
+    return next((result for result in own if result["collections"][0]["count"] >= FEW_ITEMS), None)
 
 
 def _variation(space: Workspace, study: str) -> Variation | None:

@@ -77,10 +77,10 @@ export function shown(result, run) {
   const busy = unfinished(result, run);
   const known = result.shares && Object.values(result.shares).every((share) => share !== null);
   const target = result.target ?? null;
-  const parts = busy ? [element("p", { className: "small" }, text("working", result.used))] : [];
-  if (few) {
-    if (!busy) parts.push(element("p", { className: "headline" }, text("tooFew", result.used, result.fewest)));
-  } else if (known) {
+  const parts = [];
+  if (busy) parts.push(element("p", { className: "small" }, text("working", result.used)));
+  else if (few) parts.push(element("p", { className: "headline" }, text("tooFew", result.used, result.fewest)));
+  if (known && !few) {
     const names = Object.keys(result.shares);
     const weighted = result.rank_weighted;
     const head = ["group", "share", ...(weighted ? ["weighted"] : []), ...(target ? ["target"] : [])];
@@ -97,7 +97,8 @@ export function shown(result, run) {
       )))));
     parts.push(bars(names, result));
   }
-  if (!few && result.message) parts.push(element("p", { className: "headline", lang: "en" }, result.message));
+  // Of no item at all, it says what went wrong.
+  if (result.message && (!few || !result.used)) parts.push(element("p", { className: "headline", lang: "en" }, result.message));
   if (result.trust && !few) {
     parts.push(element("p", { className: `trust ${result.trust}` }, text(`trust_${result.trust}`)));
   }

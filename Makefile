@@ -38,7 +38,7 @@ extension: # needs Python; and npm for the checks of types and of the packed fil
 .venv/.installed-dev: .venv/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
-.venv/.installed-bench: .venv/.installed benchmarks/requirements.txt
+.venv/.installed-bench: .venv/.installed-dev benchmarks/requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/requirements.txt
 	@touch $@
 .venv/.installed-docs: .venv/.installed

@@ -47,6 +47,7 @@ QUICK = {
     "pipeline": ["--pictures", "8", "--texts", "20000", "--repetitions", "2"],
     "cli": ["--repetitions", "1"],
     "web": ["--pictures", "100", "--labels", "40", "--items", "2000", "--repetitions", "1"],
+    "extension": ["--pages", "1"],
     "clients": ["--clients", "8", "--seconds", "3"],
     "house": [],
     "scale": ["--rows", "160000", "--linear", "1000000", "--format-rows", "20000", "--repetitions", "1"],

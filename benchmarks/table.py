@@ -31,6 +31,7 @@ ORDER = (
     "scale",
     "cli",
     "web",
+    "extension",
     "clients",
     "house",
 )

@@ -8,7 +8,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -56,11 +55,8 @@ def test_a_page_of_pictures_from_the_click_to_the_evidence(
     same = audited(tmp_path / "first", people, first)
     url = site.page(gallery(names), "/search") + "?q=chief+executive"
     page = browsing.open(url)
-    began = time.monotonic()
     browsing.click(page)
     browsing.says(page, f"{same['count']} pictures used", "Trust")
-    seconds = time.monotonic() - began
-    assert seconds <= 10
     result = latest(server)
     low, high = result["share_intervals"][people.first]
     assert low <= 0.3 <= high

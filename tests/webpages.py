@@ -11,8 +11,6 @@ import httpx
 import pytest
 from webapp import Process
 
-FRAME = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
-
 
 @contextmanager
 def opened_page(browser: Any, server: Process, *, quiet: bool = True, **options: Any) -> Iterator[Any]:
@@ -70,17 +68,25 @@ def make_project(server: Process, groups: list[str], size: int, source: int = 1,
         return number
 
 
-def open_labels(page: Any, project: int = 1, annotator: str = "Ann") -> None:
-    """Go to the labels as a person whose name is known."""
+def open_labels(
+    page: Any, project: int = 1, annotator: str = "Ann", ready: str = ".stage:not([aria-busy]) > *"
+) -> None:
+    """Go to the labels as a person whose name is known, in a page that is loaded again."""
     page.evaluate("name => localStorage.setItem('divscore:annotator', name)", annotator)
-    page.evaluate("place => { location.hash = place; location.reload(); }", f"#/label/{project}")
-    page.wait_for_selector(".stage > *")
-    page.evaluate(FRAME)
+    page.evaluate("place => history.replaceState(null, '', place)", f"#/label/{project}")
+    page.reload()  # returns when the new page is there, so that nothing of the old one is taken for it
+    page.wait_for_selector(ready)
 
 
-def position(page: Any) -> int:
-    """The number of the item that is shown, from 1."""
-    return int(page.inner_text(".position").split()[0].replace(",", ""))
+def visit(page: Any, address: str) -> None:
+    """Go to another page of the app, until it is complete; nothing of the page before is there any more."""
+    page.evaluate(
+        "place => new Promise((done) => {"
+        "  addEventListener('hashchange', () => setTimeout(done), { once: true });"
+        "  location.hash = place; })",
+        address,
+    )
+    page.wait_for_selector("main:not([aria-busy])")
 
 
 def wait_for_item(page: Any, number: int) -> None:
@@ -146,4 +152,11 @@ def press_quickly(page: Any, keys: list[str], first: int = 1) -> None:
 
 def wait_saved(page: Any, text: str) -> None:
     """Wait for what the page says about saved labels."""
-    page.wait_for_function("text => document.querySelector('.saved').textContent === text", arg=text)
+    wait_text(page, ".saved", text)
+
+
+def wait_text(page: Any, selector: str, text: str) -> None:
+    """Wait until an element has a text, and no other."""
+    page.wait_for_function(
+        "([place, text]) => document.querySelector(place)?.textContent === text", arg=[selector, text]
+    )

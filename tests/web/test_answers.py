@@ -31,13 +31,15 @@ def test_the_same_key_counts_once(desk: Desk, project: int) -> None:
     first = items_of(desk, project)[0]["id"]
     body = {"annotator": "ann", "changes": [change(first, "sea", key="k1")]}
     done = {"saved": 1, "accepted": ["k1"]}
-    assert desk.post(f"/projects/{project}/labels", body) == done | {"superseded": []}
+    assert desk.post(f"/projects/{project}/labels", body) == done | {"version": 1, "superseded": []}
     desk.label(project, {first: "wood"})
     # The first request again, as a page sends it that did not see the answer: the later label stays.
-    assert desk.post(f"/projects/{project}/labels", body) == done | {"superseded": ["k1"]}
+    again = desk.post(f"/projects/{project}/labels", body)
+    assert again == done | {"version": 2, "superseded": ["k1"]}
     assert items_of(desk, project)[0]["label"] == "wood"
     # The same key of somebody else is another change.
-    assert desk.post(f"/projects/{project}/labels", body | {"annotator": "bob"}) == done | {"superseded": []}
+    other = desk.post(f"/projects/{project}/labels", body | {"annotator": "bob"})
+    assert other == done | {"version": 1, "superseded": []}
     assert items_of(desk, project, "bob")[0]["label"] == "sea"
     desk.label(project, {first: None})  # undo
     assert items_of(desk, project)[0]["label"] is None
@@ -83,11 +85,13 @@ def test_what_is_not_a_label_of_the_project_is_refused_as_a_whole(desk: Desk, pr
 def test_two_tabs_and_two_annotators_at_once(desk: Desk, project: int) -> None:
     ids = [item["id"] for item in items_of(desk, project)]
     failures = []
+    counted: dict[str, list[tuple[int, int]]] = {"ann": [], "bob": []}
 
     def tab(annotator: str, seed: int) -> None:
         for item in random.Random(seed).sample(ids, len(ids)):
             try:
-                desk.label(project, {item: "sea" if item % 2 else "wood"}, annotator)
+                answer = desk.label(project, {item: "sea" if item % 2 else "wood"}, annotator)
+                counted[annotator].append((answer["version"], answer["saved"]))
             except AssertionError as error:
                 failures.append(error)
 
@@ -103,6 +107,8 @@ def test_two_tabs_and_two_annotators_at_once(desk: Desk, project: int) -> None:
         assert [item["label"] for item in items_of(desk, project, annotator)] == [
             "sea" if item % 2 else "wood" for item in ids
         ]
+        # Whichever answer arrives last: of that with the highest version, the number is right.
+        assert max(counted[annotator]) == (2 * len(ids), len(ids))
 
 
 def test_annotators_are_blind_and_their_disagreements_are_settled(

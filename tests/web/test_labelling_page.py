@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,12 +19,12 @@ from webpages import (
     make_project,
     open_labels,
     opened_page,
-    position,
     press_all,
     press_quickly,
     tab_to,
     wait_for_item,
     wait_saved,
+    wait_text,
 )
 
 PORTRAITS = Path(__file__).parents[3] / "shared" / "data" / "ppb2017_images"
@@ -79,8 +80,7 @@ def assert_published(page: Any, server: Process, labelled: int) -> None:
 
 def assert_report(page: Any) -> None:
     """The report of the command line is in the page."""
-    frame = page.frame_locator("iframe.report")
-    assert "How far to trust this" in frame.locator("body").inner_text()
+    page.frame_locator("iframe.report").locator("h2:has-text('How far to trust this')").wait_for()
 
 
 def test_a_first_time_user_comes_to_an_answer_by_keyboard_alone(
@@ -193,9 +193,9 @@ def test_undo_goes_back_to_the_first_label_and_skips_are_undone_too(
         assert labels[:6] == ["sea", "wood", "unsure", "skip", "sea", None]
         for number in (5, 4, 3, 2):
             page.keyboard.press("Backspace" if number % 2 else "Control+z")
-            assert position(page) == number
+            wait_for_item(page, number)
         page.click("text=Undo")
-        assert position(page) == 1
+        wait_for_item(page, 1)
         assert page.is_disabled("button:has-text('Undo')")
         wait_saved(page, "Saved 0/30")
         assert {item["label"] for item in drawn(server, annotator="Ann")} == {None}
@@ -209,8 +209,9 @@ def test_a_key_that_is_held_down_is_one_label(browser: Any, texts: tuple[Process
         for _ in range(10):
             page.keyboard.down("1")  # the second and later ones repeat
         page.keyboard.up("1")
-        assert position(page) == 2
+        wait_for_item(page, 2)
         wait_saved(page, "Saved 1/30")
+        assert [item["label"] for item in drawn(server, annotator="Ann")] == ["sea", *[None] * 29]
 
 
 def test_the_grid_labels_what_is_selected_and_undo_takes_all_of_it_back(
@@ -221,6 +222,7 @@ def test_the_grid_labels_what_is_selected_and_undo_takes_all_of_it_back(
     with opened_page(browser, server) as page:
         open_labels(page)
         page.keyboard.press("g")
+        page.wait_for_selector("[role=gridcell]:focus")
         assert page.locator("[role=gridcell]").count() < 60  # of 200: only what is visible exists
         columns = int(page.get_attribute("[role=grid]", "aria-colcount"))
         assert int(page.get_attribute("[role=grid]", "aria-rowcount")) == -(-200 // columns)
@@ -228,14 +230,14 @@ def test_the_grid_labels_what_is_selected_and_undo_takes_all_of_it_back(
         page.keyboard.press("Space")
         page.keyboard.press("ArrowRight")
         page.keyboard.press("Space")
-        assert page.inner_text(".position") == "2 selected"
+        wait_text(page, ".position", "2 selected")
         page.keyboard.press("1")
         wait_saved(page, "Saved 2/200")
         # Mouse: a range with the shift key, then a block by dragging
         cells = page.locator("[role=gridcell]")
         cells.nth(columns).click()
         cells.nth(columns + 2).click(modifiers=["Shift"])
-        assert page.inner_text(".position") == "3 selected"
+        wait_text(page, ".position", "3 selected")
         page.click(".choices button:has-text('wood')")
         wait_saved(page, "Saved 5/200")
         boxes = [cells.nth(number).bounding_box() for number in (2, columns + 3)]
@@ -243,7 +245,7 @@ def test_the_grid_labels_what_is_selected_and_undo_takes_all_of_it_back(
         page.mouse.down()
         page.mouse.move(boxes[1]["x"] + 20, boxes[1]["y"] + 20, steps=5)
         page.mouse.up()
-        assert page.inner_text(".position") == "4 selected"
+        wait_text(page, ".position", "4 selected")
         page.keyboard.press("s")
         labels = {0: "sea", 1: "sea", 2: "skip", 3: "skip", columns: "wood", columns + 1: "wood"}
         labels |= {columns + 2: "skip", columns + 3: "skip"}
@@ -263,15 +265,16 @@ def test_keys_can_be_changed_and_are_kept(browser: Any, texts: tuple[Process, di
         page.keyboard.press("?")
         page.get_by_label("Key for sea").press("f")
         page.get_by_label("Key for wood").press("f")
-        assert "F is the key for “sea” already" in page.inner_text("dialog")
+        page.wait_for_selector("dialog :text('F is the key for “sea” already')")
         page.click("text=Done")
         page.wait_for_selector("dialog", state="detached")
-        assert "F" in page.inner_text(".choices button >> nth=0")
+        wait_text(page, ".choices button kbd", "F")
         page.keyboard.press("1")  # does nothing now
         page.keyboard.press("f")
+        wait_for_item(page, 2)
         wait_saved(page, "Saved 1/30")
         open_labels(page)
-        assert "F" in page.inner_text(".choices button >> nth=0")
+        wait_text(page, ".choices button kbd", "F")
 
 
 def test_two_people_label_blind_and_settle_where_they_differ(
@@ -294,7 +297,7 @@ def test_two_people_label_blind_and_settle_where_they_differ(
         page.get_by_label("Name of the other person").fill("Bo")
         page.keyboard.press("Enter")
         page.wait_for_selector(".stage blockquote")
-        assert page.inner_text(".saved") == "Saved 0/30"  # nothing of Ann's is shown
+        wait_saved(page, "Saved 0/30")  # nothing of Ann's is shown
         page.click("#nav a[href='#/audits']")
         page.wait_for_selector("text=Label all items first")
         assert page.locator("a[href='#/audits/1']").count() == 0
@@ -319,7 +322,7 @@ def test_two_people_label_blind_and_settle_where_they_differ(
         page.wait_for_selector(".stage blockquote")
         press_all(page, other[3:], first=4)
         page.wait_for_selector(".shares svg")
-        assert page.get_by_role("link", name="Download the labelled sample").count() == 1
+        page.get_by_role("link", name="Download the labelled sample").wait_for()  # one, or it is an error
         page.click(f"text=Settle {len(expected)} disagreements")
         page.wait_for_selector(".settling")
         last = page.locator(".settling .choices button").last.bounding_box()
@@ -329,7 +332,7 @@ def test_two_people_label_blind_and_settle_where_they_differ(
         assert f"{kappa['value']:.2f}" in page.inner_text(".facts")
         assert page.locator(".chips li").count() == len(expected)
         for number in range(len(expected)):
-            assert page.inner_text(".settling h2") == f"Disagreement {number + 1} of {len(expected)}"
+            wait_text(page, ".settling h2", f"Disagreement {number + 1} of {len(expected)}")
             page.keyboard.press("1")
             page.wait_for_selector(f".chips li:nth-child({number + 1}) .done")
         page.click("text=Compute the answer")
@@ -360,8 +363,28 @@ def test_parts_of_a_collection_are_compared(browser: Any, tmp_path: Path) -> Non
     (tmp_path / "posts.csv").write_text(table + "\n")
     words = ("--port", "0", "--source", str(tmp_path / "posts.csv"))
     with started_server(tmp_path / "project", *words) as server, opened_page(browser, server) as page:
+        # While the items are counted, which takes long in a large table, people choose already.
+        counted = threading.Event()
+
+        def show_sources(route: Any) -> None:
+            answer = route.fetch()
+            late = {} if counted.is_set() else {"items": None, "counting": True}
+            route.fulfill(response=answer, json=[source | late for source in answer.json()])
+
+        page.route("**/api/v1/sources", show_sources)
+        page.reload()
+        page.wait_for_selector("text=Counting …")
         page.click("text=gender: women, men")
         page.click("summary:has-text('Compare parts of it')")
+        page.select_option("label:text-is('Column with the text')", "text")
+        page.select_option("label:text-is('Column with the text')", "feed")
+        page.focus("label:text-is('One answer for') + select")
+        counted.set()
+        page.wait_for_selector("text=120 texts")
+        assert page.input_value("label:text-is('Column with the text') + select") == "feed"
+        assert page.evaluate("document.activeElement.matches('details[open] select')")
+        page.unroute_all(behavior="wait")
+        page.select_option("label:text-is('Column with the text')", "text")
         page.select_option("label:text-is('One answer for')", "feed")
         page.click("label:has(input[value='30'])")
         page.click("text=Draw 30 items of each feed and start")

@@ -69,9 +69,11 @@ class Saved(BaseModel):
     """How many items of this annotator have a label on the disk, and which changes are there.
 
     Send none of the `accepted` again. Of these, the `superseded` do not count: a later label of the item does.
+    `version` rises with every change: of two answers, `saved` of the higher one is the later.
     """
 
     saved: int
+    version: int
     accepted: list[str]
     superseded: list[str]
 
@@ -161,9 +163,14 @@ def save_labels(project: Id, changes: Changes, space: Space) -> Saved:
             raise HTTPException(422, f"'{change.label}' is not a label of this project; expected {names}")
     rows = [(change.key, change.item, change.label, moment(change.at)) for change in changes.changes]
     apply_changes(space, project, changes.annotator, rows)
+    version = space.store.number(
+        "SELECT count(*) FROM changes JOIN items ON items.id = item WHERE project = ? AND annotator = ?",
+        *(project, changes.annotator),
+    )  # before the labels: those are then as late, or later
     present = own_labels(space, project, changes.annotator)
     return Saved(
         saved=len(present),
+        version=version,
         accepted=[key for key, *_ in rows],
         superseded=[key for key, item, label, _ in rows if present.get(item) != label],
     )

@@ -51,6 +51,7 @@ class Source(BaseModel):
     state: Literal["reading", "ready", "failed"]
     problem: str
     items: int | None
+    counting: bool
     columns: list[str]
     text_columns: list[str]
 
@@ -128,7 +129,10 @@ class ItemText(BaseModel):
 
 @router.get("/sources")
 def list_sources(space: Space) -> list[Source]:
-    """Collections that were named at the start or are in the project folder; `items` is null until it is known."""
+    """Collections that were named at the start or are in the project folder.
+
+    `items` is null until it is known, and stays so for a large file; while it is `counting`, ask again.
+    """
     space.find_sources()
     numbers = list(dict.fromkeys(space.sources))
     rows = {row["id"]: row["name"] for row in space.store.rows("SELECT id, name FROM sources")}
@@ -144,6 +148,7 @@ def list_sources(space: Space) -> list[Source]:
                 state=known.state if known else "reading",
                 problem=known.problem if known else "",
                 items=known.items if known else None,
+                counting=known.counting if known else False,
                 columns=list(columns),
                 text_columns=[name for name, kind in columns.items() if kind == "text"],
             )

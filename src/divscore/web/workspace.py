@@ -103,6 +103,7 @@ class Described:
     state: Literal["reading", "ready", "failed"] = "reading"
     kind: Literal["image", "text", "vectors", "unknown"] = "unknown"
     items: int | None = None
+    counting: bool = False
     columns: dict[str, str] = field(default_factory=dict)
     problem: str = ""
 
@@ -255,11 +256,13 @@ class Workspace:
                 source = open_collection(self.source_path(number))
                 known.kind, known.items = source.kind, source.rows
                 known.columns = {clean(name): kind for name, kind in source.columns.items()}
+                known.counting = sum(each.size() for each in source.locations) <= MOST_COUNTED
                 known.state = "ready"
-                if sum(each.size() for each in source.locations) <= MOST_COUNTED:
+                if known.counting:
                     known.items = count_items(source)
             except (DivscoreError, OSError) as error:
                 known.state, known.problem = "failed", self.in_page(str(error))
+            known.counting = False
 
     # Control sets: folders that the command line names, or that were made here.
 

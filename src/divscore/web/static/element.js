@@ -99,13 +99,14 @@ export function field(label, input, hint = "") {
 /**
  * One of several, as cards with radio buttons: options are {value, label, hint, disabled}.
  * The element has `value` (readable and writable); `onchange` gets the value; `quiet` hides the legend from view only.
+ * `hint(value, text)` changes the hint of an option: nobody's click or focus is lost, as with a new element.
  */
 export function choice(
   legend,
   options,
   { value = options[0]?.value, onchange = () => {}, inline = false, quiet = false } = {},
 ) {
-  const name = uniqueId();
+  const [name, hints] = [uniqueId(), new Map()];
   const element = h(`fieldset.choice${inline ? ".inline" : ""}`, h(`legend${quiet ? ".hidden" : ""}`, legend));
   for (const option of options) {
     const input = h("input", {
@@ -116,10 +117,10 @@ export function choice(
       disabled: Boolean(option.disabled),
       onchange: () => onchange(option.value),
     });
-    element.append(
-      h("label", input, h("span", h("span.name", option.label), option.hint && h("span.hint", option.hint))),
-    );
+    hints.set(option.value, h("span.hint", option.hint));
+    element.append(h("label", input, h("span", h("span.name", option.label), hints.get(option.value))));
   }
+  element.hint = (wanted, text) => (hints.get(wanted).textContent = text);
   Object.defineProperty(element, "value", {
     get: () => element.querySelector("input:checked")?.value ?? null,
     set: (wanted) =>

@@ -22,6 +22,7 @@ export class Queue extends EventTarget {
     this.path = `/projects/${project.id}/labels`;
     this.annotator = annotator;
     this.saved = saved;
+    this.version = 0; // of the changes on the server when `saved` was counted there
     this.problem = "";
     this.refused = ""; // why the server will not take what waits, however often it is sent
     this.kept = true; // whether the browser keeps what waits
@@ -32,9 +33,9 @@ export class Queue extends EventTarget {
     this.listen = () => connection.up && this.wake();
     connection.addEventListener("change", this.listen);
     this.tabs = new BroadcastChannel(this.place);
-    this.tabs.onmessage = ({ data: { labels = [], saved = this.saved } }) => {
+    this.tabs.onmessage = ({ data: { labels = [], counted = null } }) => {
       if (labels.length) this.dispatchEvent(new CustomEvent("elsewhere", { detail: labels }));
-      this.saved = saved;
+      if (counted) this.count(counted);
       this.changed();
     };
     if (this.changes.length) this.send();
@@ -99,9 +100,11 @@ export class Queue extends EventTarget {
         const accepted = new Set(answer.accepted);
         this.changes = this.changes.filter((change) => !accepted.has(change.key));
         for (const name of accepted) this.forget(name);
-        Object.assign(this, { saved: answer.saved, problem: "" });
+        this.problem = "";
         wait = FIRST_WAIT;
-        this.tabs?.postMessage({ saved: this.saved });
+        const { saved, version } = answer;
+        this.count({ saved, version });
+        this.tabs?.postMessage({ counted: { saved, version } });
         this.changed();
       } catch (error) {
         if (error.status >= 400 && error.status < 500 && !PASSING.has(error.status)) {
@@ -116,6 +119,11 @@ export class Queue extends EventTarget {
     }
     this.running = false;
     if (this.refused) this.changed();
+  }
+
+  /** Take a number of saved labels; the answer to another tab may be older than the last one here. */
+  count({ saved, version }) {
+    if (version >= this.version) Object.assign(this, { saved, version });
   }
 
   forget(name) {

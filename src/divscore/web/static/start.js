@@ -19,6 +19,9 @@ const EXAMPLES = [
   ["skin tone", "lighter", "darker"],
 ];
 
+/** A source without what changes while its items are counted. @param {any} source */
+const uncounted = ({ items, counting, ...rest }) => rest;
+
 /** @param {HTMLElement} main @param {any} route */
 export async function mount(main, { signal, title }) {
   title("");
@@ -57,7 +60,7 @@ export async function mount(main, { signal, title }) {
 class Form {
   constructor(start, controls, signal) {
     Object.assign(this, { start, controls, signal, sources: [], expected: [] });
-    this.sourceBox = h("div.stack");
+    [this.sourceBox, this.columnBox, this.partsBox] = [h("div.stack"), h("div"), h("div")];
     this.attribute = field(
       "What tells the groups apart?",
       h("input", { maxlength: 200, placeholder: "gender", value: start.attribute ?? "", autocomplete: "off" }),
@@ -155,7 +158,7 @@ class Form {
   // The collection
 
   showSources(sources) {
-    const before = this.source;
+    const [before, listed] = [this.source, this.sources];
     this.sources = sources;
     if (!sources.length) {
       fill(
@@ -170,10 +173,14 @@ class Form {
     }
     this.go.disabled = false;
     const hint = (source) => {
-      if (source.state === "reading") return "Counting …";
+      if (source.state === "reading" || (source.counting && source.items === null)) return "Counting …";
       if (source.state === "failed") return source.problem;
       return source.items === null ? KINDS[source.kind] : count(source.items, KINDS[source.kind]);
     };
+    if (listed.length && JSON.stringify(listed.map(uncounted)) === JSON.stringify(sources.map(uncounted))) {
+      for (const source of sources) this.chosen.hint(String(source.id), hint(source));
+      return this.showExpected();
+    }
     const usable = sources.filter((source) => source.state !== "failed");
     const wanted = before ?? usable.find((source) => source.id === this.start.source) ?? usable[0];
     this.chosen = choice(
@@ -186,7 +193,6 @@ class Form {
       })),
       { value: wanted && String(wanted.id), quiet: true, onchange: () => this.showSource() },
     );
-    [this.columnBox, this.partsBox] = [h("div"), h("div")];
     fill(this.sourceBox, this.chosen, this.columnBox, this.partsBox);
     this.showSource();
   }
@@ -195,14 +201,18 @@ class Form {
     return this.sources.find((source) => String(source.id) === this.chosen?.value);
   }
 
-  async showSource() {
+  showSource() {
     const { source } = this;
+    const chosen = this.column?.value;
     fill(this.columnBox);
     this.column = null;
     if (source?.kind === "text" && source.text_columns.length > 1) {
       const names = source.text_columns;
       const guess =
-        this.start.column ?? names.find((name) => /text|body|content|message|title/i.test(name)) ?? names.at(-1);
+        names.find((name) => name === chosen) ??
+        this.start.column ??
+        names.find((name) => /text|body|content|message|title/i.test(name)) ??
+        names.at(-1);
       this.column = h(
         "select",
         names.map((name) => h("option", { value: name, selected: name === guess }, name)),
@@ -210,11 +220,17 @@ class Form {
       this.columnBox.append(field("Column with the text", this.column));
     }
     this.showParts();
-    this.expected = [];
-    if (source?.items)
-      this.expected = (
-        await get(`/sources/${source.id}/plan`, {}, { signal: this.signal }).catch(() => ({ expected: [] }))
-      ).expected;
+    this.showExpected();
+  }
+
+  /** How precise the answer will be, once the items are counted. */
+  async showExpected() {
+    const { source } = this;
+    const { expected } = source?.items
+      ? await get(`/sources/${source.id}/plan`, {}, { signal: this.signal }).catch(() => ({ expected: [] }))
+      : { expected: [] };
+    if (source?.id !== this.source?.id) return; // another one was chosen meanwhile
+    this.expected = expected;
     this.showSizes();
   }
 
@@ -224,6 +240,7 @@ class Form {
     // What people read has no parts, and neither has a file.
     const names = columns.filter((name) => name !== "file" && (texts.length !== 1 || name !== texts[0]));
     const wanted = this.parts?.value ?? this.start.by; // the list of sources may be shown again while they are read
+    const open = this.partsBox.querySelector("details")?.open || Boolean(wanted);
     fill(this.partsBox);
     this.parts = null;
     if (!names.length) return;
@@ -236,7 +253,7 @@ class Form {
     this.partsBox.append(
       h(
         "details.more",
-        { open: Boolean(wanted) },
+        { open },
         h("summary", "Compare parts of it"),
         field("One answer for", this.parts, "Each part has a sample of its own."),
       ),
@@ -245,7 +262,7 @@ class Form {
 
   /** Ask again until every collection is counted; keep what the person chose meanwhile. */
   async watch(sources) {
-    while (sources.some((source) => source.state === "reading")) {
+    while (sources.some((source) => source.state === "reading" || source.counting)) {
       try {
         await pause(700, this.signal);
       } catch {
@@ -255,7 +272,7 @@ class Form {
       if (JSON.stringify(now) === JSON.stringify(sources)) continue;
       const focused = this.sourceBox.contains(document.activeElement);
       this.showSources((sources = now));
-      if (focused) this.chosen.querySelector(":checked")?.focus();
+      if (focused && !this.sourceBox.contains(document.activeElement)) this.chosen.querySelector(":checked")?.focus();
     }
   }
 
@@ -343,6 +360,11 @@ class Form {
       ]
         .filter(Boolean)
         .join("\n");
+    if (this.sizes && sizes.join() === this.offered) {
+      for (const number of sizes) this.sizes.hint(String(number), hint(number));
+      return this.nameButton();
+    }
+    this.offered = sizes.join();
     this.sizes = choice(
       "How many do you want to label?",
       sizes.map((number) => ({ value: String(number), label: whole(number), hint: hint(number) })),

@@ -11,15 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 from clifiles import audited, files, people, pictures, posts, whole  # noqa: F401  fixtures of tests/cli
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from divscore.control.controlset import ControlSet
 from divscore.control.similarity import FloatArray
 
 pytest_plugins = ["pictures", "reported"]
 
-# The same examples in every run: a failure is a change, not luck.
-settings.register_profile("full", derandomize=True, deadline=None, max_examples=50)
+# The same examples in every run: a failure is a change, not luck, and not a machine that is busy.
+settings.register_profile(
+    "full",
+    derandomize=True,
+    deadline=None,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.register_profile("quick", settings.get_profile("full"), max_examples=20)
 
 PPB = Path(__file__).parents[2] / "shared" / "data" / "ppb2017.parquet"

@@ -52,7 +52,7 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
     reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
     reader.start()
     write_file(pipe, "through")
-    reader.join(10)
+    reader.join(60)
     assert read == ["through"]
     assert pipe.is_fifo()
     check_writable(os.devnull, "--json")

@@ -171,7 +171,7 @@ def test_a_command_that_is_asked_to_end_does_so_cleanly(tmp_path: Path, command:
         fcntl.ioctl(running.stdin, termios.FIONREAD, left)
         time.sleep(0.02)
     running.send_signal(signal.SIGTERM)
-    said = running.communicate(timeout=30)[1]
+    said = running.communicate(timeout=60)[1]
     assert running.returncode == 128 + signal.SIGTERM
     assert said.splitlines()[-1] == "stopped"
     assert [path.name for path in tmp_path.iterdir()] == ["c.npz"]

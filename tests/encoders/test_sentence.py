@@ -108,7 +108,7 @@ def pieces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     parts=st.lists(
         st.tuples(
@@ -156,7 +156,7 @@ def test_no_more_of_a_huge_text_is_read_than_needed(tmp_path: Path) -> None:
     assert sum(read) < 5_000
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
 @given(lengths=st.lists(st.integers(1, 3000), max_size=200))
 def test_batches_hold_everything_once_and_are_not_large(lengths: list[int], bare: Any) -> None:
     batches = list(bare._batches(dict(enumerate(lengths))))

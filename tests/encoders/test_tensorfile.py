@@ -16,7 +16,9 @@ from divscore.encoders.tensorfile import read_header, take
 from divscore.errors import FileError
 
 library = pytest.importorskip("safetensors.numpy")
-in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+in_one_folder = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
+)
 FLOATS = arrays.arrays(
     st.sampled_from([np.dtype("<f4"), np.dtype("<f2")]),
     arrays.array_shapes(min_dims=0, max_dims=3, min_side=0),

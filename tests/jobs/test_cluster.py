@@ -256,8 +256,8 @@ def test_somebody_else_answers_at_an_address(
 ) -> None:
     from distributed import Client
 
-    monkeypatch.setattr("divscore.jobs.cluster.CONNECT_SECONDS", 1.0)
-    with socket.socket() as silent:
+    with socket.socket() as silent, monkeypatch.context() as patch:
+        patch.setattr("divscore.jobs.cluster.CONNECT_SECONDS", 1.0)  # a worker, below, may need longer
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         with pytest.raises(InputError, match="no answer, or the answer of another program than Dask"):

@@ -245,7 +245,7 @@ def test_an_engine_that_is_left_by_an_error_ends_its_threads() -> None:
 
     def work(task: int) -> int:
         if not task:
-            begun.wait(10)
+            begun.wait(60)
             raise ValueError("the first")
         begun.set()
         until = time.monotonic() + 30

@@ -71,7 +71,7 @@ def test_evidence_is_verified(evidence: bytes, control: Any, tmp_path: Path) -> 
         check(tmp_path, evidence, control="0" * 64)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=300)
 @given(data=st.data())
 def test_no_byte_can_be_changed(evidence: bytes, tmp_path: Path, data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(["change", "insert", "remove"]))

@@ -447,7 +447,7 @@ def test_a_run_that_is_stopped_leaves_no_processes_and_no_files(tmp_path: Path, 
     assert list((tmp_path / "temporary").glob("divscore-*"))
     time.sleep(0.3)  # in the middle of starting, or at work
     running.send_signal(number)
-    _, said = running.communicate(timeout=30)
+    _, said = running.communicate(timeout=60)
     until = time.monotonic() + 30
     while any(alive(pid) for pid in started) and time.monotonic() < until:
         time.sleep(0.05)

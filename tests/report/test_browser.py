@@ -147,8 +147,10 @@ def test_wicked_names_stay_text(browser, files):
 
 def test_the_policy_runs_nothing_else(browser, files):
     with Opened(browser, files / "single.html", **options("desktop")) as opened:
-        opened.page.evaluate(
-            """() => {
+        blocked = opened.page.expect_event("console", lambda said: "Content Security Policy" in said.text)
+        with blocked, opened.page.expect_event("requestfailed"):
+            opened.page.evaluate(
+                """() => {
               const added = document.createElement("script");
               added.textContent = "window.ran = true";
               document.body.append(added);
@@ -157,7 +159,7 @@ def test_the_policy_runs_nothing_else(browser, files):
               document.body.append(picture);
               return new Promise((done) => { picture.onerror = done; });
             }"""
-        )
+            )
         assert opened.page.evaluate("window.ran") is None
         assert any("Content Security Policy" in text for text in opened.trouble)
         assert opened.failed == {"https://example.org/a.png": "csp"}  # refused before it was sent

@@ -257,8 +257,9 @@ def test_labels_are_not_lost_by_closing(browser: Any, photos: Draw) -> None:
         page = shown.page
         page.keyboard.press("1")
         shown.leave = False
-        page.close(run_before_unload=True)
-        page.wait_for_timeout(300)
+        with page.expect_event("dialog"):
+            page.close(run_before_unload=True)
+        page.wait_for_timeout(300)  # in which it would close
         assert (shown.asked, page.is_closed()) == (1, False)
         saved(page)
         with page.expect_event("close"):

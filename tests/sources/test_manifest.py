@@ -260,7 +260,7 @@ anything: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     anything | st.lists(st.fixed_dictionaries({"file": st.sampled_from(["a.arrow", "b.arrow"])}), max_size=3),
     anything | st.lists(st.fixed_dictionaries({"of": st.text(), "reason": st.text()}), max_size=3),

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from webapp import Process, started_server, write_texts
-from webpages import client, opened_page, overflow, tab_to, violations
+from webpages import client, opened_page, overflow, tab_to, violations, visit
 
 from divscore.control.controlfile import save_control
 from divscore.jobs.encode import Encoding
@@ -39,8 +39,10 @@ def items_of(path: Path) -> dict[str, Any]:
 
 
 def headline(page: Any) -> str:
-    """What the report in the page says."""
-    text: str = page.frame_locator("iframe.report").locator("h1").inner_text()
+    """What the report in the page says, once it is there to its end."""
+    report = page.frame_locator("iframe.report")
+    report.locator("footer").wait_for()
+    text: str = report.locator("h1").inner_text()
     return " ".join(text.split())
 
 
@@ -73,7 +75,7 @@ def test_a_source_is_audited_again_and_compared(browser: Any, server: Process, t
         assert change["collections"][0]["verdict"] in page.inner_text(".box tbody")
 
         # A collection has one history, however often its audit is begun from the list.
-        page.goto(f"{server.base}/#/audits/new")
+        visit(page, "#/audits/new")
         page.click("summary:has-text('Compare with a target')")
         page.fill("label:text-is('wood, %')", "60")
         page.fill("label:has-text('Where do these numbers')", "Atlas")
@@ -99,7 +101,7 @@ def test_a_long_audit_shows_its_speed_stops_and_is_started_again(
     lines = [f"t{number},wave {number} and oak {number % 977}" for number in range(most)]
     (tmp_path / "posts.csv").write_text("id,text\n" + "\n".join(lines) + "\n")
     with opened_page(browser, server) as page, client(server) as api:
-        page.goto(f"{server.base}/#/audits/new")
+        visit(page, "#/audits/new")
         page.click("button:text-is('Audit')")
         page.wait_for_selector(".job .speed:has-text('a second')")
         # Whoever comes to the list in the meantime sees it, too.
@@ -184,12 +186,12 @@ def test_pages_are_readable_by_everyone(browser: Any, server: Process) -> None:
             page.set_viewport_size({"width": width, "height": 800})
             page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
             for address, ready in ADDRESSES.items():
-                page.goto(f"{server.base}/{address}")
+                visit(page, address)
                 page.wait_for_selector(ready)
                 assert overflow(page) <= 0, (address, width)
                 assert width == 640 or violations(page) == [], (address, width)
             if width == 390:
-                page.goto(f"{server.base}/#/curate/1")
+                visit(page, "#/curate/1")
                 for opening in (".panel .example", "button:text-is('Publish')"):
                     page.locator(opening).first.click()
                     page.wait_for_selector("dialog[open]")

@@ -157,7 +157,7 @@ def test_many_clients_at_once_end_in_the_sketch_of_a_batch_run(
         headers = {"Authorization": f"Bearer {server.secret}"}
         api = f"{server.base}/api/v1/collections"
         body = {"name": "posts", "control": 1, "kind": "text"}
-        assert httpx.post(api, json=body, headers=headers).status_code == 201
+        assert httpx.post(api, json=body, headers=headers, timeout=60).status_code == 201
 
         def client(number: int) -> None:
             rng = np.random.default_rng(number)
@@ -183,7 +183,7 @@ def test_many_clients_at_once_end_in_the_sketch_of_a_batch_run(
         for thread in threads:
             thread.join()
         assert failures == []
-        assert httpx.get(f"{api}/1", headers=headers).json()["count"] == len(left)
+        assert httpx.get(f"{api}/1", headers=headers, timeout=60).json()["count"] == len(left)
         sketch = httpx.get(f"{api}/1/sketch", headers=headers, timeout=60).content
     run(
         "sketch",

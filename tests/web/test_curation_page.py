@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tiny
 from webapp import Process, started_server, write_texts
-from webpages import client, opened_page, tab_to
+from webpages import client, opened_page, tab_to, visit
 
 from divscore.control.controlfile import save_control
 from divscore.control.controlset import ControlSet
@@ -237,8 +237,10 @@ def test_names_and_texts_are_never_markup(browser: Any, tmp_path: Path) -> None:
             "#/watch/1": "<u>c</u>",
             "#/curate/1": "<s>choice</s>",
         }.items():
-            page.goto(f"{server.base}/{address}")
+            visit(page, address)
             page.wait_for_selector(f"main :text('{text}')")
+            if address == "#/curate/1":
+                page.wait_for_selector(".panel .example :text('<b>text</b>')")
             assert page.locator(":is(main, dialog) :is(u, i, b, s, em, img)").count() == 0, address
         page.click("button:text-is('Load')")
         page.click(".tabs button:text-is('By hand 1')")
@@ -271,7 +273,7 @@ def test_face_descriptors_are_published_only_after_the_warning(browser: Any, tmp
     save_control(faces, tmp_path / "faces")
     words = ["--port", "0", "--control", str(tmp_path / "faces")]
     with started_server(tmp_path / "project", *words) as server, opened_page(browser, server) as page:
-        page.goto(f"{server.base}/#/curate/1")
+        visit(page, "#/curate/1")
         page.click("button:text-is('Publish')")
         page.click("dialog button:text-is('Publish')")
         page.wait_for_selector("dialog .wrong:text-is('Tick this to publish, or cancel.')")

@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 from webapp import Process, started_server, write_texts
-from webpages import client, drawn, make_project, open_labels, opened_page, overflow, press_all, violations
+from webpages import (
+    client,
+    drawn,
+    make_project,
+    open_labels,
+    opened_page,
+    overflow,
+    press_all,
+    violations,
+    visit,
+    wait_text,
+)
 
 pytestmark = pytest.mark.browser
 
@@ -53,13 +64,14 @@ def pages(page: Any, annotator: str = "Cy") -> Iterator[str]:
     page.wait_for_selector("form")
     page.evaluate("document.querySelectorAll('details').forEach((each) => (each.open = true))")
     yield "start"
-    page.evaluate("location.hash = '#/label'")
+    visit(page, "#/label")
+    page.wait_for_selector("h1:text-is('Label')")  # the start page lists projects, too
     page.wait_for_selector(".projects")
     yield "projects"
     for project in (1, 2):
         open_labels(page, project, annotator)
         yield f"label {project}"
-    page.evaluate("location.hash = '#/audits'")
+    visit(page, "#/audits")
     page.wait_for_selector("text=Label all items first")
     yield "what others labelled"
     open_labels(page, 2, annotator)
@@ -69,19 +81,19 @@ def pages(page: Any, annotator: str = "Cy") -> Iterator[str]:
     page.keyboard.press("1")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Space")
+    wait_text(page, ".position", "1 selected")
     yield "grid"
     page.keyboard.press("?")
     page.wait_for_selector("dialog")
     yield "keys"
     page.keyboard.press("Escape")
-    page.evaluate("localStorage.setItem('divscore:annotator', 'Ann')")
-    page.evaluate("location.hash = '#/label/1'; location.reload()")
+    open_labels(page, 1, "Ann", ready=".next li")  # the last part of the answer
     page.wait_for_selector(".shares svg")
     yield "answer"
-    page.evaluate("location.hash = '#/settle/1'")
+    visit(page, "#/settle/1")
     page.wait_for_selector(".settling")
     yield "settle"
-    page.evaluate("location.hash = '#/nowhere'")
+    visit(page, "#/nowhere")
     page.wait_for_selector("text=There is no such page")
     yield "nowhere"
 
@@ -144,5 +156,5 @@ def test_text_of_a_source_is_never_markup(browser: Any, tmp_path: Path) -> None:
             assert page.locator(".choices b, h1 i, u, .stage img, .stage script").count() == 0
             press_all(page, ["1"])
             page.keyboard.press("g")
+            wait_text(page, ".cell.labelled .tag", "<b>a</b>")
             assert page.locator(".grid img").count() == 0
-            assert page.inner_text(".cell.labelled .tag") == "<b>a</b>"

@@ -48,7 +48,7 @@ def page_items(tmp_path: Path, sea: int, wood: int) -> list[dict[str, Any]]:
 
 
 def ready(desk: Desk, page: int) -> dict[str, Any]:
-    for _ in range(500):
+    for _ in range(6000):
         result: dict[str, Any] = desk.get(f"/page-audits/{page}")
         if result["state"] != "working":
             return result
@@ -262,12 +262,14 @@ def test_saving_waits_for_changes_and_takes_the_names_of_now(
     page, items = desk.post("/page-audits", PAGE, 201)["id"], page_items(tmp_path, 30, 30)
     desk.post(f"/page-audits/{page}/items", {"items": items}, 202)
     ready(desk, page)
-    gate = threading.Event()
+    gate, waits, wait = threading.Event(), threading.Event(), savedpages.wait
+    monkeypatch.setattr(savedpages, "wait", lambda *about: (waits.set(), wait(*about))[1])
     desk.space.encoder.submit(gate.wait)  # items of some request are being changed
     with ThreadPoolExecutor(1) as pool:
         names = {"run": "Berlin", "study": "CEO", "part": [0, 10, 600, 400]}  # given after the audit began
         saving = pool.submit(desk.post, f"/page-audits/{page}/save", names)
         try:
+            assert waits.wait(60)
             with pytest.raises(TimeoutError):
                 saving.result(0.3)
             # Nobody waits for long.
@@ -275,7 +277,7 @@ def test_saving_waits_for_changes_and_takes_the_names_of_now(
             desk.call("POST", f"/page-audits/{page}/save", 409, json=names)
         finally:
             gate.set()
-        saved = saving.result(20)
+        saved = saving.result(60)
     file = tmp_path / "evidence.zip"
     file.write_bytes(desk.client.get(saved["evidence"]).content)
     checked = verify_evidence(file)

@@ -40,6 +40,18 @@ def connect(self, address):
 socket.socket.connect = connect
 """
 
+# A server that ends in the middle of an answer: what the page makes of it.
+HALF = """async () => {
+  const { get } = await import("./api.js");
+  const whole = window.fetch;
+  const body = new ReadableStream({ pull: (half) => half.error(new TypeError("Failed to fetch")) });
+  window.fetch = async () => new Response(body, { headers: { "Content-Type": "application/json" } });
+  try {
+    return await get("/status").catch((error) => error.message);
+  } finally {
+    window.fetch = whole;
+  }
+}"""
 # Answers to two tabs need not arrive in the order in which labels were saved: the number of the latest stays.
 LATE = """async () => {
   const { Queue } = await import("./queue.js");
@@ -75,6 +87,7 @@ def test_labels_wait_in_the_browser_while_the_server_is_gone(browser: Any, tmp_p
             )
             assert "kept in this browser and sent when the server is back" in page.inner_text("#banner")
             assert page.inner_text(".saved") == "Saved 2/60, 3 not yet"
+            assert page.evaluate(HALF) == "divscore does not answer. Is it still running in the terminal?"
             # Another page of the same browser has them too, if this one is closed.
             other = page.context.new_page()
             page.close()

@@ -61,17 +61,17 @@ export async function call(method, path, body, options = {}) {
     request.headers ??= { "Content-Type": "application/json" };
     request.body = typeof body === "string" ? body : JSON.stringify(body ?? {});
   }
-  let answer;
+  let [answer, data] = [null, null];
   try {
     answer = await fetch(ROOT + path, request);
+    const json = answer.status !== 204 && /\bjson\b/.test(answer.headers.get("content-type") ?? "");
+    data = json ? await answer.json() : await answer.text(); // the server may end in the middle of its answer
   } catch (error) {
-    if (error.name === "AbortError") throw error;
+    if (!(error instanceof TypeError)) throw error; // what a network that fails throws
     heard(false);
     throw new Gone();
   }
   heard(true);
-  const json = answer.status !== 204 && /\bjson\b/.test(answer.headers.get("content-type") ?? "");
-  const data = json ? await answer.json() : await answer.text();
   if (answer.ok) return data;
   throw new Problem(answer.status, data?.title ?? "The request failed", data?.detail ?? "");
 }

@@ -151,6 +151,8 @@ def browser(driver: Any, chromium: str) -> Iterator[Any]:
     """Return one Chromium for all tests."""
     # Pages on disk may read their own files, as the search of the documentation does.
     flags = ["--no-sandbox", "--allow-file-access-from-files", f"--disable-features={UNUSED}"]
+    # A page, and whoever clicks in it, waits for frames: they come when they are ready, not sixty times a second.
+    flags += ["--disable-frame-rate-limit", "--disable-gpu-vsync"]
     opened = driver.chromium.launch(executable_path=chromium, args=flags)
     yield opened
     opened.close()

@@ -16,9 +16,11 @@ from webapp import Process
 def opened_page(browser: Any, server: Process, *, quiet: bool = True, **options: Any) -> Iterator[Any]:
     """A page of its own profile that has used the link; nothing may go wrong in it, and nothing may leave the machine.
 
-    With `quiet` false, requests may fail, as they do where a test ends the server.
+    With `quiet` false, requests may fail, as they do where a test ends the server. Nothing moves by itself: frames
+    have no limit here, and a bar that moves would take all the time of the machine.
     """
-    context = browser.new_context(**{"viewport": {"width": 1200, "height": 800}} | options)
+    usual = {"viewport": {"width": 1200, "height": 800}, "reduced_motion": "reduce"}
+    context = browser.new_context(**usual | options)
     context.set_default_timeout(240_000)  # an audit waits for its turn on a busy machine
     page = context.new_page()
     faults: list[str] = []

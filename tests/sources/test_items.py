@@ -334,7 +334,7 @@ def server(tmp_path: Path) -> Iterator[str]:
     with http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(Quiet, directory=str(tmp_path))
     ) as running:
-        thread = threading.Thread(target=running.serve_forever, daemon=True)
+        thread = threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{running.server_address[1]}"
         running.shutdown()

@@ -310,7 +310,7 @@ def web(tmp_path: Path) -> Iterator[str]:
 
     handler = functools.partial(Quiet, directory=str(tmp_path))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
-        thread = threading.Thread(target=running.serve_forever)
+        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
         thread.start()
         yield f"http://me:word@127.0.0.1:{running.server_port}"
         running.shutdown()

@@ -177,14 +177,14 @@ def test_pages_are_readable_by_everyone(browser: Any, server: Process) -> None:
             job = api.post("/collections/1/audits", json={}).json()["job"]
             while api.get(f"/jobs/{job}").json()["state"] in ("queued", "running"):
                 time.sleep(0.02)
-    with opened_page(browser, server, reduced_motion="reduce") as page:
+    with opened_page(browser, server) as page:
         for width, scheme in (
             (390, "dark"),
             (640, "light"),
             (1200, "light"),
         ):  # 640: a window of 1,280 at 200 %
             page.set_viewport_size({"width": width, "height": 800})
-            page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            page.emulate_media(color_scheme=scheme)
             for address, ready in ADDRESSES.items():
                 visit(page, address)
                 page.wait_for_selector(ready)

@@ -100,9 +100,7 @@ def pages(page: Any, annotator: str = "Cy") -> Iterator[str]:
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
 def test_axe_finds_nothing_serious(browser: Any, server: Process, cookie: Any, colours: str) -> None:
-    with opened_page(
-        browser, server, storage_state=cookie, color_scheme=colours, reduced_motion="reduce"
-    ) as page:
+    with opened_page(browser, server, storage_state=cookie, color_scheme=colours) as page:
         for name in pages(page, f"Cy {colours}"):
             assert violations(page) == [], name
 

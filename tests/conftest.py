@@ -151,8 +151,24 @@ def browser(driver: Any, chromium: str) -> Iterator[Any]:
     """Return one Chromium for all tests."""
     # Pages on disk may read their own files, as the search of the documentation does.
     flags = ["--no-sandbox", "--allow-file-access-from-files", f"--disable-features={UNUSED}"]
-    # A page, and whoever clicks in it, waits for frames: they come when they are ready, not sixty times a second.
-    flags += ["--disable-frame-rate-limit", "--disable-gpu-vsync"]
+    opened = driver.chromium.launch(executable_path=chromium, args=flags)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def quick_browser(driver: Any, chromium: str) -> Iterator[Any]:
+    """Return a Chromium that paints as often as it can, not sixty times a second.
+
+    For a test that goes through a thousand items. It is no good for one that waits for a job: Playwright looks at
+    every frame, and that would take all the time of a processor.
+    """
+    flags = [
+        "--no-sandbox",
+        f"--disable-features={UNUSED}",
+        "--disable-frame-rate-limit",
+        "--disable-gpu-vsync",
+    ]
     opened = driver.chromium.launch(executable_path=chromium, args=flags)
     yield opened
     opened.close()

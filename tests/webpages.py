@@ -16,8 +16,8 @@ from webapp import Process
 def opened_page(browser: Any, server: Process, *, quiet: bool = True, **options: Any) -> Iterator[Any]:
     """A page of its own profile that has used the link; nothing may go wrong in it, and nothing may leave the machine.
 
-    With `quiet` false, requests may fail, as they do where a test ends the server. Nothing moves by itself: frames
-    have no limit here, and a bar that moves would take all the time of the machine.
+    With `quiet` false, requests may fail, as they do where a test ends the server. Nothing moves by itself: a bar that
+    moves is painted all the time.
     """
     usual = {"viewport": {"width": 1200, "height": 800}, "reduced_motion": "reduce"}
     context = browser.new_context(**usual | options)

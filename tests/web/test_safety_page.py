@@ -105,7 +105,7 @@ def test_labels_wait_in_the_browser_while_the_server_is_gone(browser: Any, tmp_p
 
 @pytest.mark.slow
 def test_every_acknowledged_label_survives_kill_9_and_none_is_there_twice(
-    browser: Any, tmp_path: Path
+    quick_browser: Any, tmp_path: Path
 ) -> None:
     number = 1000
     write_texts(tmp_path / "posts.csv", {"sea": number, "wood": number})
@@ -114,7 +114,7 @@ def test_every_acknowledged_label_survives_kill_9_and_none_is_there_twice(
     keys = ["12us"[place * 7 % 4] for place in range(number)]
     with started_server(folder, "--port", "0", *words) as server:
         make_project(server, ["sea", "wood"], number + 1)
-        with opened_page(browser, server, quiet=False) as page:
+        with opened_page(quick_browser, server, quiet=False) as page:
             open_labels(page)
             press_quickly(page, keys[: number // 2 + 1])
             server.kill()  # while the last label is on its way

@@ -51,12 +51,12 @@ def hostile_pictures(tmp_path: Path) -> Path:
     return root
 
 
-def bomb() -> bytes:
-    """A small file that says it has 60,000 × 60,000 pixels."""
+def bomb(width: int = 60_000, height: int = 60_000) -> bytes:
+    """A small file that says it has so many pixels."""
 
     def part(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    size = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
+    size = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     data = zlib.compress(bytes(1 << 20))
     return b"\x89PNG\r\n\x1a\n" + part(b"IHDR", size) + part(b"IDAT", data) + part(b"IEND", b"")

@@ -27,6 +27,7 @@ class Search(NamedTuple):
 
 SEARCHES = (Search(1, 1_000_000), Search(2, 4_000_000), Search(1, 1_000_000, 0.25))
 SMALLEST = 20
+SIDE, PADDING = 150, 0.25  # of dlib's aligned faces
 
 
 class DlibPath:
@@ -44,8 +45,8 @@ class DlibPath:
             str(folder / "dlib_face_recognition_resnet_model_v1.dat")
         )
 
-    def encode(self, picture: Picture) -> NDArray[np.float32] | None:
-        """The descriptor of the largest face."""
+    def landmarks(self, picture: Picture) -> Any | None:
+        """The five points of the largest face, if there is one, as dlib has them."""
         pixels = np.ascontiguousarray(picture)
         if min(pixels.shape[:2]) < SMALLEST:
             return None
@@ -53,9 +54,22 @@ class DlibPath:
             if boxes := self._search(pixels, way):
                 left, top, width, height = max(boxes, key=lambda box: box[2] * box[3])
                 box = self._dlib.rectangle(left, top, left + width - 1, top + height - 1)
-                shape = self._landmarks(pixels, box)
-                return np.array(self._network.compute_face_descriptor(pixels, shape), dtype=np.float32)
+                return self._landmarks(pixels, box)
         return None
+
+    def encode(self, picture: Picture, shape: Any) -> NDArray[np.float32]:
+        """The descriptor of a face with these landmarks."""
+        pixels = np.ascontiguousarray(picture)
+        return np.array(self._network.compute_face_descriptor(pixels, shape), dtype=np.float32)
+
+    def in_aligned_face(self, shape: Any, points: NDArray[np.complex128]) -> NDArray[np.complex128]:
+        """Where points of a picture are in its aligned face, as x + iy."""
+        details = self._dlib.get_face_chip_details(shape, SIDE, PADDING)
+        box = details.rect
+        middle = complex(box.left() + box.right(), box.top() + box.bottom()) / 2
+        last = SIDE - 1  # the corners of dlib's box are in the middle of pixels
+        turned: NDArray[np.complex128] = (points - middle) * np.exp(-1j * details.angle)
+        return turned * last / (box.right() - box.left()) + (1 + 1j) * last / 2
 
     def describe(self, chip: Picture) -> NDArray[np.float64]:
         """The descriptor of an aligned face."""

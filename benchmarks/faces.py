@@ -44,7 +44,7 @@ from record import (
 from workers import each
 
 from divscore import Sketch
-from divscore.encoders.faces import BATCH, SMALLEST, FaceEncoder, aligned
+from divscore.encoders.faces import BATCH, SMALLEST, TEMPLATE, FaceEncoder, aligned
 from divscore.encoders.registry import EncoderSpec
 from divscore.estimators.checks import separable
 from divscore.estimators.mixture import mixture_fit
@@ -81,12 +81,16 @@ Vectors = NDArray[np.float32]
 
 
 class Faces(NamedTuple):
-    """What became of each portrait: how many faces were found, and a vector by each side (zeros: no face)."""
+    """What became of each portrait: how many faces were found, and a vector by each side (zeros: no face).
+
+    `points` are the five points of `faces` in dlib's aligned face, as x + iy (zeros: one side found no face).
+    """
 
     names: NDArray[Any]
     found: NDArray[np.intp]
     vectors: Vectors
     dlib: Vectors
+    points: NDArray[np.complex128]
 
     def groups(self) -> dict[str, NDArray[Any]]:
         """Gender, skin tone and country, as the file names have them."""
@@ -116,15 +120,20 @@ def opened(path: Path) -> Picture:
     return decode(path.read_bytes(), enough=encoder().resolution)
 
 
-def encode(paths: list[Path]) -> list[tuple[str, int, Vectors, Vectors]]:
-    """Encode some portraits: name, number of faces, both vectors."""
+def encode(paths: list[Path]) -> list[tuple[Any, ...]]:
+    """Encode some portraits: the fields of `Faces` for each."""
     rows = []
     none = np.zeros(encoder().dimension, dtype=np.float32)
     for path in paths:
         picture = opened(path)
-        result, theirs = encoder().encode([picture]), dlib_path().encode(picture)
+        result, shape = encoder().encode([picture]), dlib_path().landmarks(picture)
         ours = result.vectors[0] if len(result.vectors) else none
-        rows.append((path.name, int(result.detected[0]), ours, none if theirs is None else theirs))
+        theirs = dlib_path().encode(picture, shape) if shape else none
+        points = np.zeros_like(TEMPLATE)
+        if shape and len(result.vectors):
+            found = encoder().points(picture, encoder().find(picture)[0])
+            points = dlib_path().in_aligned_face(shape, found)
+        rows.append((path.name, int(result.detected[0]), ours, theirs, points))
     return rows
 
 
@@ -137,8 +146,8 @@ def kept(paths: list[Path], jobs: int, store: Path) -> Faces:
             if same and file["names"].tolist() == [path.name for path in paths]:
                 return Faces(*(file[name] for name in Faces._fields))
     pieces = [paths[at : at + AT_ONCE] for at in range(0, len(paths), AT_ONCE)]
-    names, found, vectors, dlib = zip(*each(encode, pieces, jobs, "pieces of portraits"), strict=True)
-    fresh = Faces(np.array(names), np.array(found), np.stack(vectors), np.stack(dlib))
+    names, found, *tables = zip(*each(encode, pieces, jobs, "pieces of portraits"), strict=True)
+    fresh = Faces(np.array(names), np.array(found), *(np.stack(table) for table in tables))
     store.parent.mkdir(parents=True, exist_ok=True)
     np.savez(store, key=np.array(key), **fresh._asdict())
     return fresh
@@ -175,13 +184,29 @@ def report_found(record: Record, faces: Faces) -> None:
     record.checks.append(Check("of them of dark-skinned women", missed["dark-skinned women"], 0))
 
 
+def report_template(record: Record, faces: Faces) -> None:
+    """Where the five points are in dlib's aligned faces: the encoder's template is their median."""
+    points = faces.points[faces.points.any(axis=1)]
+    median = np.median(points.real, axis=0) + 1j * np.median(points.imag, axis=0)
+    apart = np.abs(points - median).mean(axis=0)
+    names = ("right eye", "left eye", "nose", "right corner of the mouth", "left corner of the mouth")
+    rows: list[list[Cell]] = [
+        [name, float(at.real), float(at.imag), float(mean)]
+        for name, at, mean in zip(names, median, apart, strict=True)
+    ]
+    columns = ["point", "median x", "median y", "mean distance"]
+    record.tables.append(Table(f"Points in dlib's aligned faces, {len(points)} portraits", columns, rows))
+    off = float(np.abs(TEMPLATE - median).max())
+    record.checks.append(Check("pixels between the template and the median", off, 0.01))
+
+
 def report_equality(record: Record, paths: Sequence[Path]) -> None:
     """The network in onnxruntime against dlib's own kernels, on the same aligned faces."""
     cosines, differences = [], []
     for path in paths:
         picture = opened(path)
         for face in encoder().find(picture)[:1]:
-            chip = aligned(picture, face.points)
+            chip = aligned(picture, encoder().points(picture, face))
             ours = encoder()._descriptor.run({"chips": chip[None]}, ["descriptors"])[0][0].astype(float)
             theirs = dlib_path().describe(chip)
             cosines.append(float(ours @ theirs / np.linalg.norm(ours) / np.linalg.norm(theirs)))
@@ -217,7 +242,7 @@ def _timed(paths: Sequence[Path], rounds: int) -> Iterator[list[Cell]]:
     theirs = face_recognition_path()
     sides: dict[str, Callable[[Sequence[Path]], object]] = {
         OURS: lambda files: encoder().encode([opened(file) for file in files]),
-        DLIB: lambda files: [dlib_path().encode(opened(file)) for file in files],
+        DLIB: lambda files: [_by_dlib(opened(file)) for file in files],
         **({"face_recognition": lambda files: [theirs(file) for file in files]} if theirs else {}),
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -236,6 +261,11 @@ def _timed(paths: Sequence[Path], rounds: int) -> Iterator[list[Cell]]:
             yield from ([kind, side, len(files), ms, ms / mean[OURS]] for side, ms in mean.items())
 
 
+def _by_dlib(picture: Picture) -> Vectors | None:
+    shape = dlib_path().landmarks(picture)
+    return dlib_path().encode(picture, shape) if shape else None
+
+
 def _enlarged(path: Path, folder: Path) -> Path:
     picture = Image.open(path).convert("RGB")
     factor = (PIXELS / (picture.width * picture.height)) ** 0.5
@@ -245,7 +275,9 @@ def _enlarged(path: Path, folder: Path) -> Path:
 
 
 def _steps(paths: Sequence[Path], rounds: int) -> list[list[Cell]]:
-    least = dict.fromkeys(("read and decode", "find", "align", "describe, in batches of 8"), np.inf)
+    least = dict.fromkeys(
+        ("read and decode", "find", "look again", "align", "describe, in batches of 8"), np.inf
+    )
     for _ in range(rounds):
         marks = [time.process_time()]
         pictures = [opened(path) for path in paths]
@@ -253,7 +285,9 @@ def _steps(paths: Sequence[Path], rounds: int) -> list[list[Cell]]:
         found = [encoder().find(picture)[:1] for picture in pictures]
         marks.append(time.process_time())
         pairs = zip(pictures, found, strict=True)
-        chips = [aligned(picture, face.points) for picture, faces in pairs for face in faces]
+        placed = [(picture, encoder().points(picture, face)) for picture, faces in pairs for face in faces]
+        marks.append(time.process_time())
+        chips = [aligned(picture, points) for picture, points in placed]
         marks.append(time.process_time())
         for at in range(0, len(chips), BATCH):
             encoder()._descriptor.run({"chips": np.stack(chips[at : at + BATCH])}, ["descriptors"])
@@ -324,7 +358,7 @@ def report_small_faces(record: Record, faces: Faces, paths: Sequence[Path]) -> N
             small = _scaled(picture, width / min(face.width, face.height))
             again = encoder().find(small)
             if again:
-                chip = aligned(small, again[0].points)
+                chip = aligned(small, encoder().points(small, again[0]))
                 vectors.append(encoder()._descriptor.run({"chips": chip[None]}, ["descriptors"])[0][0])
                 shown.append(at)
         told = np.stack(vectors) / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -436,6 +470,7 @@ def main() -> None:
     stored = HERE / "results" / "faces.json"
     report_time(record, some, options.rounds, stored if options.keep_times else None)
     report_found(record, faces)
+    report_template(record, faces)
     report_equality(record, some)
     mixed = [paths[at] for at in np.random.default_rng(0).permutation(len(paths))]
     report_false_faces(record, mixed)

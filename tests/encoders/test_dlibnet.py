@@ -47,7 +47,7 @@ def chips() -> np.ndarray:
     assert isinstance(encoder, FaceEncoder)
     for path in sorted((PPB.parent / "ppb2017_images").glob("*.jpg"))[::60]:
         picture = decode(path.read_bytes())
-        made += [aligned(picture, face.points) for face in encoder.find(picture)]
+        made += [aligned(picture, encoder.points(picture, face)) for face in encoder.find(picture)]
     return np.stack(made)
 
 

@@ -88,7 +88,8 @@ def stored(picture: np.ndarray, form: str = "PNG", mode: str = "RGB", **options:
 
 def test_what_it_says_of_itself(largest: FaceEncoder) -> None:
     assert largest.identity.startswith("faces/2 weights=")
-    assert len(largest.identity.partition("=")[2]) == 16
+    weights, points = (part.partition("=")[2] for part in largest.identity.split()[1:])
+    assert (len(weights), points) == (16, "224")
     assert (largest.variant, largest.dimension, largest.resolution) == ("largest", 128, 1200)
 
 
@@ -259,14 +260,11 @@ def test_order_of_faces() -> None:
 
 
 def test_far_away_in_a_large_photograph(largest: FaceEncoder, portraits: list[np.ndarray]) -> None:
-    photograph = np.full((1500, 2000, 3), 150, dtype=np.uint8)
-    height, width = portraits[0].shape[:2]
-    photograph[900 : 900 + height, 400 : 400 + width] = portraits[0]
+    photograph = in_a_large_photograph(portraits[0])
     near, (far,) = largest.find(portraits[0])[0], largest.find(photograph)
     assert far.left - 400 == pytest.approx(near.left, abs=0.1 * near.width)
     assert far.top - 900 == pytest.approx(near.top, abs=0.1 * near.width)
     assert far.width == pytest.approx(near.width, rel=0.15)
-    assert distance(*largest.encode([portraits[0], photograph]).vectors) < 0.3
 
 
 def test_looks_have_a_size(
@@ -324,6 +322,102 @@ def test_torsos_and_noise_are_no_faces(largest: FaceEncoder, files: list[Path]) 
             assert largest.find(resized(picture[below:], 3)) == [], path.name
 
 
+# Looking closely at a face.
+
+
+def in_a_large_photograph(picture: np.ndarray) -> np.ndarray:
+    photograph = np.full((1500, 2000, 3), 150, dtype=np.uint8)
+    photograph[900 : 900 + len(picture), 400 : 400 + picture.shape[1]] = picture
+    return photograph
+
+
+def test_points_are_exact_wherever_the_face_is(largest: FaceEncoder, files: list[Path]) -> None:
+    first, exact, apart = [], [], []
+    for path in files[::120]:
+        alone = decode(path.read_bytes())
+        pictures = alone, in_a_large_photograph(alone)
+        near, far = (largest.find(picture)[0] for picture in pictures)
+        place = 400 + 900j
+        first.append(np.abs(far.points - place - near.points).max() / near.width)
+        points = [largest.points(*each) for each in zip(pictures, (near, far), strict=True)]
+        exact.append(np.abs(points[1] - place - points[0]).max() / near.width)
+        apart.append(distance(*largest.encode(pictures).vectors))
+    assert len(exact) > 10
+    assert max(exact) < 0.05
+    assert np.mean(exact) < np.mean(first) / 3
+    assert max(apart) < 0.25
+
+
+@pytest.mark.parametrize("factor", [0.5, 2, 6])
+def test_points_are_exact_at_every_size(
+    largest: FaceEncoder, portraits: list[np.ndarray], factor: float
+) -> None:
+    for picture in portraits:
+        other = resized(picture, factor)
+        one, two = (largest.points(each, largest.find(each)[0]) for each in (picture, other))
+        middle = (factor - 1) * (0.5 + 0.5j)  # points count from the middle of a pixel
+        width = factor * largest.find(picture)[0].width
+        assert np.abs(factor * one + middle - two).max() < 0.06 * width
+
+
+def test_a_face_at_the_edge_is_looked_at_closely(largest: FaceEncoder, portraits: list[np.ndarray]) -> None:
+    for picture in portraits:
+        face = largest.find(picture)[0]
+        whole = largest.points(picture, face)
+        left, top = (max(0, round(place)) for place in (face.left, face.top))
+        cut = picture[top : top + round(face.height), left : left + round(face.width)]
+        points = largest.points(cut, face._replace(left=face.left - left, top=face.top - top))
+        assert np.abs(points + left + 1j * top - whole).max() < 0.12 * face.width
+
+
+def test_faces_cheek_to_cheek_keep_their_points(every: FaceEncoder, portraits: list[np.ndarray]) -> None:
+    heads = []
+    for picture in portraits[:2]:
+        person = showing(every, picture, 120)
+        left = round(every.find(person)[0].left)
+        heads.append(person[:, left : left + 120])
+    scene = beside(*heads)
+    found = sorted(every.find(scene), key=lambda face: face.left)
+    assert len(found) == 2
+    for at, (head, face) in enumerate(zip(heads, found, strict=True)):
+        alone = every.points(head, every.find(head)[0])
+        assert np.abs(every.points(scene, face) - 120 * at - alone).max() < 0.1 * face.width
+
+
+def test_points_remain_where_a_closer_look_shows_no_face(
+    largest: FaceEncoder, portraits: list[np.ndarray]
+) -> None:
+    face = largest.find(portraits[0])[0]
+    blank = np.full_like(portraits[0], 128)
+    assert largest.points(blank, face) is face.points
+    left, top, width, height, *_ = face
+    around = face._replace(left=left - width, top=top - height, width=3 * width, height=3 * height)
+    assert largest.points(portraits[0], around) is face.points  # a face that is not that of the box
+
+
+@given(
+    size=st.tuples(*[st.integers(1, 600)] * 2),
+    place=st.tuples(*[st.floats(-1e5, 1e5)] * 2),
+    box=st.tuples(*[st.floats(SMALLEST, 1e5)] * 2),
+)
+def test_closer_looks_are_bounded(
+    largest: FaceEncoder, size: tuple[int, int], place: tuple[float, float], box: tuple[float, float]
+) -> None:
+    sides: list[int] = []
+    detector = largest._detector
+
+    class Watched:
+        def run(self, feeds: dict[str, np.ndarray], outputs: list[str]) -> Any:
+            sides.extend(feeds["pixels"].shape[1:3])
+            return detector.run(feeds, outputs)
+
+    watching = copy.copy(largest)
+    watching._detector = Watched()  # type: ignore[assignment]
+    points = TEMPLATE.copy()
+    assert watching.points(np.zeros((*size, 3), dtype=np.uint8), Face(*place, *box, 1, points)) is points
+    assert max(sides) <= 384
+
+
 # Aligning faces.
 
 
@@ -378,11 +472,14 @@ def test_the_chip_is_like_dlibs(largest: FaceEncoder, files: list[Path]) -> None
         boxes, face = detector(picture, 1), largest.find(picture)
         if boxes and face:
             chip = dlib.get_face_chip(picture, landmarks(picture, boxes[0]), 150, 0.25)
-            both = np.stack([chip, aligned(picture, face[0].points)])
-            apart.append(distance(*largest._descriptor.run({"chips": both}, ["descriptors"])[0]))
+            ours = (aligned(picture, points) for points in (largest.points(picture, face[0]), face[0].points))
+            theirs, *vectors = largest._descriptor.run({"chips": np.stack([chip, *ours])}, ["descriptors"])[0]
+            apart.append([distance(vector, theirs) for vector in vectors])
     assert len(apart) > 18
-    assert max(apart) < 0.4  # 0.6 would be another person
-    assert np.median(apart) < 0.2
+    exact, first = np.transpose(apart)
+    assert exact.max() < 0.3  # 0.6 would be another person
+    assert np.median(exact) < 0.16
+    assert exact.mean() < 0.95 * first.mean()
 
 
 # Pictures of every kind, and bad ones.

@@ -2,7 +2,8 @@
 
 An image is searched at 320 pixels of its longer side and, if that shows no face, at 960: this bounds the time for
 images of any size. If all faces count, it is searched at both and at 1920. A long image, such as a panorama, is
-searched in parts. The aligned face comes from the image as it was decoded, which has more pixels.
+searched in parts. Faces that are described are looked at again from close up, to place their points. The aligned face
+comes from the image as it was decoded, which has more pixels.
 
 The weights are files of two installed packages, which are never imported. Their digests are fixed, because vectors of
 other weights could not be compared.
@@ -29,8 +30,10 @@ LOOKS = (320, 960)  # pixels of the longer side at which the detector sees an im
 ALL_LOOKS = (*LOOKS, 1920)
 LONG = 3  # times as long as wide: such an image is searched in parts
 THRESHOLD = 0.6
-# A face with a lower score must be found again from close up, 48 pixels high: most necklaces and buttons are not.
-SURE, CLOSE = 0.9, 48
+# Looks from close up: height of a face in pixels, and how much is seen around it, as a part of its height. A face with
+# a score below SURE must be found again, as most necklaces and buttons are not. A face that is described gets exact
+# points: those of smaller faces are some pixels off, and turned less than the face is.
+SURE, AGAIN, EXACT = 0.9, (48, 1 / 2), (224, 1 / 4)
 OVERLAP = 0.3  # two boxes with more than this in common, as a share of their union, show one face
 BATCH = 8
 # Below, the detector begins to miss faces, those of dark-skinned people first (benchmarks/faces.py). If all faces
@@ -46,12 +49,13 @@ TOO_SMALL = f"no face is large enough: at least {SMALLEST} pixels"
 TOO_SMALL_ALL = f"{TOO_SMALL}, and 1/{1 / SMALLEST_SHARE:.0f} of the image's longer side"
 STRIDES = (8, 16, 32)  # pixels of a cell in each of the detector's three grids
 LARGEST_BOX = 5.0  # logarithm of a box's side in cells: a bound for hostile images
-# Where the detector's five points (eyes, nose, corners of the mouth) are in dlib's aligned faces, as x + iy: the median
-# of 1,260 portraits.
-TEMPLATE = np.array([46.23 + 45.78j, 102.16 + 45.90j, 73.56 + 77.00j, 50.52 + 99.81j, 98.89 + 100.60j])
+# Where these points (eyes, nose, corners of the mouth) are in dlib's aligned faces, as x + iy: the median of 1,260
+# portraits (benchmarks/faces.py).
+TEMPLATE = np.array([46.75 + 45.43j, 100.64 + 45.37j, 73.41 + 77.16j, 50.33 + 100.56j, 97.50 + 100.35j])
 
 Picture = NDArray[np.uint8]
 Rows = NDArray[np.float64]  # of possible faces: score, left, top, width, height, and five points as x, y
+Box = NDArray[np.float64]  # left, top, width, height
 Points = NDArray[np.complex128]
 
 
@@ -118,7 +122,7 @@ class FaceEncoder:
 
     def __init__(self, detector: Session, descriptor: Session, which: str = "largest") -> None:
         digest = hashlib.sha256(f"{YUNET.digest} {RESNET.digest}".encode()).hexdigest()
-        self.identity = f"{versioned('faces')} weights={digest[:16]}"
+        self.identity = f"{versioned('faces')} weights={digest[:16]} points={EXACT[0]}"
         self.variant = which
         self._detector, self._descriptor = detector, descriptor
 
@@ -145,7 +149,7 @@ class FaceEncoder:
                     NO_FACE if not every else TOO_SMALL_ALL if self.variant == "all" else TOO_SMALL
                 )
             for face in faces if self.variant == "all" else faces[:1]:
-                chips.append(aligned(picture, face.points))
+                chips.append(aligned(picture, self.points(picture, face)))
                 owner.append(item)
                 if len(chips) == BATCH:  # at once, as one image may show thousands
                     describe()
@@ -165,7 +169,8 @@ class FaceEncoder:
             # A closer look places small faces better, so a distant one counts for large faces only.
             seen = [self._search(picture, most, SMALLEST if most < each[-1] else 0) for most in each]
             for row in distinct(np.concatenate(seen)):
-                if row[0] >= SURE or self._found_again(picture, row):
+                large = row[3:5].max() >= SMALLEST / 2
+                if row[0] >= SURE or (large and len(self._near(picture, row[1:5], *AGAIN))):
                     score, left, top, width, height = row[:5].tolist()
                     faces.append(Face(left, top, width, height, score, row[5::2] + 1j * row[6::2]))
             if any(self._counts(face, picture) for face in faces):
@@ -193,23 +198,26 @@ class FaceEncoder:
                 (left + part.shape[1] < picture.shape[1], top + len(part) < len(picture)),
             )
             cut = (begin & (low < near)) | (end & (high > part.shape[1::-1] - near))
-            rows = rows[~cut.any(axis=1)]
-            rows[:, [1, *range(5, 15, 2)]] += left
-            rows[:, [2, *range(6, 15, 2)]] += top
-            found.append(rows)
+            found.append(_moved(rows[~cut.any(axis=1)], left, top))
         return np.concatenate(found)
 
-    def _found_again(self, picture: Picture, row: NDArray[np.float64]) -> bool:
-        """Whether the detector also finds a face if it sees little more than the box."""
-        left, top, width, height = row[1:5].tolist()
-        longer = max(width, height)
-        if longer < SMALLEST / 2:
-            return False
-        first, last = _around([left, left + width], math.ceil(longer / 2), picture.shape[1])
-        upper, lower = _around([top, top + height], math.ceil(longer / 2), picture.shape[0])
-        near = self.look(np.ascontiguousarray(picture[upper:lower, first:last]), CLOSE / longer)
-        near[:, 1:3] += first, upper
-        return bool((overlap(row, near) > OVERLAP).any())
+    def points(self, picture: Picture, face: Face) -> Points:
+        """The five points of a face, the mean of all cells that show it from close up; if none does, as they were."""
+        rows = self._near(picture, np.array(face[:4]), *EXACT)
+        if not len(rows):
+            return face.points
+        same = rows[overlap(rows[rows[:, 0].argmax(), 1:5], rows) > 1 / 2]
+        points: Points = (same[:, 5::2] + 1j * same[:, 6::2]).mean(axis=0)
+        return points
+
+    def _near(self, picture: Picture, box: Box, height: int, margin: float) -> Rows:
+        """What the detector finds in the place of a box if it sees little more than that, enlarged to this height."""
+        longer = float(box[2:].max())
+        first, last = _around([box[0], box[0] + box[2]], math.ceil(margin * longer), picture.shape[1])
+        upper, lower = _around([box[1], box[1] + box[3]], math.ceil(margin * longer), picture.shape[0])
+        rows = self.look(np.ascontiguousarray(picture[upper:lower, first:last]), height / longer)
+        rows = _moved(rows, first, upper)
+        return rows[overlap(box, rows) > OVERLAP]
 
     def look(self, picture: Picture, scale: float) -> Rows:
         """Possible faces, several for each, that the detector sees in the image at this scale."""
@@ -263,6 +271,12 @@ def _seen_at_once(picture: Picture) -> int:
     return 2 * short if long > LONG * short else long
 
 
+def _moved(rows: Rows, left: int, top: int) -> Rows:
+    """Rows of a part that begins there, in the places of the whole image."""
+    moved: Rows = rows + np.array([0, left, top, 0, 0, *[left, top] * 5])
+    return moved
+
+
 def distinct(rows: Rows) -> list[NDArray[np.float64]]:
     """Rows by score, without those that overlap one of a higher score (non-maximum suppression)."""
     rest = rows[np.argsort(-rows[:, 0], kind="stable")]
@@ -270,16 +284,16 @@ def distinct(rows: Rows) -> list[NDArray[np.float64]]:
     while len(rest):
         best, rest = rest[0], rest[1:]
         chosen.append(best)
-        rest = rest[overlap(best, rest) <= OVERLAP]
+        rest = rest[overlap(best[1:5], rest) <= OVERLAP]
     return chosen
 
 
-def overlap(row: NDArray[np.float64], rows: Rows) -> NDArray[np.float64]:
-    """What a box has in common with others, as a share of their union."""
-    low = np.maximum(row[1:3], rows[:, 1:3])
-    high = np.minimum(row[1:3] + row[3:5], rows[:, 1:3] + rows[:, 3:5])
+def overlap(box: Box, rows: Rows) -> NDArray[np.float64]:
+    """What a box has in common with those of rows, as a share of their union."""
+    low = np.maximum(box[:2], rows[:, 1:3])
+    high = np.minimum(box[:2] + box[2:], rows[:, 1:3] + rows[:, 3:5])
     common = np.maximum(high - low, 0).prod(axis=1)
-    share: NDArray[np.float64] = common / (row[3:5].prod() + rows[:, 3:5].prod(axis=1) - common)
+    share: NDArray[np.float64] = common / (box[2:].prod() + rows[:, 3:5].prod(axis=1) - common)
     return share
 
 

@@ -107,7 +107,11 @@ export async function prove() {
  */
 export async function ask(method, path, body) {
   const answer = await load(method, path, body);
-  return answer.status === 204 ? null : answer.json();
+  if (answer.status === 204) return null;
+  // It may end in the middle of its answer.
+  return answer.json().catch((/** @type {unknown} */ error) => {
+    throw new Refusal("notRunning", String(error));
+  });
 }
 
 /** @param {string} method @param {string} path @param {unknown} [body] */

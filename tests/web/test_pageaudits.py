@@ -6,6 +6,7 @@ import io
 import json
 import math
 import sqlite3
+import statistics
 import threading
 import time
 import zipfile
@@ -215,6 +216,20 @@ def test_items_follow_the_order_of_the_page_and_leave_nothing_behind(desk: Desk,
     desk.post(f"/page-audits/{page}/items", {"order": names[::-1], "skipped": {"too large": 2}}, 202)
     result = ready(desk, page)
     assert result["rank_weighted"]["sea"] < result["shares"]["sea"] - 0.05
+    # Mixed, it depends on the first few whom they show, which shares of many cannot tell: the interval is wider.
+    mixed = [name for pair in zip(names[:50], names[:-51:-1], strict=True) for name in pair]
+    desk.post(f"/page-audits/{page}/items", {"order": mixed}, 202)
+    result = ready(desk, page)
+    low, high = result["rank_weighted_intervals"]["sea"]
+    own = {each["id"] for each in sea}
+    truth = sum(w for w, name in zip(weights, mixed, strict=True) if name in own) / sum(weights)
+    assert low <= truth <= high
+    first = weights[:20]
+    order = math.sqrt(0.25 * 20 * statistics.variance(first)) / sum(
+        weights
+    )  # of the first 20, half are of the sea
+    plain = result["share_intervals"]["sea"]
+    assert high - low > 2 * math.hypot((plain[1] - plain[0]) / 2, 1.96 * order)
     desk.post(f"/page-audits/{page}/items", {"order": names[:15]}, 202)
     result = ready(desk, page)
     assert (result["used"], result["few"], result["fewest"]) == (15, True, 20)

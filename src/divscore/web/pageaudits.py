@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 MOST_WAITING = 200  # requests with items that wait for the encoder
 KEPT_RESULTS = 32
 UNSAVED_HOURS = 24  # after that a page audit that nobody saved is removed
+Z = statistics.NormalDist().inv_cdf(0.975)
 DEPTHS = (20, 50, 100, 200, 500)  # first items whose shares make up the rank-weighted share
 router = APIRouter()
 Mode = Literal["image", "text"]
@@ -427,8 +428,11 @@ def _rank_weighted(space: Workspace, kept: Any, row: Any, whole: Audits) -> dict
 
     Let S_k be the shares of the first d_k items, for growing d_1 < … < d_K = n, and w_k the mean weight of the ranks
     from d_(k-1) + 1 to d_k. Weights that are equal within these blocks give Σ a_k S_k with a_k = d_k (w_k − w_(k+1)) /
-    Σ weights and w_(K+1) = 0: no a_k is negative, and their sum is 1. The interval has the same mean of the ends, which
-    is wide enough however the S_k depend on each other. First items that are too few for an audit join the next block.
+    Σ weights and w_(K+1) = 0: no a_k is negative, and their sum is 1. The same mean of the ends of their intervals is
+    wide enough however the S_k depend on each other. Which ranks a group has within a block is not known; if the order
+    there is random, this has the variance Σ p (1 − p) m / (m − 1) Σ (weight − w_k)² / (Σ weights)², with the share p of
+    the group in each block of m items, and makes the interval wider. First items that are too few for an audit join the
+    next block.
     """
     from divscore.jobs.members import Member
 
@@ -460,11 +464,30 @@ def _rank_weighted(space: Workspace, kept: Any, row: Any, whole: Audits) -> dict
     def mixed(values: Sequence[float]) -> float:
         return math.fsum(factor * value for factor, value in zip(factors, values, strict=True))
 
-    limits = {name: [audit.share_intervals[name] for audit in audits] for name in last.shares}
-    return {
-        "rank_weighted": {name: mixed([audit.shares[name] for audit in audits]) for name in last.shares},
-        "rank_weighted_intervals": {
-            name: [mixed([each.low for each in some]), mixed([each.high for each in some])]
-            for name, some in limits.items()
-        },
-    }
+    def by_order(values: Sequence[float]) -> float:
+        """How far the order within the blocks may move a share."""
+        variance, before = 0.0, 0.0
+        for start, (depth, _), mean, share in zip(starts, parts, means, values, strict=True):
+            inside = min(max((depth * share - before) / (depth - start), 0.0), 1.0)
+            spread = math.fsum((weight - mean) ** 2 for weight in weights[start:depth])
+            variance += inside * (1 - inside) * spread * (depth - start) / max(depth - start - 1, 1)
+            before = depth * share
+        return Z * math.sqrt(variance) / math.fsum(weights)
+
+    shares, intervals = {}, {}
+    for name in last.shares:
+        known, limits = (
+            [audit.shares[name] for audit in audits],
+            [audit.share_intervals[name] for audit in audits],
+        )
+        share = shares[name] = mixed(known)
+        low, high, more = (
+            mixed([each.low for each in limits]),
+            mixed([each.high for each in limits]),
+            by_order(known),
+        )
+        intervals[name] = [
+            max(0.0, share - math.hypot(share - low, more)),
+            min(1.0, share + math.hypot(high - share, more)),
+        ]
+    return {"rank_weighted": shares, "rank_weighted_intervals": intervals}

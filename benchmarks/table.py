@@ -111,9 +111,9 @@ def front_page(folder: Path) -> str:
             (row[0], row[1]): row for row in tables["Processor time a picture, from the file to the vector"]
         }
         missed = {tone: found["skin tone", tone] for tone in ("lighter", "darker")}
-        counts = " and ".join(f"{row[3]} of {row[2]} of {tone}" for tone, row in missed.items())
+        counts = " and ".join(f"{row[3]} of {row[2]} {tone}-skinned" for tone, row in missed.items())
         parts.append(
-            f"`faces` finds no face in {counts}-skinned people, and takes {times['portraits', 'faces'][3]:.1f} ms a "
+            f"`faces` misses {counts} people, and takes {times['portraits', 'faces'][3]:.1f} ms a "
             f"portrait on one thread; dlib alone misses {missed['darker'][4]} darker-skinned people and takes "
             f"{times['portraits', 'dlib, as before'][3]:.0f} ms. Skipped items are not random, so divscore reports how "
             "far they could change the result."

@@ -418,7 +418,8 @@ const FROM_PAGES = {
   },
   /** @param {any} message */
   async paste({ token }) {
-    await askToPair(String(token).trim() || "-");
+    const given = String(token).trim().replace(/^(Authorization:)?\s*Bearer\s+/i, ""); // or the whole line
+    await askToPair(given || "-");
     return FROM_PAGES.pairing();
   },
   async unpair() {

@@ -130,7 +130,10 @@ def test_nothing_is_sent_by_a_stranger(
     assert api(own_server, "GET", "/pairings") == []
     # Without the app, a token for programs does; a wrong one is not sent.
     options.get_by_text("Paste a token").click()
-    for given, said in (("x" * 43, "does not know this token"), (own_server.secret, "Paired with divscore")):
+    for given, said in (
+        ("x" * 43, "does not know this token"),
+        (f"Authorization: Bearer {own_server.secret} ", "Paired with divscore"),
+    ):
         options.fill("#token", given)
         options.click("#paste")
         options.get_by_text(said).wait_for()

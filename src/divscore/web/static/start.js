@@ -165,7 +165,7 @@ class Form {
         this.sourceBox,
         h(
           "p.note",
-          "No collection is open. Stop divscore with Ctrl-C and start it with your folder or table: divscore label PHOTOS. Or copy a table into the project folder and reload this page.",
+          "No collection is open. Stop divscore with Ctrl-C and start it with your folder or table: divscore label PHOTOS. Or copy a table into the project folder and reload this page. The browser extension needs none: see Pages.",
         ),
       );
       this.go.disabled = true;

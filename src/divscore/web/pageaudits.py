@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import statistics
 import threading
 from collections.abc import Sequence
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 MOST_WAITING = 200  # requests with items that wait for the encoder
 KEPT_RESULTS = 32
 UNSAVED_HOURS = 24  # after that a page audit that nobody saved is removed
-Z = statistics.NormalDist().inv_cdf(0.975)
 DEPTHS = (20, 50, 100, 200, 500)  # first items whose shares make up the rank-weighted share
 router = APIRouter()
 Mode = Literal["image", "text"]
@@ -424,16 +422,8 @@ def audit_page(
 
 
 def _rank_weighted(space: Workspace, kept: Any, row: Any, whole: Audits) -> dict[str, Any]:
-    """Shares in which the first items count most, by 1 / log2(rank + 1); from shares of sets, never of items.
-
-    Let S_k be the shares of the first d_k items, for growing d_1 < … < d_K = n, and w_k the mean weight of the ranks
-    from d_(k-1) + 1 to d_k. Weights that are equal within these blocks give Σ a_k S_k with a_k = d_k (w_k − w_(k+1)) /
-    Σ weights and w_(K+1) = 0: no a_k is negative, and their sum is 1. The same mean of the ends of their intervals is
-    wide enough however the S_k depend on each other. Which ranks a group has within a block is not known; if the order
-    there is random, this has the variance Σ p (1 − p) m / (m − 1) Σ (weight − w_k)² / (Σ weights)², with the share p of
-    the group in each block of m items, and makes the interval wider. First items that are too few for an audit join the
-    next block.
-    """
+    """Shares in which the first items count most; nothing if no first items can be audited on their own."""
+    from divscore.audit.ranks import rank_weighted
     from divscore.jobs.members import Member
 
     rows = space.store.rows(
@@ -451,43 +441,8 @@ def _rank_weighted(space: Workspace, kept: Any, row: Any, whole: Audits) -> dict
                 parts.append((depth, audit))
     if not parts:
         return {}
-    parts.append((len(members), last))
-    weights = [1 / math.log2(rank + 1) for rank in range(1, len(members) + 1)]
-    starts = [0, *(depth for depth, _ in parts[:-1])]
-    means = [statistics.fmean(weights[start:depth]) for start, (depth, _) in zip(starts, parts, strict=True)]
-    factors = [
-        depth * (mean - after) / math.fsum(weights)
-        for (depth, _), mean, after in zip(parts, means, [*means[1:], 0.0], strict=True)
-    ]
-    audits = [audit for _, audit in parts]
-
-    def mixed(values: Sequence[float]) -> float:
-        return math.fsum(factor * value for factor, value in zip(factors, values, strict=True))
-
-    def by_order(values: Sequence[float]) -> float:
-        """How far the order within the blocks may move a share."""
-        variance, before = 0.0, 0.0
-        for start, (depth, _), mean, share in zip(starts, parts, means, values, strict=True):
-            inside = min(max((depth * share - before) / (depth - start), 0.0), 1.0)
-            spread = math.fsum((weight - mean) ** 2 for weight in weights[start:depth])
-            variance += inside * (1 - inside) * spread * (depth - start) / max(depth - start - 1, 1)
-            before = depth * share
-        return Z * math.sqrt(variance) / math.fsum(weights)
-
-    shares, intervals = {}, {}
-    for name in last.shares:
-        known, limits = (
-            [audit.shares[name] for audit in audits],
-            [audit.share_intervals[name] for audit in audits],
-        )
-        share = shares[name] = mixed(known)
-        low, high, more = (
-            mixed([each.low for each in limits]),
-            mixed([each.high for each in limits]),
-            by_order(known),
-        )
-        intervals[name] = [
-            max(0.0, share - math.hypot(share - low, more)),
-            min(1.0, share + math.hypot(high - share, more)),
-        ]
-    return {"rank_weighted": shares, "rank_weighted_intervals": intervals}
+    found = rank_weighted([*parts, (len(members), last)])
+    return {
+        "rank_weighted": {name: share for name, (share, _) in found.items()},
+        "rank_weighted_intervals": {name: [limits.low, limits.high] for name, (_, limits) in found.items()},
+    }
